@@ -1,0 +1,18 @@
+//! How the ledger fails.
+
+/// A method that did not succeed; nothing of it is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// There is one of that name already.
+    #[error("it exists already")]
+    AlreadyExists,
+    /// The run does not exist.
+    #[error("there is no such run")]
+    NoSuchRun,
+    /// The store is full, away, locked or too slow: another try may succeed.
+    #[error("the store is unavailable")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A fault of ours or a damaged store.
+    #[error("the store failed")]
+    Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

@@ -1,0 +1,215 @@
+//! What workspaced remembers.
+//!
+//! The law of this crate: the only SQL of the product is here, behind one trait with two backends, SQLite and
+//! PostgreSQL, which one test suite holds to the same behaviour.
+
+mod error;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use model::{
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Draft, ImportReport, Record, Run, RunId, RunState,
+    Sha256, Step, Token, TokenId, ToolCallId, Usage,
+};
+
+pub use error::LedgerError;
+
+/// The answer of every method.
+pub type Result<T, E = LedgerError> = std::result::Result<T, E>;
+
+/// One call as the ledger takes it: its record, and whatever becomes durable with it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The record, before its place in the chain is known.
+    pub draft: Draft,
+    /// Hash of the call's canonical input: one ID is one call.
+    pub input_sha256: Sha256,
+    /// Whether the caller chose the ID, so that it may have been used before.
+    pub claimed: bool,
+    /// What a repetition of the call is answered. Only mutations have one.
+    pub reply: Option<Reply>,
+    /// What changes in the tree. The ledger keeps it until [`Ledger::forget`].
+    pub steps: Vec<Step>,
+    /// The diff of the change.
+    pub artifact: Option<Artifact>,
+    /// The approval that the call asks for, with the call's input as JSON.
+    pub approval: Option<(Approval, String)>,
+    /// What the call adds to the run's usage.
+    pub usage: Usage,
+}
+
+/// A stored answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// JSON text of the body, without `seq`, which the record has.
+    pub body: String,
+}
+
+/// The diff that a mutation left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    /// Its ID.
+    pub artifact_id: ArtifactId,
+    /// The diff.
+    pub diff: Vec<u8>,
+}
+
+/// What became of an entry.
+#[derive(Clone, Debug)]
+pub enum Appended {
+    /// It is durable.
+    Recorded(Record),
+    /// Its claimed ID belongs to an earlier call with another tool or input; nothing was written.
+    Reused,
+}
+
+/// A call that was recorded.
+#[derive(Clone, Debug)]
+pub struct StoredCall {
+    /// JSON text of the first record under the ID.
+    pub record: String,
+    /// Its `seq`.
+    pub seq: u64,
+    /// Its tool.
+    pub tool: String,
+    /// Hash of its canonical input.
+    pub input_sha256: Sha256,
+    /// What it was answered, if it was a mutation.
+    pub reply: Option<Reply>,
+}
+
+/// Steps that the ledger still keeps.
+#[derive(Clone, Debug)]
+pub struct OpenSteps {
+    /// The run.
+    pub run_id: RunId,
+    /// The record that they belong to.
+    pub seq: u64,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+/// Which records to list. Everything that is set must hold.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "the names are the contract's")]
+pub struct RecordFilter {
+    pub run: Option<RunId>,
+    pub tool: Option<String>,
+    pub decision: Option<String>,
+    pub outcome: Option<String>,
+    /// Read or written by the call.
+    pub path: Option<String>,
+    /// Not before, RFC 3339 UTC in the records' own form.
+    pub since: Option<String>,
+    /// Before.
+    pub until: Option<String>,
+}
+
+/// A record as it is stored.
+#[derive(Clone, Debug)]
+pub struct StoredRecord {
+    /// Its place over all runs; grows with time, may have gaps.
+    pub position: i64,
+    /// Its JSON text, `hash` included.
+    pub text: String,
+}
+
+/// A run and what only the service sees of it.
+#[derive(Clone, Debug)]
+pub struct StoredRun {
+    /// The run.
+    pub run: Run,
+    /// What its mutations have used up.
+    pub usage: Usage,
+    /// Physical places of its mounts, by name.
+    pub mount_paths: Vec<(String, String)>,
+    /// Whether its tree was changed from outside while a change was pending.
+    pub needs_repair: bool,
+}
+
+/// What the service remembers. Every method is one transaction: all of it is durable, or none.
+#[async_trait]
+pub trait Ledger: Send + Sync {
+    /// Stores a new run with its first token.
+    async fn create_run(&self, run: &StoredRun, token: &Token) -> Result<()>;
+    /// Ends a run's preparation: sets base commit and import report, state `open`.
+    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<()>;
+    /// Sets a run's state; `closed_at` is set the first time that one is given.
+    async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()>;
+    /// Marks a run as changed from outside, or as settled.
+    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()>;
+    /// One run.
+    async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
+    /// Runs in order of creation, behind `after`; each with its position for a cursor.
+    async fn runs(&self, state: Option<RunState>, after: Option<i64>, limit: u32) -> Result<Vec<(i64, Run)>>;
+    /// Every run's ID whose files should be there: all but deleted ones.
+    async fn live_runs(&self) -> Result<Vec<RunId>>;
+
+    /// Stores a token.
+    async fn create_token(&self, token: &Token) -> Result<()>;
+    /// The token with this secret's hash.
+    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>>;
+    /// Revokes a token; false where the run has none of that ID.
+    async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool>;
+
+    /// Appends `entry` as its run's next record. Calls that wait at the same time share one commit.
+    async fn append(&self, entry: Entry) -> Result<Appended>;
+    /// The first call under an ID.
+    async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
+    /// Records behind `after` that pass `filter`, in order.
+    async fn records(&self, filter: &RecordFilter, after: Option<i64>, limit: u32) -> Result<Vec<StoredRecord>>;
+    /// Checks a run's whole chain, and that what is indexed is what is hashed.
+    async fn verify(&self, run: &RunId) -> Result<ChainReport>;
+    /// The diff of an artifact.
+    async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>>;
+    /// The position of the newest record, told again whenever it grows.
+    fn newest(&self) -> tokio::sync::watch::Receiver<i64>;
+
+    /// Steps that were not forgotten yet, of one run or of all, by run and `seq`.
+    async fn open_steps(&self, run: Option<&RunId>) -> Result<Vec<OpenSteps>>;
+    /// Forgets steps whose files are synced.
+    async fn forget(&self, done: &[(RunId, u64)]) -> Result<()>;
+
+    /// One approval.
+    async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>>;
+    /// The input of the call that waits for an approval, as JSON.
+    async fn approval_input(&self, id: &ApprovalId) -> Result<Option<String>>;
+    /// Approvals in order of creation, behind `after`.
+    async fn approvals(
+        &self,
+        state: Option<ApprovalState>,
+        run: Option<&RunId>,
+        after: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<(i64, Approval)>>;
+    /// Decides a pending approval; false where it is not pending any more.
+    async fn decide_approval(
+        &self,
+        id: &ApprovalId,
+        state: ApprovalState,
+        decided_by: Option<&str>,
+        note: Option<&str>,
+    ) -> Result<bool>;
+
+    /// A value that the service keeps across starts.
+    async fn setting(&self, name: &str) -> Result<Option<String>>;
+    /// Stores such a value where it has none; returns the one that is stored.
+    async fn set_setting_once(&self, name: &str, value: &str) -> Result<String>;
+
+    /// Whether the store answers.
+    async fn ping(&self) -> Result<()>;
+    /// Lets what was handed in become durable, then ends.
+    async fn close(&self);
+}
+
+/// Opens the ledger at `url` (`sqlite://PATH` or `postgres://…`) and brings its tables up to date.
+///
+/// # Errors
+///
+/// Where the store cannot be opened, is newer than this program, or its migrations were changed.
+pub async fn open(_url: &str) -> Result<Arc<dyn Ledger>> {
+    unimplemented!()
+}

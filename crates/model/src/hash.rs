@@ -1,0 +1,135 @@
+//! SHA-256 values and the canonical JSON that they are taken over.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::Digest as _;
+
+/// SHA-256 of a file's bytes, of a diff or of a record; 64 lower-case hexadecimal digits in text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = "^[0-9a-f]{64}$", example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
+pub struct Sha256([u8; 32]);
+
+/// Text that is no SHA-256.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a SHA-256 is 64 hexadecimal digits")]
+pub struct HashInvalid;
+
+impl Sha256 {
+    /// What the first record of a chain has as its `prevHash`.
+    pub const ZERO: Self = Self([0; 32]);
+
+    /// Hashes `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// Takes a digest that was computed piece by piece.
+    pub fn from_bytes(digest: [u8; 32]) -> Self {
+        Self(digest)
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Parses 64 hexadecimal digits of either case.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`HashInvalid`] for anything else.
+    pub fn parse(raw: &str) -> Result<Self, HashInvalid> {
+        let mut digest = [0; 32];
+        match base16ct::mixed::decode(raw, &mut digest) {
+            Ok(bytes) if bytes.len() == 32 => Ok(Self(digest)),
+            _ => Err(HashInvalid),
+        }
+    }
+}
+
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&base16ct::lower::encode_string(&self.0))
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl TryFrom<String> for Sha256 {
+    type Error = HashInvalid;
+
+    fn try_from(raw: String) -> Result<Self, HashInvalid> {
+        Self::parse(&raw)
+    }
+}
+
+impl From<Sha256> for String {
+    fn from(hash: Sha256) -> String {
+        hash.to_string()
+    }
+}
+
+/// Writes `value` with sorted keys and without white space: one text for one value, so that it can be hashed.
+pub fn canonical_json(value: &serde_json::Value) -> String {
+    let mut out = String::new();
+    write_canonical(value, &mut out);
+    out
+}
+
+fn write_canonical(value: &serde_json::Value, out: &mut String) {
+    match value {
+        serde_json::Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(']');
+        }
+        serde_json::Value::Object(members) => {
+            let mut keys: Vec<_> = members.keys().collect();
+            keys.sort_unstable();
+            out.push('{');
+            for (i, key) in keys.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                out.push_str(&serde_json::Value::from(key.as_str()).to_string());
+                out.push(':');
+                write_canonical(&members[key], out);
+            }
+            out.push('}');
+        }
+        scalar => out.push_str(&scalar.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_parses_what_it_prints_and_nothing_else() {
+        let hash = Sha256::of(b"abc");
+        assert_eq!(hash.to_string(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(Sha256::parse(&hash.to_string()), Ok(hash));
+        assert_eq!(Sha256::parse(&hash.to_string().to_uppercase()), Ok(hash));
+        for bad in ["", "00", &"0".repeat(63), &"0".repeat(66), &"g".repeat(64)] {
+            assert_eq!(Sha256::parse(bad), Err(HashInvalid), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn canonical_json_sorts_keys_at_every_depth() {
+        let value = serde_json::json!({"b": [{"z": 1, "a": "é\n\u{1f}"}], "a": null});
+        assert_eq!(canonical_json(&value), "{\"a\":null,\"b\":[{\"a\":\"é\\n\\u001f\",\"z\":1}]}");
+    }
+}

@@ -1,0 +1,32 @@
+//! Words and rules of workspaced.
+//!
+//! The law of this crate: rules do no IO. Nothing here opens a file, asks a clock, draws a random number or waits; every
+//! function is a pure answer to its arguments, so that what decides over a repository can be tested by tables alone.
+
+mod change;
+mod diff;
+mod hash;
+mod id;
+mod judge;
+mod kind;
+mod patch;
+mod path;
+mod policy;
+mod record;
+mod refusal;
+mod run;
+mod text;
+
+pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
+pub use diff::{FileDiff, Side, diff_file};
+pub use hash::{HashInvalid, Sha256, canonical_json};
+pub use id::{ApprovalId, ArtifactId, IdInvalid, RunId, TokenId, ToolCallId};
+pub use judge::{Access, ChangeFacts, Decision, PathFacts, judge_change, judge_path};
+pub use kind::{FileKind, credential_in};
+pub use patch::{Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section};
+pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};
+pub use policy::{Budget, Policy, PolicyOverrides, Profiles, Rules, Trigger};
+pub use record::{ChainBreak, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
+pub use refusal::{About, Code, Conflict, Refusal, Result};
+pub use run::*;
+pub use text::{Encoding, LineEnding, Page, PageFormat, detect_encoding, page};

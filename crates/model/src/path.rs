@@ -1,0 +1,198 @@
+//! Logical paths: the only way to name a file.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest path that is taken, in bytes.
+pub const MAX_PATH_BYTES: usize = 4096;
+/// The longest name of a new file or folder, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+/// The deepest place of a new file, in names.
+const MAX_NAMES: usize = 64;
+
+/// A place in a run's tree or in a mount, as callers name it: relative, `/`-separated, without `..` and never in `.git`.
+///
+/// `.` is the root. Says nothing about whether anything exists there. Only the workspace crate turns it into an open file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "src/main.rs")]
+pub struct LogicalPath(String);
+
+/// The rule that a path breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum PathRejected {
+    #[error("the path is empty")]
+    Empty,
+    #[error("the path is longer than {MAX_PATH_BYTES} bytes")]
+    TooLong,
+    #[error("the path holds a NUL byte")]
+    Nul,
+    #[error("the path is absolute")]
+    Absolute,
+    #[error("the path leads out of the workspace by `..`")]
+    ParentDir,
+    #[error("the path lies in `.git`, which no tool reaches")]
+    GitInternal,
+    #[error("a file's path may not end in `/`")]
+    TrailingSlash,
+    #[error("a new name may not hold control or bidirectional characters")]
+    ControlCharacter,
+    #[error("a new name may not hold a backslash")]
+    Backslash,
+    #[error("a new name may not end in a dot or a space")]
+    TrailingDotOrSpace,
+    #[error("a new name may not be longer than {MAX_NAME_BYTES} bytes")]
+    NameTooLong,
+    #[error("a new path may not be deeper than {MAX_NAMES} names")]
+    TooDeep,
+    #[error("the path leads out of the workspace by a symbolic link")]
+    LinkOut,
+    #[error("the path leads through a symbolic link, which no mutation follows")]
+    LinkInMutation,
+}
+
+impl LogicalPath {
+    /// The root of the tree.
+    pub fn root() -> Self {
+        Self(".".to_owned())
+    }
+
+    /// Parses `raw`, dropping `.` and doubled slashes and folding `..`; `.` alone is the root. A trailing `/` is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first rule broken.
+    pub fn parse(raw: &str) -> Result<Self, PathRejected> {
+        match raw {
+            "" => return Err(PathRejected::Empty),
+            _ if raw.len() > MAX_PATH_BYTES => return Err(PathRejected::TooLong),
+            _ if raw.contains('\0') => return Err(PathRejected::Nul),
+            _ if raw.starts_with('/') => return Err(PathRejected::Absolute),
+            _ => {}
+        }
+        let mut names = Vec::new();
+        for name in raw.split('/') {
+            match name {
+                "" | "." => {}
+                // Folded here, once: the kernel never sees `..`, so it cannot disagree with us about symbolic links.
+                ".." => drop(names.pop().ok_or(PathRejected::ParentDir)?),
+                name => names.push(name),
+            }
+        }
+        if names.iter().any(|name| is_git_internal(name)) {
+            return Err(PathRejected::GitInternal);
+        }
+        Ok(Self(if names.is_empty() { ".".to_owned() } else { names.join("/") }))
+    }
+
+    /// Parses the path of a file: as [`parse`](Self::parse), and refuses a trailing `/`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first rule broken.
+    pub fn parse_file(raw: &str) -> Result<Self, PathRejected> {
+        let path = Self::parse(raw)?;
+        if raw.ends_with('/') { Err(PathRejected::TrailingSlash) } else { Ok(path) }
+    }
+
+    /// Checks the rules for names that do not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first rule broken.
+    pub fn check_new(&self) -> Result<(), PathRejected> {
+        if self.names().count() > MAX_NAMES {
+            return Err(PathRejected::TooDeep);
+        }
+        self.names().try_for_each(check_new_name)
+    }
+
+    /// The path as text: never empty, never absolute.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is the root of the tree.
+    pub fn is_root(&self) -> bool {
+        self.0 == "."
+    }
+
+    /// The names on the way down; none for the root.
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split('/').filter(|name| *name != ".")
+    }
+
+    /// The last name; `.` for the root.
+    pub fn file_name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(".")
+    }
+
+    /// The folder it lies in; `None` for the root.
+    pub fn parent(&self) -> Option<Self> {
+        match self.0.rsplit_once('/') {
+            _ if self.is_root() => None,
+            Some((parent, _)) => Some(Self(parent.to_owned())),
+            None => Some(Self::root()),
+        }
+    }
+
+    /// The place `name` in this folder.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first rule broken, as by [`parse`](Self::parse).
+    pub fn child(&self, name: &str) -> Result<Self, PathRejected> {
+        if self.is_root() { Self::parse(name) } else { Self::parse(&format!("{}/{name}", self.0)) }
+    }
+}
+
+impl fmt::Display for LogicalPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for LogicalPath {
+    type Error = PathRejected;
+
+    fn try_from(raw: String) -> Result<Self, PathRejected> {
+        Self::parse(&raw)
+    }
+}
+
+impl From<LogicalPath> for String {
+    fn from(path: LogicalPath) -> String {
+        path.0
+    }
+}
+
+/// Whether some file system takes `name` for `.git`: letter case, compatibility forms, invisible characters, the short
+/// name and trailing dots, blanks or streams of other systems.
+pub(crate) fn is_git_internal(name: &str) -> bool {
+    // Names of a repository are mostly plain; this keeps the fold off the hot path.
+    if name.is_ascii() {
+        let name = name.split(':').next().unwrap_or(name).trim_end_matches(['.', ' ']);
+        return name.eq_ignore_ascii_case(".git") || name.eq_ignore_ascii_case("git~1");
+    }
+    let folded = crate::kind::fold_name(name);
+    let folded = folded.split(':').next().unwrap_or(&folded).trim_end_matches(['.', ' ']);
+    matches!(folded, ".git" | "git~1")
+}
+
+fn check_new_name(name: &str) -> Result<(), PathRejected> {
+    let bidirectional =
+        |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if name.len() > MAX_NAME_BYTES {
+        Err(PathRejected::NameTooLong)
+    } else if name.chars().any(|c| c.is_control() || bidirectional(c) || matches!(c, '\u{2028}' | '\u{2029}')) {
+        Err(PathRejected::ControlCharacter)
+    } else if name.contains('\\') {
+        Err(PathRejected::Backslash)
+    } else if name.ends_with(['.', ' ']) {
+        Err(PathRejected::TrailingDotOrSpace)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+//! Audit records and the chain that they form.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Code, FileKind, LogicalPath, RunId, Sha256, ToolCallId, canonical_json};
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It did what it was asked.
+    Ok,
+    /// It was refused; nothing changed.
+    Refused,
+    /// It waits for a person; nothing changed yet.
+    Pending,
+    /// It failed by a fault of ours; nothing changed.
+    Failed,
+}
+
+/// What policy said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Verdict {
+    /// Go on.
+    Allow,
+    /// A person has to agree first.
+    RequireApproval,
+    /// No.
+    Deny,
+}
+
+/// One file of a record. Members stand in the order of their names, so that serialising is canonical.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordFile {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Hash after the call; absent where the file is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_sha256: Option<Sha256>,
+    /// Hash before the call; absent where there was no file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_sha256: Option<Sha256>,
+    /// The path.
+    pub path: LogicalPath,
+}
+
+/// A record before its place in the chain is known. Members stand in the order of their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// Who called: `run-token:{tokenId}` or `operator:{name}`.
+    pub actor: String,
+    /// The answer's code, where it is not `ok`.
+    pub code: Option<Code>,
+    /// What policy said.
+    pub decision: Verdict,
+    /// How long the call took until it was handed to the ledger, in microseconds.
+    pub duration_micros: u64,
+    /// Files with their hashes.
+    pub files: Vec<RecordFile>,
+    /// Whether the tool may change files.
+    pub mutates: bool,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Paths whose content or listing was told.
+    pub paths_read: Vec<LogicalPath>,
+    /// Paths that changed; for a refused or pending call, that it asked to change.
+    pub paths_written: Vec<LogicalPath>,
+    /// Why the caller did it.
+    pub reason: Option<String>,
+    /// The rules that decided.
+    pub reasons: Vec<String>,
+    /// The run.
+    pub run_id: RunId,
+    /// The caller's step, if it named one.
+    pub step_id: Option<String>,
+    /// When, RFC 3339 UTC with microseconds.
+    pub timestamp: String,
+    /// The tool.
+    pub tool: String,
+    /// The call.
+    pub tool_call_id: ToolCallId,
+    /// Diffs of what it changed, as `artifact://{run}/{artifactId}`.
+    pub artifact_uris: Vec<String>,
+}
+
+/// One link of a run's audit chain. Members stand in the order of their names, so that serialising is canonical.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// Who called: `run-token:{tokenId}` or `operator:{name}`.
+    pub actor: String,
+    /// Diffs of what it changed, as `artifact://{run}/{artifactId}`.
+    pub artifact_uris: Vec<String>,
+    /// The answer's code, where it is not `ok`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Code>,
+    /// What policy said.
+    pub decision: Verdict,
+    /// How long the call took until it was handed to the ledger, in microseconds.
+    pub duration_micros: u64,
+    /// Files with their hashes.
+    pub files: Vec<RecordFile>,
+    /// SHA-256 over the canonical JSON of the record without this member. `None` only while it is computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Sha256)]
+    pub hash: Option<Sha256>,
+    /// Whether the tool may change files.
+    pub mutates: bool,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Paths whose content or listing was told.
+    pub paths_read: Vec<LogicalPath>,
+    /// Paths that changed; for a refused or pending call, that it asked to change.
+    pub paths_written: Vec<LogicalPath>,
+    /// Hash of the record before it; 64 zeros for the first.
+    pub prev_hash: Sha256,
+    /// Why the caller did it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The rules that decided.
+    pub reasons: Vec<String>,
+    /// The run.
+    pub run_id: RunId,
+    /// Its place in the run's audit: 1, 2, 3 … without gaps.
+    pub seq: u64,
+    /// The caller's step, if it named one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_id: Option<String>,
+    /// When, RFC 3339 UTC with microseconds.
+    pub timestamp: String,
+    /// The tool.
+    pub tool: String,
+    /// The call.
+    pub tool_call_id: ToolCallId,
+}
+
+impl Draft {
+    /// Puts the draft behind record number `seq` with hash `head`; 0 and [`Sha256::ZERO`] where it is the first.
+    pub fn after(self, seq: u64, head: Sha256) -> Record {
+        let mut record = Record {
+            actor: self.actor,
+            artifact_uris: self.artifact_uris,
+            code: self.code,
+            decision: self.decision,
+            duration_micros: self.duration_micros,
+            files: self.files,
+            hash: None,
+            mutates: self.mutates,
+            outcome: self.outcome,
+            paths_read: self.paths_read,
+            paths_written: self.paths_written,
+            prev_hash: head,
+            reason: self.reason,
+            reasons: self.reasons,
+            run_id: self.run_id,
+            seq: seq + 1,
+            step_id: self.step_id,
+            timestamp: self.timestamp,
+            tool: self.tool,
+            tool_call_id: self.tool_call_id,
+        };
+        record.hash = Some(Sha256::of(record.to_canonical().as_bytes()));
+        record
+    }
+}
+
+impl Record {
+    /// The text that is hashed: this record without `hash`, keys sorted, no white space.
+    pub fn to_canonical(&self) -> String {
+        let unhashed = Self { hash: None, ..self.clone() };
+        // A record holds strings, numbers and lists only, which always serialise; an empty text would fail verification.
+        serde_json::to_string(&unhashed).unwrap_or_default()
+    }
+}
+
+/// The first record that does not belong where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChainBreak {
+    /// The place in the chain at which it was found.
+    pub seq: u64,
+    /// What is wrong there.
+    pub problem: String,
+}
+
+/// What a check of one run's chain found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChainReport {
+    /// The run.
+    pub run_id: RunId,
+    /// Whether every record stands where it belongs, up to the head that the run knows.
+    pub intact: bool,
+    /// How many records were checked.
+    pub records: u64,
+    /// The last record's `seq`; 0 for an empty chain.
+    pub head_seq: u64,
+    /// The last record's hash.
+    pub head_hash: Sha256,
+    /// The first bad record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_break: Option<ChainBreak>,
+}
+
+/// Checks stored records (each its JSON text, with `hash`) of `run_id` in order against the head that the run knows.
+///
+/// The texts are parsed as plain JSON, so that a member that this version does not know is covered by the hash too.
+pub fn verify_chain<S: AsRef<str>>(
+    run_id: &RunId,
+    texts: impl IntoIterator<Item = S>,
+    known_head: (u64, Sha256),
+) -> ChainReport {
+    let mut report = ChainReport {
+        run_id: run_id.clone(),
+        intact: true,
+        records: 0,
+        head_seq: 0,
+        head_hash: Sha256::ZERO,
+        first_break: None,
+    };
+    for text in texts {
+        match check_link(run_id, text.as_ref(), report.head_seq + 1, report.head_hash) {
+            Ok(hash) => {
+                report.records += 1;
+                report.head_seq += 1;
+                report.head_hash = hash;
+            }
+            Err(problem) => {
+                report.first_break = Some(ChainBreak { seq: report.head_seq + 1, problem });
+                break;
+            }
+        }
+    }
+    if report.first_break.is_none() && (report.head_seq, report.head_hash) != known_head {
+        let problem = format!("the chain ends at {} but the run's head is {}", report.head_seq, known_head.0);
+        report.first_break = Some(ChainBreak { seq: report.head_seq + 1, problem });
+    }
+    report.intact = report.first_break.is_none();
+    report
+}
+
+fn check_link(run_id: &RunId, text: &str, seq: u64, head: Sha256) -> Result<Sha256, String> {
+    let mut value: serde_json::Value = serde_json::from_str(text).map_err(|_| "the record is no JSON".to_owned())?;
+    let members = value.as_object_mut().ok_or("the record is no object")?;
+    let told = members
+        .remove("hash")
+        .and_then(|hash| hash.as_str().and_then(|hash| Sha256::parse(hash).ok()))
+        .ok_or("the record has no hash")?;
+    if members.get("runId").and_then(serde_json::Value::as_str) != Some(run_id.as_str()) {
+        return Err("the record belongs to another run".to_owned());
+    }
+    if members.get("seq").and_then(serde_json::Value::as_u64) != Some(seq) {
+        return Err(format!("expected seq {seq}: a record is missing, doubled or out of order"));
+    }
+    let prev_hash = members.get("prevHash").and_then(serde_json::Value::as_str);
+    if prev_hash != Some(head.to_string().as_str()) {
+        return Err("prevHash is not the hash of the record before".to_owned());
+    }
+    if Sha256::of(canonical_json(&value).as_bytes()) != told {
+        return Err("the record's content does not have its hash".to_owned());
+    }
+    Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(tool: &str) -> Draft {
+        Draft {
+            actor: "run-token:tok_1".into(),
+            code: Some(Code::NotFound),
+            decision: Verdict::Allow,
+            duration_micros: 12,
+            files: vec![RecordFile {
+                kind: FileKind::TextSource,
+                new_sha256: None,
+                old_sha256: Some(Sha256::ZERO),
+                path: LogicalPath::parse("a/ü.rs").unwrap(),
+            }],
+            mutates: true,
+            outcome: Outcome::Refused,
+            paths_read: vec![],
+            paths_written: vec![LogicalPath::root()],
+            reason: Some("because \"of\"\n\u{1}\u{7f}".into()),
+            reasons: vec![],
+            run_id: RunId::parse("r1").unwrap(),
+            step_id: Some("s".into()),
+            timestamp: "2026-01-01T00:00:00.000000Z".into(),
+            tool: tool.into(),
+            tool_call_id: ToolCallId::parse("tc").unwrap(),
+            artifact_uris: vec!["artifact://r1/a".into()],
+        }
+    }
+
+    fn chain() -> Vec<Record> {
+        let mut records: Vec<Record> = Vec::new();
+        for tool in ["read_file", "write_file", "list_dir"] {
+            let (seq, head) = records.last().map_or((0, Sha256::ZERO), |last| (last.seq, last.hash.unwrap()));
+            records.push(draft(tool).after(seq, head));
+        }
+        records
+    }
+
+    fn check(records: &[Record], head: (u64, Sha256)) -> ChainReport {
+        verify_chain(
+            &RunId::parse("r1").unwrap(),
+            records.iter().map(|record| serde_json::to_string(record).unwrap()),
+            head,
+        )
+    }
+
+    #[test]
+    fn a_record_serialises_canonically() {
+        let record = chain().remove(1);
+        let mut value = serde_json::to_value(&record).unwrap();
+        value.as_object_mut().unwrap().remove("hash");
+        assert_eq!(record.to_canonical(), canonical_json(&value));
+    }
+
+    #[test]
+    fn verify_names_the_first_bad_record() {
+        let good = chain();
+        let head = (3, good[2].hash.unwrap());
+        assert!(check(&good, head).intact);
+        assert!(check(&[], (0, Sha256::ZERO)).intact);
+
+        let mut changed = good.clone();
+        changed[1].tool = "read_file".into();
+        let removed = [good[0].clone(), good[2].clone()];
+        let swapped = [good[1].clone(), good[0].clone(), good[2].clone()];
+        let mut relinked = good.clone();
+        relinked[0] = draft("apply_patch").after(0, Sha256::ZERO);
+        for (records, seq) in [(changed.as_slice(), 2), (&removed, 2), (&swapped, 1), (&relinked, 2), (&good[..2], 3)] {
+            let report = check(records, head);
+            assert!(!report.intact);
+            assert_eq!(report.first_break.unwrap().seq, seq);
+        }
+    }
+}

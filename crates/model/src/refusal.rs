@@ -1,0 +1,229 @@
+//! What a caller is told when a call is refused: a code, a message, what to do next, and what it is about.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ApprovalId, LogicalPath, PathRejected, Sha256};
+
+/// The answer of anything that may be refused.
+pub type Result<T, E = Refusal> = std::result::Result<T, E>;
+
+/// Every code that an answer can carry, in the order of refusal: where several apply, the first is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[expect(missing_docs, reason = "the contract's table of errors says what each means")]
+pub enum Code {
+    BodyTooLarge,
+    Unauthenticated,
+    Forbidden,
+    RateLimited,
+    RunNotFound,
+    ToolNotFound,
+    InvalidRequest,
+    PatchInvalid,
+    PreconditionRequired,
+    ToolCallIdReused,
+    PathRejected,
+    RunClosed,
+    RunNeedsRepair,
+    BaseCommitMismatch,
+    PolicyDeniedSecret,
+    PolicyDenied,
+    NotFound,
+    AlreadyExists,
+    NotADirectory,
+    NotAFile,
+    FileTooLarge,
+    UnsupportedBinary,
+    WriteConflict,
+    PatchConflict,
+    EditNotFound,
+    EditNotUnique,
+    RevertConflict,
+    PatchBudgetExceeded,
+    ApprovalRequired,
+    Unavailable,
+    Internal,
+}
+
+/// Why a call was refused: something that the caller can act on, never a fault of ours and never a file's content that
+/// policy hides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// What a program switches on.
+    pub code: Code,
+    /// One sentence: what is wrong.
+    pub message: String,
+    /// One sentence: what to do next.
+    pub hint: String,
+    /// What it is about; flattened into the answer.
+    pub about: Box<About>,
+}
+
+/// What a refusal is about; only what the code calls for is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct About {
+    /// The path concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The hash of what is there now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_sha256: Option<Sha256>,
+    /// The rules that decided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// The bound that was passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// What it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actual: Option<u64>,
+    /// The first hunk that does not apply, counted from 1 within its file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hunk: Option<u32>,
+    /// Every hunk that does not apply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<Conflict>,
+    /// Lines at which a text that must be unique stands, or the nearest to one that does not stand at all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<u64>,
+    /// A short diff between what was expected and what is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<String>,
+    /// The approval that the call now waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// Seconds after which another try makes sense.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u64>,
+    /// The record of this call in its run's audit, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+}
+
+/// A hunk that does not apply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Conflict {
+    /// The file.
+    pub path: String,
+    /// The hunk, counted from 1 within its file.
+    pub hunk: u32,
+    /// What the hunk says stands there, at most a few lines.
+    pub expected: String,
+    /// What stands there, at most a few lines.
+    pub found: String,
+    /// Lines at which the hunk would apply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub applies_at: Vec<u64>,
+}
+
+impl Refusal {
+    /// A refusal with nothing else to say than its message and hint.
+    pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: hint.into(), about: Box::default() }
+    }
+
+    /// Bad input that is no matter of paths, policy or patches.
+    pub fn invalid(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Code::InvalidRequest, message, hint)
+    }
+
+    /// A path that breaks `rule`; `raw` is what the caller wrote.
+    pub fn path(raw: &str, rule: PathRejected) -> Self {
+        let mut shown: String = raw.chars().take(200).collect();
+        if shown.len() < raw.len() {
+            shown.push('…');
+        }
+        Self::new(
+            Code::PathRejected,
+            rule.to_string(),
+            "Name a path inside the workspace, relative to its root and separated by `/`.",
+        )
+        .about(|about| about.path = Some(shown))
+    }
+
+    /// Nothing is at `path`.
+    pub fn not_found(path: &LogicalPath) -> Self {
+        Self::new(
+            Code::NotFound,
+            format!("`{path}` does not exist"),
+            "Use list_dir on its folder to see what is there.",
+        )
+        .at(path)
+    }
+
+    /// The same refusal, about `path`.
+    #[must_use]
+    pub fn at(self, path: &LogicalPath) -> Self {
+        self.about(|about| about.path = Some(path.to_string()))
+    }
+
+    /// The same refusal, with more told of what it is about.
+    #[must_use]
+    pub fn about(mut self, tell: impl FnOnce(&mut About)) -> Self {
+        tell(&mut self.about);
+        self
+    }
+
+    /// The refusal that comes first in the order of refusal; of equals the earlier.
+    #[must_use]
+    pub fn first(self, other: Self) -> Self {
+        if other.code < self.code { other } else { self }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Code {
+    /// The code as callers see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BodyTooLarge => "BODY_TOO_LARGE",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::Forbidden => "FORBIDDEN",
+            Self::RateLimited => "RATE_LIMITED",
+            Self::RunNotFound => "RUN_NOT_FOUND",
+            Self::ToolNotFound => "TOOL_NOT_FOUND",
+            Self::InvalidRequest => "INVALID_REQUEST",
+            Self::PatchInvalid => "PATCH_INVALID",
+            Self::PreconditionRequired => "PRECONDITION_REQUIRED",
+            Self::ToolCallIdReused => "TOOL_CALL_ID_REUSED",
+            Self::PathRejected => "PATH_REJECTED",
+            Self::RunClosed => "RUN_CLOSED",
+            Self::RunNeedsRepair => "RUN_NEEDS_REPAIR",
+            Self::BaseCommitMismatch => "BASE_COMMIT_MISMATCH",
+            Self::PolicyDeniedSecret => "POLICY_DENIED_SECRET",
+            Self::PolicyDenied => "POLICY_DENIED",
+            Self::NotFound => "NOT_FOUND",
+            Self::AlreadyExists => "ALREADY_EXISTS",
+            Self::NotADirectory => "NOT_A_DIRECTORY",
+            Self::NotAFile => "NOT_A_FILE",
+            Self::FileTooLarge => "FILE_TOO_LARGE",
+            Self::UnsupportedBinary => "UNSUPPORTED_BINARY",
+            Self::WriteConflict => "WRITE_CONFLICT",
+            Self::PatchConflict => "PATCH_CONFLICT",
+            Self::EditNotFound => "EDIT_NOT_FOUND",
+            Self::EditNotUnique => "EDIT_NOT_UNIQUE",
+            Self::RevertConflict => "REVERT_CONFLICT",
+            Self::PatchBudgetExceeded => "PATCH_BUDGET_EXCEEDED",
+            Self::ApprovalRequired => "APPROVAL_REQUIRED",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Internal => "INTERNAL",
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,27 @@
+//! A run's tree on disk.
+//!
+//! The law of this crate: nobody else touches a run's tree, and no physical path leaves. Everything goes by
+//! [`model::LogicalPath`] through one guard that resolves beneath a folder's handle. Synchronous: the service calls it
+//! where blocking is allowed.
+
+mod apply;
+mod base;
+mod diff;
+mod export;
+mod fault;
+mod guard;
+mod ignored;
+mod import;
+mod list;
+mod read;
+mod search;
+mod tree;
+
+pub use apply::{Applied, ApplyFault, Redo, Staged};
+pub use diff::{DiffFile, DiffQuery, WorkspaceDiff};
+pub use fault::Fault;
+pub use import::{ImportFault, ImportSource, ImportWatch, Imported, Workspaces};
+pub use list::{Entry, EntryType, ListQuery, Listing};
+pub use read::FileRead;
+pub use search::{Match, SearchMode, SearchQuery, SearchReport};
+pub use tree::{Target, Tree, Workspace};

@@ -1,0 +1,8 @@
+//! The service: hosts one workspace per run, and decides, carries out and records every call on it.
+//!
+//! The law of this crate: only `http` knows a transport; only `pipeline` changes a file; every call is recorded.
+
+mod call_error;
+mod service;
+
+pub(crate) use call_error::CallError;
