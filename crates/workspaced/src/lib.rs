@@ -3,6 +3,7 @@
 //! The law of this crate: only `http` knows a transport; only `pipeline` changes a file; every call is recorded.
 
 mod call_error;
+mod pipeline;
 mod service;
 
 pub(crate) use call_error::CallError;

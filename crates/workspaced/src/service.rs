@@ -50,3 +50,17 @@ pub(crate) struct LiveRun {
     /// Held by the one mutation that is under way.
     pub(crate) lane: tokio::sync::Mutex<crate::pipeline::Lane>,
 }
+
+impl LiveRun {
+    /// Where the run stands.
+    pub(crate) fn state(&self) -> RunState {
+        const STATES: [RunState; 5] =
+            [RunState::Preparing, RunState::Open, RunState::AwaitingApproval, RunState::Closed, RunState::Deleted];
+        STATES.into_iter().find(|state| *state as u8 == self.state.load(Ordering::Acquire)).unwrap_or(RunState::Deleted)
+    }
+}
+
+/// There is no such run. Only operators hear it: a run token on another run is forbidden, whether or not it exists.
+pub(crate) fn run_not_found() -> Refusal {
+    Refusal::new(Code::RunNotFound, "there is no such run", "List the runs with GET /v1/runs.")
+}
