@@ -125,6 +125,26 @@ pub struct Usage {
     pub bytes: u64,
 }
 
+impl Usage {
+    /// Adds what another call uses.
+    pub fn add(&mut self, more: &Self) {
+        self.files_touched += more.files_touched;
+        self.insertions += more.insertions;
+        self.deletions += more.deletions;
+        self.files_deleted += more.files_deleted;
+        self.bytes += more.bytes;
+    }
+
+    /// Takes back what a failed call had reserved.
+    pub fn subtract(&mut self, less: &Self) {
+        self.files_touched = self.files_touched.saturating_sub(less.files_touched);
+        self.insertions = self.insertions.saturating_sub(less.insertions);
+        self.deletions = self.deletions.saturating_sub(less.deletions);
+        self.files_deleted = self.files_deleted.saturating_sub(less.files_deleted);
+        self.bytes = self.bytes.saturating_sub(less.bytes);
+    }
+}
+
 /// One execution of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]

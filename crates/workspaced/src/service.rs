@@ -47,8 +47,10 @@ pub(crate) struct LiveRun {
     pub(crate) state: AtomicU8,
     /// Whether its tree was changed from outside while a change was pending.
     pub(crate) needs_repair: AtomicBool,
-    /// Held by the one mutation that is under way.
-    pub(crate) lane: tokio::sync::Mutex<crate::pipeline::Lane>,
+    /// What its mutations under way hold.
+    pub(crate) lane: crate::lane::Lane,
+    /// Which IDs of the caller's are under way.
+    pub(crate) claims: crate::claims::Claims,
 }
 
 impl LiveRun {

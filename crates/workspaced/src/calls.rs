@@ -1,0 +1,436 @@
+//! Tool calls: parsed, carried out, recorded, answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use ledger::{Appended, Entry, Reply};
+use model::{
+    Code, Draft, FileKind, LogicalPath, Outcome, Permission, RecordFile, Refusal, RunId, RunState, Sha256, ToolCallId,
+    Usage, Verdict, canonical_json,
+};
+use serde_json::{Map, Value};
+
+use crate::service::{Caller, LiveRun, Service};
+use crate::tools::{Read, ReadContext, Told, Tool, ToolRun};
+use crate::{CallError, pipeline};
+
+/// An answer to a tool call that went well.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// JSON text of the whole body.
+    pub(crate) body: String,
+}
+
+/// A tool call that did not go well, or that waits for a person.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// The call, so that the answer can name it.
+    pub(crate) tool_call_id: ToolCallId,
+    /// Why.
+    pub(crate) error: CallError,
+}
+
+/// What is known of a call before its tool has looked at it.
+#[derive(Clone)]
+pub(crate) struct Head {
+    /// The run.
+    pub(crate) run_id: RunId,
+    /// The tool.
+    pub(crate) tool: &'static Tool,
+    /// The call.
+    pub(crate) tool_call_id: ToolCallId,
+    /// Whether the caller chose the ID.
+    pub(crate) claimed: bool,
+    /// The caller's step.
+    pub(crate) step_id: Option<String>,
+    /// The whole input but for the ID, as canonical JSON; only mutations keep it.
+    pub(crate) input: String,
+    /// Hash of the whole input but for the ID.
+    pub(crate) input_sha256: Sha256,
+    /// Who calls.
+    pub(crate) caller: Caller,
+    /// Why; only mutations have one.
+    pub(crate) reason: Option<String>,
+    /// Whether nothing shall change.
+    pub(crate) dry_run: bool,
+    /// The mount to read; only reads have one.
+    pub(crate) mount: Option<String>,
+    /// When the call came in, RFC 3339 UTC with microseconds.
+    pub(crate) timestamp: String,
+    /// When the call came in, for its duration.
+    pub(crate) started: Instant,
+}
+
+impl Service {
+    /// Carries out one call of `tool` on `run` and records it, whatever comes of it.
+    pub(crate) async fn call_tool(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        tool: &'static Tool,
+        body: &[u8],
+    ) -> Result<Answer, Failed> {
+        let (head, members) = Head::parse(run, caller, tool, body);
+        let tool_call_id = head.tool_call_id.clone();
+        self.call(head, members).await.map_err(|error| Failed { tool_call_id, error })
+    }
+
+    async fn call(&self, head: Head, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, CallError> {
+        if !head.tool.permissions.iter().any(|permission| head.caller.permissions.contains(permission)) {
+            let refusal = forbidden(head.tool.permissions);
+            return Err(self.record_refused(&head, &[], refusal).await);
+        }
+        let live = match self.live(&head.run_id).await {
+            Ok(live) => live,
+            Err(CallError::Refused(refusal)) if refusal.code == Code::RunClosed => {
+                return Err(self.record_refused(&head, &[], refusal).await);
+            }
+            Err(error) => return Err(error),
+        };
+        let members = match members {
+            Ok(members) => members,
+            Err(refusal) => return Err(self.record_refused(&head, &[], refusal).await),
+        };
+        match head.tool.run {
+            ToolRun::Read(parse) => match parse(members) {
+                Ok(tool) => self.read(head, &live, tool).await,
+                Err(refusal) => Err(self.record_refused(&head, &[], refusal).await),
+            },
+            ToolRun::Mutation(parse) => {
+                // A task of its own: a caller that goes away must not leave a change that is journalled but not applied.
+                let service = self.clone();
+                let task = self.0.tasks.spawn(async move {
+                    // The parsed tool is made inside: what it holds need not cross threads before that.
+                    pipeline::mutate(&service, head, &live, || parse(members)).await
+                });
+                task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+            }
+        }
+    }
+
+    async fn read(&self, head: Head, live: &Arc<LiveRun>, tool: Box<dyn Read>) -> Result<Answer, CallError> {
+        let paths = tool.paths();
+        let told = match self.look(&head, live, tool).await {
+            Ok(told) => told,
+            Err(CallError::Refused(refusal)) => return Err(self.record_refused(&head, &paths, refusal).await),
+            Err(error) => return Err(self.record_failed(&head, &paths, error).await),
+        };
+        let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
+        draft.paths_read = told.paths_read;
+        draft.files = told.files;
+        let entry = head.entry(draft, None);
+        match self.0.ledger.append(entry).await? {
+            Appended::Recorded(_) => Ok(Answer { body: splice(&head.tool_call_id, &told.output) }),
+            Appended::Reused => Err(self.record_reused(&head).await),
+        }
+    }
+
+    async fn look(&self, head: &Head, live: &Arc<LiveRun>, tool: Box<dyn Read>) -> Result<Told, CallError> {
+        if matches!(live.state(), RunState::Preparing | RunState::Deleted) {
+            return Err(run_not_open(live.state()).into());
+        }
+        let mount = match &head.mount {
+            None => None,
+            Some(name) => Some(live.mount(name).ok_or_else(|| unknown_mount(name, live))?),
+        };
+        let live = Arc::clone(live);
+        let cancel = Arc::new(AtomicBool::new(false));
+        // Dropped with this future when the caller goes away; the thread sees the flag and stops.
+        let _guard = CancelOnDrop(Arc::clone(&cancel));
+        self.blocking(move || {
+            let context = ReadContext {
+                rules: &live.rules,
+                tree: mount.as_deref().unwrap_or_else(|| live.workspace.tree()),
+                workspace: mount.is_none().then_some(&live.workspace),
+                cancel: &cancel,
+            };
+            tool.read(&context).map_err(CallError::from)
+        })
+        .await
+    }
+
+    /// Records a refused call, and gives the refusal back with the record's `seq`.
+    pub(crate) async fn record_refused(&self, head: &Head, paths: &[LogicalPath], refusal: Refusal) -> CallError {
+        let mut draft = head.draft(verdict_of(refusal.code), Outcome::Refused);
+        draft.code = Some(refusal.code);
+        draft.reasons = reasons_of(&refusal);
+        draft.files = asked(paths);
+        let reply = head.tool.mutates().then(|| stored_reply(&refusal));
+        match self.0.ledger.append(head.entry(draft, reply)).await {
+            Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
+            Ok(Appended::Reused) => self.record_reused(head).await,
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Records a call that failed by a fault of ours.
+    pub(crate) async fn record_failed(&self, head: &Head, paths: &[LogicalPath], error: CallError) -> CallError {
+        let mut draft = head.draft(Verdict::Allow, Outcome::Failed);
+        draft.code = Some(Code::Internal);
+        draft.files = asked(paths);
+        // Another call's ID must not be taken by a failure: the caller may try the same call again.
+        let entry = Entry { claimed: false, ..head.entry(draft, None) };
+        match self.0.ledger.append(entry).await {
+            Ok(_) => error,
+            Err(second) => {
+                tracing::error!(error = &second as &dyn std::error::Error, "a failed call could not be recorded");
+                error
+            }
+        }
+    }
+
+    /// Records a call whose ID belongs to another one.
+    pub(crate) async fn record_reused(&self, head: &Head) -> CallError {
+        let refusal = Refusal::new(
+            Code::ToolCallIdReused,
+            format!("the tool call ID `{}` belongs to another call of this run", head.tool_call_id),
+            "Give every new call an ID of its own, or leave toolCallId out.",
+        );
+        let mut draft = head.draft(Verdict::Allow, Outcome::Refused);
+        draft.code = Some(refusal.code);
+        draft.reasons = reasons_of(&refusal);
+        let entry = Entry { claimed: false, ..head.entry(draft, None) };
+        match self.0.ledger.append(entry).await {
+            Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
+            Ok(Appended::Reused) => refusal.into(),
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Runs `work` where blocking is allowed: the only place that does.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let span = tracing::Span::current();
+        let task = tokio::task::spawn_blocking(move || span.in_scope(work));
+        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+    }
+}
+
+impl Head {
+    /// Takes the members that every call has out of the input; the rest is the tool's own.
+    fn parse(
+        run: &RunId,
+        caller: Caller,
+        tool: &'static Tool,
+        body: &[u8],
+    ) -> (Self, Result<Map<String, Value>, Refusal>) {
+        let mut head = Self {
+            run_id: run.clone(),
+            tool,
+            tool_call_id: crate::service::new_tool_call_id(),
+            claimed: false,
+            step_id: None,
+            input: String::new(),
+            input_sha256: Sha256::ZERO,
+            caller,
+            reason: None,
+            dry_run: false,
+            mount: None,
+            timestamp: crate::service::now(),
+            started: Instant::now(),
+        };
+        let members = head.take_members(body);
+        (head, members)
+    }
+
+    fn take_members(&mut self, body: &[u8]) -> Result<Map<String, Value>, Refusal> {
+        let mut members = parse_object(body)?;
+        let id = text_member(&mut members, "toolCallId")?;
+        if self.tool.mutates() || id.is_some() {
+            self.input = canonical_json(&Value::Object(members.clone()));
+            self.input_sha256 = Sha256::of(self.input.as_bytes());
+        }
+        if let Some(raw) = id {
+            self.tool_call_id = ToolCallId::parse(&raw).map_err(|error| {
+                Refusal::invalid(error.to_string(), "Give a shorter toolCallId, or leave it out.")
+            })?;
+            self.claimed = true;
+        }
+        self.step_id = text_member(&mut members, "stepId")?;
+        if self.step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > 128) {
+            return Err(Refusal::invalid("`stepId` takes 1 to 128 characters", "Give a shorter stepId, or leave it out."));
+        }
+        if self.tool.mutates() {
+            self.reason = Some(take_reason(&mut members)?);
+            self.dry_run = match members.remove("dryRun") {
+                None => false,
+                Some(Value::Bool(dry_run)) => dry_run,
+                Some(_) => return Err(Refusal::invalid("`dryRun` is true or false", "Give a boolean, or leave it out.")),
+            };
+        } else {
+            self.mount = text_member(&mut members, "mount")?;
+        }
+        Ok(members)
+    }
+
+    /// The call's record, as far as it is known.
+    pub(crate) fn draft(&self, decision: Verdict, outcome: Outcome) -> Draft {
+        Draft {
+            actor: self.caller.actor.clone(),
+            artifact_uris: Vec::new(),
+            code: None,
+            decision,
+            duration_micros: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            files: Vec::new(),
+            mutates: self.tool.mutates(),
+            outcome,
+            paths_read: Vec::new(),
+            paths_written: Vec::new(),
+            reason: self.reason.clone(),
+            reasons: Vec::new(),
+            run_id: self.run_id.clone(),
+            step_id: self.step_id.clone(),
+            timestamp: self.timestamp.clone(),
+            tool: self.tool.name.to_owned(),
+            tool_call_id: self.tool_call_id.clone(),
+        }
+    }
+
+    /// The ledger's entry of a call that changes nothing.
+    pub(crate) fn entry(&self, draft: Draft, reply: Option<Reply>) -> Entry {
+        Entry {
+            draft,
+            input_sha256: self.input_sha256,
+            claimed: self.claimed,
+            reply,
+            steps: Vec::new(),
+            artifact: None,
+            approval: None,
+            usage: Usage::default(),
+        }
+    }
+}
+
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn parse_object(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
+    let invalid = |what: String| Refusal::invalid(what, "Send one JSON object, as the tool's schema has it.");
+    if body.is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(_) => Err(invalid("the body is JSON, but no object".to_owned())),
+        Err(error) => Err(invalid(format!("the body is no JSON: {error}"))),
+    }
+}
+
+fn text_member(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Refusal> {
+    match members.remove(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(Refusal::invalid(format!("`{name}` is a string"), "Give a string, or leave it out.")),
+    }
+}
+
+fn take_reason(members: &mut Map<String, Value>) -> Result<String, Refusal> {
+    let hint = "Say in `reason`, in 1 to 2,000 characters, why you make this change.";
+    match text_member(members, "reason")? {
+        None => Err(Refusal::invalid("`reason` is missing", hint)),
+        Some(reason) if reason.trim().is_empty() || reason.chars().count() > 2000 => {
+            Err(Refusal::invalid("`reason` takes 1 to 2,000 characters", hint))
+        }
+        Some(reason) => Ok(reason),
+    }
+}
+
+/// Puts the members that every answer has in front of a tool's own.
+fn splice(tool_call_id: &ToolCallId, output: &str) -> String {
+    let id = Value::from(tool_call_id.as_str());
+    let rest = output.strip_prefix('{').unwrap_or("}");
+    let comma = if rest.starts_with('}') { "" } else { "," };
+    format!("{{\"ok\":true,\"toolCallId\":{id}{comma}{rest}")
+}
+
+/// What a repetition of a refused mutation is answered.
+pub(crate) fn stored_reply(refusal: &Refusal) -> Reply {
+    // A refusal holds strings, numbers and lists only, which always serialise.
+    Reply { status: 0, body: serde_json::to_string(refusal).unwrap_or_default() }
+}
+
+/// What policy said, where a call was refused with `code`.
+fn verdict_of(code: Code) -> Verdict {
+    match code {
+        Code::Forbidden
+        | Code::PathRejected
+        | Code::RunClosed
+        | Code::RunNeedsRepair
+        | Code::PolicyDeniedSecret
+        | Code::PolicyDenied
+        | Code::PatchBudgetExceeded => Verdict::Deny,
+        Code::ApprovalRequired => Verdict::RequireApproval,
+        Code::BodyTooLarge
+        | Code::Unauthenticated
+        | Code::RateLimited
+        | Code::RunNotFound
+        | Code::ToolNotFound
+        | Code::InvalidRequest
+        | Code::PatchInvalid
+        | Code::PreconditionRequired
+        | Code::ToolCallIdReused
+        | Code::BaseCommitMismatch
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::NotADirectory
+        | Code::NotAFile
+        | Code::FileTooLarge
+        | Code::UnsupportedBinary
+        | Code::WriteConflict
+        | Code::PatchConflict
+        | Code::EditNotFound
+        | Code::EditNotUnique
+        | Code::RevertConflict
+        | Code::Unavailable
+        | Code::Internal => Verdict::Allow,
+    }
+}
+
+fn reasons_of(refusal: &Refusal) -> Vec<String> {
+    if refusal.about.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.about.reasons.clone() }
+}
+
+/// What a call that did nothing asked for.
+pub(crate) fn asked(paths: &[LogicalPath]) -> Vec<RecordFile> {
+    let file = |path: &LogicalPath| RecordFile {
+        kind: FileKind::of_path(path),
+        new_sha256: None,
+        old_sha256: None,
+        path: path.clone(),
+    };
+    paths.iter().take(1000).map(file).collect()
+}
+
+/// The caller lacks every one of `permissions`.
+pub(crate) fn forbidden(permissions: &[Permission]) -> Refusal {
+    let names: Vec<_> = permissions.iter().map(|permission| permission.as_str()).collect();
+    let message = format!("the token lacks the permission {}", names.join(" or "));
+    Refusal::new(Code::Forbidden, message, "Go on without this tool, or ask the orchestrator for another token.")
+        .about(|about| about.reasons = names.iter().map(|name| format!("permission:{name}")).collect())
+}
+
+/// The run takes no calls, or no mutations, where it stands.
+pub(crate) fn run_not_open(state: RunState) -> Refusal {
+    let (message, hint) = match state {
+        RunState::Preparing => ("the run is still preparing", "Try again when the run's state is `open`."),
+        RunState::Deleted => ("the run is deleted", "Its audit is still there."),
+        RunState::Open | RunState::AwaitingApproval | RunState::Closed => {
+            ("the run is closed: it takes no more mutations", "Reads still work; ask the orchestrator for a new run.")
+        }
+    };
+    Refusal::new(Code::RunClosed, message, hint)
+}
+
+fn unknown_mount(name: &str, live: &LiveRun) -> Refusal {
+    let known: Vec<_> = live.mounts.iter().map(|(mount, _)| mount.name.as_str()).collect();
+    let hint = if known.is_empty() { "This run has no mounts.".to_owned() } else { format!("There is: {}.", known.join(", ")) };
+    Refusal::new(Code::NotFound, format!("there is no mount `{name}`"), hint)
+}

@@ -1,0 +1,163 @@
+//! From what a tool wants to a planned change set with its diff.
+
+use std::collections::BTreeMap;
+
+use model::{
+    Change, ChangeFacts, ChangeSet, Code, Content, Counts, Effect, FileDiff, FileKind, LogicalPath, Refusal, Rules,
+    Side, diff_file,
+};
+use serde_json::{Map, Value};
+use workspace::Target;
+
+/// What a tool wants at one path.
+#[derive(Debug)]
+pub(crate) struct Desired {
+    /// The place.
+    pub(crate) path: LogicalPath,
+    /// What happens to it.
+    pub(crate) effect: Effect,
+    /// The new bytes and permission bits; `None` where nothing shall be there.
+    pub(crate) after: Option<(Vec<u8>, u32)>,
+}
+
+/// A change set that is ready to be judged, with the answer that the call gets if it is carried out.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    /// The changes, sorted by path, with their line counts.
+    pub(crate) changes: ChangeSet,
+    /// The diff of all changes: the call's artifact.
+    pub(crate) diff: Vec<u8>,
+    /// Each path's kind: of what will be there, or of what was there.
+    pub(crate) kinds: BTreeMap<LogicalPath, FileKind>,
+    /// The bytes that are there now.
+    before: BTreeMap<LogicalPath, Vec<u8>>,
+    /// The tool's own members of the answer.
+    pub(crate) output: Map<String, Value>,
+    /// One line that says what was done.
+    pub(crate) summary: String,
+    /// What the caller should know besides.
+    pub(crate) warnings: Vec<String>,
+    /// Whether the answer tells the hash of the workspace's diff after the change.
+    pub(crate) tells_workspace_diff: bool,
+}
+
+impl Planned {
+    /// Draws the changes from `targets` to what is `desired`; only paths among the targets can be.
+    ///
+    /// # Errors
+    ///
+    /// `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY` for new content.
+    pub(crate) fn draw(rules: &Rules, targets: Vec<Target>, desired: Vec<Desired>) -> Result<Self, Refusal> {
+        let mut states = BTreeMap::new();
+        let mut before = BTreeMap::new();
+        for target in targets {
+            if let Some((state, bytes)) = target.before {
+                states.insert(target.path.clone(), state);
+                before.insert(target.path, bytes);
+            }
+        }
+        let mut kinds = BTreeMap::new();
+        let mut changes = Vec::with_capacity(desired.len());
+        for want in desired {
+            let kind = match (&want.after, states.get(&want.path)) {
+                (Some((bytes, _)), _) => check_content(rules, &want.path, bytes)?,
+                (None, Some(state)) => state.kind,
+                (None, None) => FileKind::of_path(&want.path),
+            };
+            kinds.insert(want.path.clone(), kind);
+            changes.push(Change {
+                before: states.get(&want.path).cloned(),
+                after: want.after.map(|(bytes, mode)| Content::new(bytes, mode)),
+                path: want.path,
+                effect: want.effect,
+                counts: Counts::default(),
+            });
+        }
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut planned = Self {
+            changes: ChangeSet { changes },
+            diff: Vec::new(),
+            kinds,
+            before,
+            output: Map::new(),
+            summary: String::new(),
+            warnings: Vec::new(),
+            tells_workspace_diff: false,
+        };
+        planned.draw_diffs();
+        Ok(planned)
+    }
+
+    fn draw_diffs(&mut self) {
+        for at in 0..self.changes.changes.len() {
+            if let Some(diff) = self.diff_of(&self.changes.changes[at]) {
+                self.changes.changes[at].counts = diff.counts;
+                self.diff.extend_from_slice(&diff.text);
+            }
+        }
+    }
+
+    /// The diff of one change. A move is one diff, told where it goes to.
+    fn diff_of(&self, change: &Change) -> Option<FileDiff> {
+        let old_path = match &change.effect {
+            Effect::MoveFrom { .. } => return None,
+            Effect::MoveTo { from } => from,
+            Effect::Create | Effect::Replace | Effect::Delete => &change.path,
+        };
+        let old_mode = self.changes.changes.iter().find(|other| other.path == *old_path);
+        let old_mode = old_mode.and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
+        let old = self.before.get(old_path).map(|bytes| Side { path: old_path, bytes, mode: old_mode });
+        let new = change.after.as_ref().map(|content| Side { path: &change.path, bytes: &content.bytes, mode: content.mode });
+        Some(diff_file(old, new))
+    }
+
+    /// The change at `path`.
+    pub(crate) fn at(&self, path: &LogicalPath) -> Option<&Change> {
+        self.changes.changes.iter().find(|change| change.path == *path)
+    }
+
+    /// What the judge asks of each change.
+    pub(crate) fn facts(&self) -> Vec<ChangeFacts<'_>> {
+        self.changes.changes.iter().map(|change| self.facts_of(change)).collect()
+    }
+
+    fn facts_of<'a>(&'a self, change: &'a Change) -> ChangeFacts<'a> {
+        let source = match &change.effect {
+            Effect::MoveTo { from } => from,
+            Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => &change.path,
+        };
+        let old_mode = self.at(source).and_then(|source| source.before.as_ref()).map(|state| state.mode);
+        ChangeFacts {
+            path: &change.path,
+            kind: self.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
+            effect: &change.effect,
+            insertions: change.counts.insertions,
+            deletions: change.counts.deletions,
+            bytes: change.after.as_ref().map_or(0, |content| content.bytes.len() as u64),
+            mode_change: match (old_mode, &change.after) {
+                (Some(old), Some(content)) => (old ^ content.mode) & 0o111 != 0,
+                _ => false,
+            },
+            old_text: self.before.get(source).map(Vec::as_slice),
+            new_text: change.after.as_ref().map(|content| content.bytes.as_slice()),
+        }
+    }
+}
+
+fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<FileKind, Refusal> {
+    let limit = rules.policy().max_file_bytes;
+    let actual = bytes.len() as u64;
+    if actual > limit {
+        let message = format!("`{path}` would have {actual} bytes; a text file may have {limit}");
+        return Err(Refusal::new(Code::FileTooLarge, message, "Split the content over several files.")
+            .at(path)
+            .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual))));
+    }
+    match FileKind::of_file(path, bytes) {
+        FileKind::Binary => {
+            let message = format!("the new content of `{path}` is binary");
+            Err(Refusal::new(Code::UnsupportedBinary, message, "Tools write text only.").at(path))
+        }
+        kind => Ok(kind),
+    }
+}

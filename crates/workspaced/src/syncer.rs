@@ -1,0 +1,91 @@
+//! Syncs changed files behind the answers, and lets the ledger forget their steps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ledger::Ledger;
+use model::RunId;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use workspace::Applied;
+
+use crate::pipeline;
+use crate::service::LiveRun;
+
+/// Changes that may wait for their sync; a mutation beyond waits with its answer.
+const MAX_WAITING: usize = 1024;
+/// Changes that are synced together.
+const MAX_BATCH: usize = 512;
+/// How long the first change of a batch waits for others.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// A change that is in the tree, but may not be on the disk yet.
+struct Waiting {
+    run_id: RunId,
+    seq: u64,
+    applied: Applied,
+}
+
+/// The way to the task that syncs.
+pub(crate) struct Syncer {
+    sender: Mutex<Option<mpsc::Sender<Waiting>>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Syncer {
+    /// Starts the task.
+    pub(crate) fn start(ledger: Arc<dyn Ledger>) -> Self {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let task = tokio::spawn(run(ledger, receiver));
+        Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
+    }
+
+    /// Hands over a change; waits while too many are waiting.
+    pub(crate) async fn push(&self, live: &LiveRun, seq: u64, applied: Applied) {
+        let sender = self.sender.lock().await.clone();
+        let Some(sender) = sender else { return };
+        let waiting = Waiting { run_id: live.run_id.clone(), seq, applied };
+        if sender.send(waiting).await.is_err() {
+            // The task has ended with the service; the next start does the steps again.
+            tracing::warn!(run.id = %live.run_id, seq, "a change was left to the next start to sync");
+        }
+    }
+
+    /// Syncs what waits, then ends the task.
+    pub(crate) async fn close(&self) {
+        drop(self.sender.lock().await.take());
+        if let Some(task) = self.task.lock().await.take()
+            && let Err(error) = task.await
+        {
+            tracing::error!(error = &error as &dyn std::error::Error, "the syncing task failed");
+        }
+    }
+}
+
+async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
+    let mut batch = Vec::new();
+    while receiver.recv_many(&mut batch, MAX_BATCH).await > 0 {
+        gather(&mut receiver, &mut batch).await;
+        let (done, applied) = batch.drain(..).map(|one| ((one.run_id, one.seq), one.applied)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let synced = tokio::task::spawn_blocking(move || pipeline::sync(applied)).await;
+        if !matches!(synced, Ok(Ok(()))) {
+            tracing::error!("changes could not be synced; the next start does them again");
+            continue;
+        }
+        if let Err(error) = ledger.forget(&done).await {
+            // Steps that are kept too long are only done again, which changes nothing.
+            tracing::warn!(error = &error as &dyn std::error::Error, "steps could not be forgotten");
+        }
+    }
+}
+
+async fn gather(receiver: &mut mpsc::Receiver<Waiting>, batch: &mut Vec<Waiting>) {
+    let until = tokio::time::Instant::now() + GATHER;
+    while batch.len() < MAX_BATCH {
+        let room = MAX_BATCH - batch.len();
+        match tokio::time::timeout_at(until, receiver.recv_many(batch, room)).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The catalogue: every tool, declared once. Routes, OpenAPI and `GET /v1/tools` are read off it.
+
+mod apply_patch;
+mod diff_workspace;
+mod list_dir;
+mod read_file;
+mod schema;
+mod search_text;
+mod write_file;
+
+use std::sync::atomic::AtomicBool;
+
+use model::{FileKind, LogicalPath, Permission, RecordFile, Refusal, Rules, Sha256};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use workspace::{Fault, Target, Tree, Workspace};
+
+use crate::change::Planned;
+
+pub(crate) use schema::ToolSchema;
+
+/// One tool.
+pub(crate) struct Tool {
+    /// Its name: of the route, the span and the OpenAPI operation too.
+    pub(crate) name: &'static str,
+    /// What it does and when to use it, for a model to read.
+    pub(crate) description: &'static str,
+    /// What a token needs: one of these at least; a mutation may ask for more once its effect is known.
+    pub(crate) permissions: &'static [Permission],
+    /// The input's schema, without the members that every tool has.
+    pub(crate) input: fn() -> ToolSchema,
+    /// The output's schema, without the members that every answer has.
+    pub(crate) output: fn() -> ToolSchema,
+    /// How it is carried out.
+    pub(crate) run: ToolRun,
+}
+
+/// How a tool is carried out.
+#[derive(Clone, Copy)]
+pub(crate) enum ToolRun {
+    /// It looks, and tells.
+    Read(fn(Map<String, Value>) -> Result<Box<dyn Read>, Refusal>),
+    /// It plans a change set.
+    Mutation(fn(Map<String, Value>) -> Result<Box<dyn Mutation>, Refusal>),
+}
+
+/// The parsed input of a reading tool.
+pub(crate) trait Read: Send {
+    /// Looks, where blocking is allowed.
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault>;
+
+    /// The paths that the caller named: what a refusal is about.
+    fn paths(&self) -> Vec<LogicalPath>;
+}
+
+/// What a reading tool works with.
+pub(crate) struct ReadContext<'a> {
+    /// The policy in force.
+    pub(crate) rules: &'a Rules,
+    /// The tree to look at: the run's own or a mount.
+    pub(crate) tree: &'a Tree,
+    /// The run's own, where no mount was named.
+    pub(crate) workspace: Option<&'a Workspace>,
+    /// Set when the caller has gone away.
+    pub(crate) cancel: &'a AtomicBool,
+}
+
+/// What a reading tool tells.
+pub(crate) struct Told {
+    /// The output as JSON text: one object.
+    pub(crate) output: String,
+    /// Paths whose content or listing it tells, at most 1,000.
+    pub(crate) paths_read: Vec<LogicalPath>,
+    /// Files whose content it tells, with the version that was read.
+    pub(crate) files: Vec<RecordFile>,
+}
+
+impl Told {
+    /// Serialises `output`.
+    pub(crate) fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, Fault> {
+        let output = serde_json::to_string(output).map_err(std::io::Error::other)?;
+        Ok(Self { output, paths_read, files: Vec::new() })
+    }
+
+    /// The same, telling the content of a file at `version`.
+    pub(crate) fn with_file(mut self, path: &LogicalPath, kind: FileKind, version: Sha256) -> Self {
+        // The file is the same after the call as before it.
+        let file = RecordFile { path: path.clone(), kind, old_sha256: Some(version), new_sha256: Some(version) };
+        self.files.push(file);
+        self
+    }
+}
+
+/// The parsed input of a mutating tool. It describes; whether it may is decided in the pipeline.
+pub(crate) trait Mutation: Send {
+    /// Every place that may change, each once.
+    fn paths(&self) -> Vec<LogicalPath>;
+
+    /// Whether no other mutation of the run may be under way at the same time.
+    fn exclusive(&self) -> bool {
+        false
+    }
+
+    /// What the token needs, now that the effect is known; `None` where the tool's own permission is enough.
+    fn permission(&self, _targets: &[Target]) -> Option<Permission> {
+        None
+    }
+
+    /// Plans the change from what is there; `targets` stand in the order of [`paths`](Self::paths).
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal>;
+}
+
+/// What a plan is made with.
+pub(crate) struct PlanContext<'a> {
+    /// The policy in force.
+    pub(crate) rules: &'a Rules,
+    /// The commit that the run started from.
+    pub(crate) base_commit: &'a str,
+}
+
+/// The most paths that a record names as read.
+const MAX_PATHS_TOLD: usize = 1000;
+
+/// Every tool, in the order of the catalogue.
+pub(crate) static TOOLS: &[Tool] = &[
+    list_dir::TOOL,
+    read_file::TOOL,
+    search_text::TOOL,
+    write_file::TOOL,
+    apply_patch::TOOL,
+    diff_workspace::TOOL,
+];
+
+/// The tool called `name`.
+pub(crate) fn find(name: &str) -> Option<&'static Tool> {
+    TOOLS.iter().find(|tool| tool.name == name)
+}
+
+impl Tool {
+    /// Whether it may change files.
+    pub(crate) fn mutates(&self) -> bool {
+        matches!(self.run, ToolRun::Mutation(_))
+    }
+}
+
+/// Parses a tool's own members; unknown ones are refused.
+fn parse<T: DeserializeOwned>(members: Map<String, Value>) -> Result<T, Refusal> {
+    serde_json::from_value(Value::Object(members)).map_err(|error| {
+        Refusal::invalid(
+            format!("the input does not fit the tool: {error}"),
+            "Compare the input with the tool's schema in GET /v1/tools.",
+        )
+    })
+}
+
+/// Parses the path of a folder or of whatever stands there.
+fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
+    LogicalPath::parse(raw).map_err(|rule| Refusal::path(raw, rule))
+}
+
+/// Parses the path of a file.
+fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
+    LogicalPath::parse_file(raw).map_err(|rule| Refusal::path(raw, rule))
+}
+
+/// The default of every `path` that is optional.
+fn root() -> String {
+    ".".to_owned()
+}
+
+/// Takes a number above `most` as `most`.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST` where it is below `least`.
+fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Refusal> {
+    if value < least {
+        let message = format!("`{name}` is {value}, but at least {least} is needed");
+        return Err(Refusal::invalid(message, format!("Give `{name}` as {least} or more, or leave it out."))
+            .about(|about| (about.limit, about.actual) = (Some(least), Some(value))));
+    }
+    Ok(value.min(most))
+}
+
+/// The record's member `files` of a finished mutation.
+pub(crate) fn record_files(planned: &Planned) -> Vec<RecordFile> {
+    let file = |change: &model::Change| RecordFile {
+        kind: planned.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
+        new_sha256: change.after.as_ref().map(|content| content.sha256),
+        old_sha256: change.before.as_ref().map(|state| state.sha256),
+        path: change.path.clone(),
+    };
+    planned.changes.changes.iter().map(file).collect()
+}
+

@@ -1,0 +1,254 @@
+//! `apply_patch`: one unified diff over many files, whole or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{
+    Code, Conflict, Effect, HunkOffset, LogicalPath, Patch, PatchOperation, Permission, Refusal, Section, Sha256,
+};
+use serde::{Deserialize, Serialize};
+use workspace::Target;
+
+use super::write_file::{already_exists, expect_version, members};
+use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use crate::change::{Desired, Planned};
+
+/// The permission bits of a new file whose section names none.
+const NEW_FILE_MODE: u32 = 0o644;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "apply_patch",
+    description: "Applies a unified diff, as `git diff` writes it, to one or many files: all of it or nothing. Hunks \
+                  must match what is there; a hunk that fits at one other place is moved there, and the answer says so.",
+    permissions: &[Permission::FilePatchApply],
+    input: ToolSchema::of::<ApplyPatchInput>,
+    output: ToolSchema::of::<ApplyPatchOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(ApplyPatch::try_from(parse::<ApplyPatchInput>(members)?)?))),
+};
+
+/// What `apply_patch` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"patch": "--- a/hello.txt\n+++ b/hello.txt\n@@ -1 +1 @@\n-hello\n+hello, world\n", "reason": "greet everyone"}))]
+pub(crate) struct ApplyPatchInput {
+    /// The unified diff.
+    patch: String,
+    /// The commit that the run must have started from.
+    #[serde(default)]
+    expected_base_commit: Option<String>,
+    /// Versions that files of the patch must have, by path.
+    #[serde(default)]
+    expected_sha256: BTreeMap<String, Sha256>,
+}
+
+/// What `apply_patch` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApplyPatchOutput {
+    /// Whether the tree has changed: false for a dry run.
+    applied: bool,
+    /// Whether this was a dry run.
+    dry_run: bool,
+    /// Every path that changes.
+    files_touched: Vec<LogicalPath>,
+    /// Each section of the patch.
+    files: Vec<PatchedFile>,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+    /// Hash of the workspace's whole diff afterwards, as diff_workspace tells it.
+    new_workspace_diff_sha256: Sha256,
+}
+
+/// One file of a patch.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PatchedFile {
+    /// Where it is afterwards; where it was, if it is gone.
+    path: LogicalPath,
+    /// Where it came from, if it was renamed or copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<LogicalPath>,
+    /// `created`, `modified`, `deleted`, `renamed` or `copied`.
+    operation: &'static str,
+    /// Hash before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_sha256: Option<Sha256>,
+    /// Hash after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_sha256: Option<Sha256>,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+    /// Hunks that applied elsewhere than they said.
+    offsets: Vec<HunkOffset>,
+}
+
+struct ApplyPatch {
+    patch: Patch,
+    base_commit: Option<String>,
+    expected: BTreeMap<LogicalPath, Sha256>,
+    paths: Vec<LogicalPath>,
+}
+
+impl TryFrom<ApplyPatchInput> for ApplyPatch {
+    type Error = Refusal;
+
+    fn try_from(input: ApplyPatchInput) -> Result<Self, Refusal> {
+        let patch = Patch::parse(&input.patch)?;
+        let touched: BTreeSet<_> =
+            patch.sections.iter().flat_map(|section| [section.from.clone(), section.path.clone()]).collect();
+        let mut expected = BTreeMap::new();
+        for (raw, version) in input.expected_sha256 {
+            let path = file_path(&raw)?;
+            if !touched.contains(&path) {
+                let message = format!("expectedSha256 names `{path}`, which the patch does not touch");
+                return Err(Refusal::invalid(message, "Name only files of the patch.").at(&path));
+            }
+            expected.insert(path, version);
+        }
+        let paths = touched.into_iter().collect();
+        Ok(Self { patch, base_commit: input.expected_base_commit, expected, paths })
+    }
+}
+
+impl Mutation for ApplyPatch {
+    fn paths(&self) -> Vec<LogicalPath> {
+        self.paths.clone()
+    }
+
+    fn exclusive(&self) -> bool {
+        // The answer tells the whole workspace's diff, so nothing else may move.
+        true
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
+        if let Some(expected) = self.base_commit.as_deref().filter(|expected| *expected != context.base_commit) {
+            let message = format!("the run started from {}, not from {expected}", context.base_commit);
+            return Err(Refusal::new(Code::BaseCommitMismatch, message, "Make the patch against the run's baseCommit."));
+        }
+        let before: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target.before.as_ref())).collect();
+        let before = |path: &LogicalPath| before.get(path).copied().flatten();
+        self.check_existence(before)?;
+        for path in &self.paths {
+            if let Some(expected) = self.expected.get(path) {
+                expect_version(path, before(path).map(|(state, _)| state.sha256), Some(*expected))?;
+            }
+        }
+        let mut desired = Vec::new();
+        let mut offsets = Vec::new();
+        let mut conflicts = Vec::new();
+        for section in &self.patch.sections {
+            let (old, mode) = before(&section.from).map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
+            match section.apply(old) {
+                Ok(patched) => {
+                    let mode = section.mode.map_or(mode, |bits| if bits & 0o111 == 0 { mode & !0o111 } else { mode | 0o111 });
+                    offsets.push(patched.offsets);
+                    want(section, patched.bytes, mode, &mut desired);
+                }
+                Err(failed) => conflicts.extend(failed),
+            }
+        }
+        if !conflicts.is_empty() {
+            return Err(patch_conflict(conflicts));
+        }
+        let mut planned = Planned::draw(context.rules, targets, desired)?;
+        self.describe(&mut planned, offsets);
+        Ok(planned)
+    }
+}
+
+impl ApplyPatch {
+    fn check_existence<'a>(&self, before: impl Fn(&LogicalPath) -> Option<&'a (model::FileState, Vec<u8>)>) -> Result<(), Refusal> {
+        let leaving: BTreeSet<_> = self.patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
+        for section in &self.patch.sections {
+            if section.operation != PatchOperation::Create && before(&section.from).is_none() {
+                return Err(Refusal::not_found(&section.from));
+            }
+            let arrives = matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
+            if arrives {
+                if before(&section.path).is_some() && !leaving.contains(&section.path) {
+                    return Err(already_exists(&section.path));
+                }
+                section.path.check_new().map_err(|rule| Refusal::path(section.path.as_str(), rule))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&self, planned: &mut Planned, offsets: Vec<Vec<HunkOffset>>) {
+        let files: Vec<_> = self.patch.sections.iter().zip(offsets).map(|(section, offsets)| patched_file(planned, section, offsets)).collect();
+        let counts = planned.changes.counts();
+        let moved = files.iter().filter(|file| !file.offsets.is_empty());
+        planned.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
+        planned.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
+        planned.tells_workspace_diff = true;
+        planned.output = members(&ApplyPatchOutput {
+            applied: true,
+            dry_run: false,
+            files_touched: planned.changes.changes.iter().map(|change| change.path.clone()).collect(),
+            files,
+            insertions: counts.insertions,
+            deletions: counts.deletions,
+            // Known only to the pipeline, which fills it in.
+            new_workspace_diff_sha256: Sha256::ZERO,
+        });
+    }
+}
+
+/// Whether the section takes its source away.
+fn leaves(section: &Section) -> bool {
+    matches!(section.operation, PatchOperation::Delete | PatchOperation::Rename)
+}
+
+/// Puts down what `section` wants of the tree.
+fn want(section: &Section, bytes: Vec<u8>, mode: u32, desired: &mut Vec<Desired>) {
+    let (from, to) = (section.from.clone(), section.path.clone());
+    let after = Some((bytes, mode));
+    match section.operation {
+        PatchOperation::Create | PatchOperation::Copy => desired.push(Desired { path: to, effect: Effect::Create, after }),
+        PatchOperation::Modify => desired.push(Desired { path: to, effect: Effect::Replace, after }),
+        PatchOperation::Delete => desired.push(Desired { path: to, effect: Effect::Delete, after: None }),
+        PatchOperation::Rename => {
+            desired.push(Desired { path: from.clone(), effect: Effect::MoveFrom { to: to.clone() }, after: None });
+            desired.push(Desired { path: to, effect: Effect::MoveTo { from }, after });
+        }
+    }
+}
+
+fn patched_file(planned: &Planned, section: &Section, offsets: Vec<HunkOffset>) -> PatchedFile {
+    let change = planned.at(&section.path);
+    let source = planned.at(&section.from).and_then(|change| change.before.as_ref());
+    let counts = change.map(|change| change.counts).unwrap_or_default();
+    let (operation, from) = match section.operation {
+        PatchOperation::Create => ("created", None),
+        PatchOperation::Modify => ("modified", None),
+        PatchOperation::Delete => ("deleted", None),
+        PatchOperation::Rename => ("renamed", Some(section.from.clone())),
+        PatchOperation::Copy => ("copied", Some(section.from.clone())),
+    };
+    PatchedFile {
+        path: section.path.clone(),
+        from,
+        operation,
+        old_sha256: source.map(|state| state.sha256),
+        new_sha256: change.and_then(|change| change.after.as_ref()).map(|content| content.sha256),
+        insertions: counts.insertions,
+        deletions: counts.deletions,
+        offsets,
+    }
+}
+
+fn patch_conflict(conflicts: Vec<Conflict>) -> Refusal {
+    let message = match conflicts.as_slice() {
+        [only] => format!("hunk {} does not match `{}`", only.hunk, only.path),
+        many => format!("{} hunks do not match, the first in `{}`", many.len(), many[0].path),
+    };
+    let (path, hunk) = (conflicts[0].path.clone(), conflicts[0].hunk);
+    Refusal::new(Code::PatchConflict, message, "Read the files again and make the patch against what is there now.").about(|about| {
+        about.path = Some(path);
+        about.hunk = Some(hunk);
+        about.conflicts = conflicts;
+    })
+}

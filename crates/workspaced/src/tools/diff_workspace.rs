@@ -1,0 +1,106 @@
+//! `diff_workspace`: how the tree differs from what the run started with.
+
+use model::{LogicalPath, Permission, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::{DiffFile, DiffQuery, Fault};
+
+use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse};
+
+/// The most diff text that one call tells, in bytes.
+const MAX_DIFF_BYTES: u64 = 1024 * 1024;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "diff_workspace",
+    description: "Shows everything that differs from what the run started with, as one unified diff with counts. Use \
+                  statOnly first where much has changed.",
+    permissions: &[Permission::FileDiff],
+    input: ToolSchema::of::<DiffWorkspaceInput>,
+    output: ToolSchema::of::<DiffWorkspaceOutput>,
+    run: ToolRun::Read(|members| Ok(Box::new(Diff::try_from(parse::<DiffWorkspaceInput>(members)?)?))),
+};
+
+/// What `diff_workspace` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"statOnly": true}))]
+pub(crate) struct DiffWorkspaceInput {
+    /// Only this file or folder.
+    #[serde(default)]
+    path: Option<String>,
+    /// Leave out the diff's text.
+    #[serde(default)]
+    stat_only: bool,
+    /// At most so many bytes of text, cut at a line's end. Taken as 1 MiB where it is more.
+    #[serde(default = "default_max_bytes")]
+    #[schema(minimum = 1, maximum = 1_048_576, default = 120_000)]
+    max_bytes: u64,
+}
+
+fn default_max_bytes() -> u64 {
+    120_000
+}
+
+/// What `diff_workspace` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DiffWorkspaceOutput<'a> {
+    /// The commit that the run started from.
+    base_commit: &'a str,
+    /// How many files differ.
+    files_changed: usize,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+    /// As `git diff --stat` writes it.
+    stat: &'a str,
+    /// Every file that differs, sorted by path.
+    files: &'a [DiffFile],
+    /// The text, cut at a line's end.
+    diff: &'a str,
+    /// Whether text is missing.
+    truncated: bool,
+    /// Hash of the whole text, not only of what is shown.
+    diff_sha256: Sha256,
+}
+
+struct Diff(DiffQuery);
+
+impl TryFrom<DiffWorkspaceInput> for Diff {
+    type Error = Refusal;
+
+    fn try_from(input: DiffWorkspaceInput) -> Result<Self, Refusal> {
+        let max_bytes = bounded("maxBytes", input.max_bytes, 1, MAX_DIFF_BYTES)?;
+        Ok(Self(DiffQuery {
+            path: input.path.as_deref().map(any_path).transpose()?.filter(|path| !path.is_root()),
+            stat_only: input.stat_only,
+            max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
+        }))
+    }
+}
+
+impl Read for Diff {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+        let workspace = context.workspace.ok_or_else(|| {
+            Refusal::invalid("a mount has no diff: it never changes", "Call diff_workspace without `mount`.")
+        })?;
+        let diff = workspace.diff(context.rules, &self.0, context.cancel)?;
+        let output = DiffWorkspaceOutput {
+            base_commit: workspace.base_commit(),
+            files_changed: diff.files.len(),
+            insertions: diff.insertions,
+            deletions: diff.deletions,
+            stat: &diff.stat,
+            files: &diff.files,
+            diff: &diff.diff,
+            truncated: diff.truncated,
+            diff_sha256: diff.diff_sha256,
+        };
+        let paths = diff.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok());
+        Told::new(&output, paths.take(super::MAX_PATHS_TOLD).collect())
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        self.0.path.iter().cloned().collect()
+    }
+}

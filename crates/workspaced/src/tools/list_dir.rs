@@ -1,0 +1,85 @@
+//! `list_dir`: what is in a folder.
+
+use model::{LogicalPath, Permission, Refusal};
+use serde::{Deserialize, Serialize};
+use workspace::{Entry, Fault, ListQuery};
+
+use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "list_dir",
+    description: "Lists the files and folders in a folder, sorted by path. Hidden entries, and entries that git ignores \
+                  or that are generated or vendored, are left out unless asked for.",
+    permissions: &[Permission::FileList],
+    input: ToolSchema::of::<ListDirInput>,
+    output: ToolSchema::of::<ListDirOutput>,
+    run: ToolRun::Read(|members| Ok(Box::new(ListDir::try_from(parse::<ListDirInput>(members)?)?))),
+};
+
+/// What `list_dir` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schema(example = json!({"path": "src", "maxDepth": 2}))]
+pub(crate) struct ListDirInput {
+    /// The folder.
+    path: String,
+    /// How deep to look: 1 is the folder's own entries. Taken as 20 where it is more.
+    #[schema(minimum = 1, maximum = 20)]
+    max_depth: u64,
+    /// Whether names that begin with `.` are shown.
+    include_hidden: bool,
+    /// Whether entries that git ignores, or that are generated or vendored, are shown.
+    include_ignored: bool,
+    /// At most so many entries. Taken as 10,000 where it is more.
+    #[schema(minimum = 1, maximum = 10_000)]
+    max_entries: u64,
+}
+
+impl Default for ListDirInput {
+    fn default() -> Self {
+        Self { path: root(), max_depth: 2, include_hidden: false, include_ignored: false, max_entries: 300 }
+    }
+}
+
+/// What `list_dir` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListDirOutput {
+    /// The folder, cleaned.
+    path: LogicalPath,
+    /// What is in it, sorted by path.
+    entries: Vec<Entry>,
+    /// Whether entries are missing because there were too many.
+    truncated: bool,
+}
+
+struct ListDir(ListQuery);
+
+impl TryFrom<ListDirInput> for ListDir {
+    type Error = Refusal;
+
+    fn try_from(input: ListDirInput) -> Result<Self, Refusal> {
+        let max_depth = bounded("maxDepth", input.max_depth, 1, 20)?;
+        let max_entries = bounded("maxEntries", input.max_entries, 1, 10_000)?;
+        Ok(Self(ListQuery {
+            path: any_path(&input.path)?,
+            max_depth: u32::try_from(max_depth).unwrap_or(20),
+            include_hidden: input.include_hidden,
+            include_ignored: input.include_ignored,
+            max_entries: usize::try_from(max_entries).unwrap_or(10_000),
+        }))
+    }
+}
+
+impl Read for ListDir {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+        let listing = context.tree.list(context.rules, &self.0, context.cancel)?;
+        let path = self.0.path.clone();
+        let output = ListDirOutput { path: path.clone(), entries: listing.entries, truncated: listing.truncated };
+        Told::new(&output, vec![path])
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.0.path.clone()]
+    }
+}

@@ -1,0 +1,144 @@
+//! `read_file`: some lines of a text file.
+
+use model::{Encoding, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::Fault;
+
+use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_path, parse};
+
+/// The most content that one call tells, in bytes.
+const MAX_CONTENT_BYTES: usize = 64 * 1024;
+/// How much larger than `maxFileBytes` a file may be of which only some lines are told.
+const RANGED_FACTOR: u64 = 16;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "read_file",
+    description: "Reads lines of a text file, 200 unless asked for more, and tells the file's sha256, which write_file \
+                  and apply_patch take as the version that you saw. Go on with nextStartLine.",
+    permissions: &[Permission::FileRead],
+    input: ToolSchema::of::<ReadFileInput>,
+    output: ToolSchema::of::<ReadFileOutput>,
+    run: ToolRun::Read(|members| Ok(Box::new(ReadFile::try_from(parse::<ReadFileInput>(members)?)?))),
+};
+
+/// What `read_file` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"path": "src/main.rs", "startLine": 1, "maxLines": 200}))]
+pub(crate) struct ReadFileInput {
+    /// The file.
+    path: String,
+    /// The first line, from 1.
+    #[serde(default = "first")]
+    #[schema(minimum = 1, default = 1)]
+    start_line: u64,
+    /// At most so many lines. Taken as 1,000 where it is more.
+    #[serde(default = "two_hundred")]
+    #[schema(minimum = 1, maximum = 1000, default = 200)]
+    max_lines: u64,
+    /// `numbered` puts `%6d | ` before each line and cuts lines over 2,000 characters; `raw` tells them as they are.
+    #[serde(default)]
+    #[schema(inline)]
+    format: PageFormat,
+}
+
+fn first() -> u64 {
+    1
+}
+
+fn two_hundred() -> u64 {
+    200
+}
+
+/// What `read_file` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReadFileOutput<'a> {
+    /// The file, cleaned.
+    path: &'a LogicalPath,
+    /// Number of the first line told.
+    start_line: u64,
+    /// Number of the last line told; one less than `startLine` where none is.
+    end_line: u64,
+    /// Lines in the whole file.
+    total_lines: u64,
+    /// Hash of the whole file's bytes.
+    sha256: Sha256,
+    /// Whether lines follow.
+    truncated: bool,
+    /// Where to go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_start_line: Option<u64>,
+    /// The lines.
+    content: &'a str,
+    /// How the file's bytes are its characters.
+    encoding: Encoding,
+    /// How the file's lines end.
+    line_ending: LineEnding,
+    /// Lines that were cut for their length.
+    #[serde(skip_serializing_if = "is_zero")]
+    lines_cut: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+struct ReadFile {
+    path: LogicalPath,
+    start_line: u64,
+    max_lines: u64,
+    format: PageFormat,
+}
+
+impl TryFrom<ReadFileInput> for ReadFile {
+    type Error = Refusal;
+
+    fn try_from(input: ReadFileInput) -> Result<Self, Refusal> {
+        Ok(Self {
+            start_line: bounded("startLine", input.start_line, 1, u64::MAX)?,
+            max_lines: bounded("maxLines", input.max_lines, 1, 1000)?,
+            format: input.format,
+            path: file_path(&input.path)?,
+        })
+    }
+}
+
+impl Read for ReadFile {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+        let max_bytes = context.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
+        let file = context.tree.read(context.rules, &self.path, max_bytes)?;
+        let page = model::page(&file.bytes, self.format, self.start_line, self.max_lines, MAX_CONTENT_BYTES)
+            .ok_or_else(|| unsupported_binary(&self.path))?;
+        let output = ReadFileOutput {
+            path: &self.path,
+            start_line: page.start_line,
+            end_line: page.end_line,
+            total_lines: page.total_lines,
+            sha256: file.sha256,
+            truncated: page.truncated,
+            next_start_line: page.next_start_line,
+            content: &page.content,
+            encoding: page.encoding,
+            line_ending: page.line_ending,
+            lines_cut: page.lines_cut,
+        };
+        let told = Told::new(&output, vec![self.path.clone()])?;
+        Ok(told.with_file(&self.path, file.kind, file.sha256))
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+}
+
+/// The file at `path` is no text.
+fn unsupported_binary(path: &LogicalPath) -> Refusal {
+    Refusal::new(
+        model::Code::UnsupportedBinary,
+        format!("`{path}` is a binary file"),
+        "Tools work on text; leave binary files to the orchestrator.",
+    )
+    .at(path)
+}
