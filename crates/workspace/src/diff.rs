@@ -38,7 +38,7 @@ pub struct WorkspaceDiff {
 }
 
 /// One changed file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffFile {
     /// Its path.

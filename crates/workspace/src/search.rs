@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Fault, Tree};
 
 /// How a query is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SearchMode {
     /// As the text itself.
@@ -47,7 +47,7 @@ pub struct SearchReport {
 }
 
 /// One matching line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Match {
     /// The file.

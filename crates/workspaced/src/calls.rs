@@ -244,21 +244,25 @@ impl Head {
             self.input_sha256 = Sha256::of(self.input.as_bytes());
         }
         if let Some(raw) = id {
-            self.tool_call_id = ToolCallId::parse(&raw).map_err(|error| {
-                Refusal::invalid(error.to_string(), "Give a shorter toolCallId, or leave it out.")
-            })?;
+            self.tool_call_id = ToolCallId::parse(&raw)
+                .map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter toolCallId, or leave it out."))?;
             self.claimed = true;
         }
         self.step_id = text_member(&mut members, "stepId")?;
         if self.step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > 128) {
-            return Err(Refusal::invalid("`stepId` takes 1 to 128 characters", "Give a shorter stepId, or leave it out."));
+            return Err(Refusal::invalid(
+                "`stepId` takes 1 to 128 characters",
+                "Give a shorter stepId, or leave it out.",
+            ));
         }
         if self.tool.mutates() {
             self.reason = Some(take_reason(&mut members)?);
             self.dry_run = match members.remove("dryRun") {
                 None => false,
                 Some(Value::Bool(dry_run)) => dry_run,
-                Some(_) => return Err(Refusal::invalid("`dryRun` is true or false", "Give a boolean, or leave it out.")),
+                Some(_) => {
+                    return Err(Refusal::invalid("`dryRun` is true or false", "Give a boolean, or leave it out."));
+                }
             };
         } else {
             self.mount = text_member(&mut members, "mount")?;
@@ -431,6 +435,10 @@ pub(crate) fn run_not_open(state: RunState) -> Refusal {
 
 fn unknown_mount(name: &str, live: &LiveRun) -> Refusal {
     let known: Vec<_> = live.mounts.iter().map(|(mount, _)| mount.name.as_str()).collect();
-    let hint = if known.is_empty() { "This run has no mounts.".to_owned() } else { format!("There is: {}.", known.join(", ")) };
+    let hint = if known.is_empty() {
+        "This run has no mounts.".to_owned()
+    } else {
+        format!("There is: {}.", known.join(", "))
+    };
     Refusal::new(Code::NotFound, format!("there is no mount `{name}`"), hint)
 }

@@ -1,17 +1,7 @@
 //! Places at which a test may kill the process.
 
-/// Ends the process by SIGKILL where `WORKSPACED_FAILPOINT` names this place. In debug builds only: in others it is
-/// nothing.
-#[macro_export]
-#[doc(hidden)]
-macro_rules! failpoint {
-    ($name:literal) => {
-        #[cfg(debug_assertions)]
-        $crate::failpoint::hit($name);
-    };
-}
-
-/// Kills the process where `name` is the place that the test asks for: `NAME` at the first pass, `NAME:N` at the N-th.
+/// Kills the process by SIGKILL where `WORKSPACED_FAILPOINT` names this place: `NAME` at the first pass, `NAME:N` at the
+/// N-th. In debug builds only; in others it is nothing.
 #[cfg(debug_assertions)]
 pub(crate) fn hit(name: &str) {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +10,11 @@ pub(crate) fn hit(name: &str) {
     let Ok(wanted) = std::env::var("WORKSPACED_FAILPOINT") else { return };
     let (place, pass) = wanted.split_once(':').unwrap_or((&wanted, "1"));
     if place == name && PASSES.fetch_add(1, Ordering::Relaxed) + 1 == pass.parse().unwrap_or(1) {
+        // Whether it succeeds shows at once.
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }
 }
+
+/// Nothing.
+#[cfg(not(debug_assertions))]
+pub(crate) fn hit(_name: &str) {}

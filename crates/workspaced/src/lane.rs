@@ -136,7 +136,9 @@ mod tests {
     async fn only_overlapping_paths_wait() {
         let lane = Lane::new(Usage::default(), false);
         let held = lane.enter(paths(&["src/a", "b"])).await;
-        for (raw, want) in [("src/a", true), ("src", true), ("src/a/c", true), (".", true), ("src/ab", false), ("c", false)] {
+        for (raw, want) in
+            [("src/a", true), ("src", true), ("src/a/c", true), (".", true), ("src/ab", false), ("c", false)]
+        {
             assert_eq!(waits(&lane, &[raw]).await, want, "{raw}");
         }
         drop(held);

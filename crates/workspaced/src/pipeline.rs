@@ -142,7 +142,11 @@ fn usage_of(planned: &Planned) -> Usage {
         insertions: counts.insertions,
         deletions: counts.deletions,
         files_deleted: changes.iter().filter(|change| change.effect == Effect::Delete).count() as u64,
-        bytes: changes.iter().filter_map(|change| change.after.as_ref()).map(|content| content.bytes.len() as u64).sum(),
+        bytes: changes
+            .iter()
+            .filter_map(|change| change.after.as_ref())
+            .map(|content| content.bytes.len() as u64)
+            .sum(),
     }
 }
 
@@ -162,7 +166,7 @@ async fn carry_out(service: &Service, head: &Head, live: &Arc<LiveRun>, judged: 
     };
     let (entry, members) = entry_of(head, planned, decision, steps, usage.clone());
     live.lane.reserve(&usage);
-    crate::failpoint!("pipeline.staged");
+    crate::failpoint::hit("pipeline.staged");
     let record = match service.0.ledger.append(entry).await {
         Ok(Appended::Recorded(record)) => record,
         Ok(Appended::Reused) => {
@@ -176,10 +180,10 @@ async fn carry_out(service: &Service, head: &Head, live: &Arc<LiveRun>, judged: 
             return Err(error.into());
         }
     };
-    crate::failpoint!("pipeline.journalled");
+    crate::failpoint::hit("pipeline.journalled");
     let run = Arc::clone(live);
     let applied = tokio::task::spawn_blocking(move || run.workspace.apply(staged)).await;
-    crate::failpoint!("pipeline.applied");
+    crate::failpoint::hit("pipeline.applied");
     match applied {
         Ok(Ok(applied)) => service.0.syncer.push(live, record.seq, applied).await,
         Ok(Err(ApplyFault::ChangedOutside(changed))) => {
@@ -321,8 +325,12 @@ fn paths_of(planned: &Planned) -> Vec<LogicalPath> {
 }
 
 fn denied(reasons: Vec<String>) -> Refusal {
-    Refusal::new(Code::PolicyDenied, "the run's policy denies this change", "Look at the run's policy, and stay within it.")
-        .about(|about| about.reasons = reasons)
+    Refusal::new(
+        Code::PolicyDenied,
+        "the run's policy denies this change",
+        "Look at the run's policy, and stay within it.",
+    )
+    .about(|about| about.reasons = reasons)
 }
 
 fn needs_repair() -> Refusal {
@@ -406,7 +414,10 @@ async fn mark_for_repair(service: &Service, live: &LiveRun, changed: &[LogicalPa
 pub(crate) fn sync(applied: Vec<Applied>) -> Result<(), CallError> {
     for one in applied {
         if let Err(error) = one.sync() {
-            tracing::error!(error = &error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a sync failed: ending, to recover from the journal"
+            );
             std::process::abort();
         }
     }

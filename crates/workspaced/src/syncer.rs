@@ -66,7 +66,8 @@ async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
     let mut batch = Vec::new();
     while receiver.recv_many(&mut batch, MAX_BATCH).await > 0 {
         gather(&mut receiver, &mut batch).await;
-        let (done, applied) = batch.drain(..).map(|one| ((one.run_id, one.seq), one.applied)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let (done, applied) =
+            batch.drain(..).map(|one| ((one.run_id, one.seq), one.applied)).unzip::<_, _, Vec<_>, Vec<_>>();
         let synced = tokio::task::spawn_blocking(move || pipeline::sync(applied)).await;
         if !matches!(synced, Ok(Ok(()))) {
             tracing::error!("changes could not be synced; the next start does them again");

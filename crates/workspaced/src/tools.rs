@@ -123,14 +123,8 @@ pub(crate) struct PlanContext<'a> {
 const MAX_PATHS_TOLD: usize = 1000;
 
 /// Every tool, in the order of the catalogue.
-pub(crate) static TOOLS: &[Tool] = &[
-    list_dir::TOOL,
-    read_file::TOOL,
-    search_text::TOOL,
-    write_file::TOOL,
-    apply_patch::TOOL,
-    diff_workspace::TOOL,
-];
+pub(crate) static TOOLS: &[Tool] =
+    &[list_dir::TOOL, read_file::TOOL, search_text::TOOL, write_file::TOOL, apply_patch::TOOL, diff_workspace::TOOL];
 
 /// The tool called `name`.
 pub(crate) fn find(name: &str) -> Option<&'static Tool> {
@@ -193,4 +187,3 @@ pub(crate) fn record_files(planned: &Planned) -> Vec<RecordFile> {
     };
     planned.changes.changes.iter().map(file).collect()
 }
-

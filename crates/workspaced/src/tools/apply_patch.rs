@@ -126,7 +126,11 @@ impl Mutation for ApplyPatch {
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
         if let Some(expected) = self.base_commit.as_deref().filter(|expected| *expected != context.base_commit) {
             let message = format!("the run started from {}, not from {expected}", context.base_commit);
-            return Err(Refusal::new(Code::BaseCommitMismatch, message, "Make the patch against the run's baseCommit."));
+            return Err(Refusal::new(
+                Code::BaseCommitMismatch,
+                message,
+                "Make the patch against the run's baseCommit.",
+            ));
         }
         let before: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target.before.as_ref())).collect();
         let before = |path: &LogicalPath| before.get(path).copied().flatten();
@@ -140,10 +144,12 @@ impl Mutation for ApplyPatch {
         let mut offsets = Vec::new();
         let mut conflicts = Vec::new();
         for section in &self.patch.sections {
-            let (old, mode) = before(&section.from).map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
+            let (old, mode) =
+                before(&section.from).map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
             match section.apply(old) {
                 Ok(patched) => {
-                    let mode = section.mode.map_or(mode, |bits| if bits & 0o111 == 0 { mode & !0o111 } else { mode | 0o111 });
+                    let mode =
+                        section.mode.map_or(mode, |bits| if bits & 0o111 == 0 { mode & !0o111 } else { mode | 0o111 });
                     offsets.push(patched.offsets);
                     want(section, patched.bytes, mode, &mut desired);
                 }
@@ -160,13 +166,18 @@ impl Mutation for ApplyPatch {
 }
 
 impl ApplyPatch {
-    fn check_existence<'a>(&self, before: impl Fn(&LogicalPath) -> Option<&'a (model::FileState, Vec<u8>)>) -> Result<(), Refusal> {
-        let leaving: BTreeSet<_> = self.patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
+    fn check_existence<'a>(
+        &self,
+        before: impl Fn(&LogicalPath) -> Option<&'a (model::FileState, Vec<u8>)>,
+    ) -> Result<(), Refusal> {
+        let leaving: BTreeSet<_> =
+            self.patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
         for section in &self.patch.sections {
             if section.operation != PatchOperation::Create && before(&section.from).is_none() {
                 return Err(Refusal::not_found(&section.from));
             }
-            let arrives = matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
+            let arrives =
+                matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
             if arrives {
                 if before(&section.path).is_some() && !leaving.contains(&section.path) {
                     return Err(already_exists(&section.path));
@@ -178,7 +189,13 @@ impl ApplyPatch {
     }
 
     fn describe(&self, planned: &mut Planned, offsets: Vec<Vec<HunkOffset>>) {
-        let files: Vec<_> = self.patch.sections.iter().zip(offsets).map(|(section, offsets)| patched_file(planned, section, offsets)).collect();
+        let files: Vec<_> = self
+            .patch
+            .sections
+            .iter()
+            .zip(offsets)
+            .map(|(section, offsets)| patched_file(planned, section, offsets))
+            .collect();
         let counts = planned.changes.counts();
         let moved = files.iter().filter(|file| !file.offsets.is_empty());
         planned.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
@@ -207,7 +224,9 @@ fn want(section: &Section, bytes: Vec<u8>, mode: u32, desired: &mut Vec<Desired>
     let (from, to) = (section.from.clone(), section.path.clone());
     let after = Some((bytes, mode));
     match section.operation {
-        PatchOperation::Create | PatchOperation::Copy => desired.push(Desired { path: to, effect: Effect::Create, after }),
+        PatchOperation::Create | PatchOperation::Copy => {
+            desired.push(Desired { path: to, effect: Effect::Create, after })
+        }
         PatchOperation::Modify => desired.push(Desired { path: to, effect: Effect::Replace, after }),
         PatchOperation::Delete => desired.push(Desired { path: to, effect: Effect::Delete, after: None }),
         PatchOperation::Rename => {
@@ -246,9 +265,10 @@ fn patch_conflict(conflicts: Vec<Conflict>) -> Refusal {
         many => format!("{} hunks do not match, the first in `{}`", many.len(), many[0].path),
     };
     let (path, hunk) = (conflicts[0].path.clone(), conflicts[0].hunk);
-    Refusal::new(Code::PatchConflict, message, "Read the files again and make the patch against what is there now.").about(|about| {
-        about.path = Some(path);
-        about.hunk = Some(hunk);
-        about.conflicts = conflicts;
-    })
+    Refusal::new(Code::PatchConflict, message, "Read the files again and make the patch against what is there now.")
+        .about(|about| {
+            about.path = Some(path);
+            about.hunk = Some(hunk);
+            about.conflicts = conflicts;
+        })
 }

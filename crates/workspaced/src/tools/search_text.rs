@@ -123,7 +123,8 @@ impl Read for SearchText {
         let report = context.tree.search(context.rules, &self.0, context.cancel)?;
         let told: BTreeSet<&str> = report.matches.iter().map(|found| found.path.as_str()).collect();
         let mut paths_read = vec![self.0.path.clone()];
-        paths_read.extend(told.iter().filter_map(|path| LogicalPath::parse(path).ok()).filter(|path| *path != self.0.path));
+        paths_read
+            .extend(told.iter().filter_map(|path| LogicalPath::parse(path).ok()).filter(|path| *path != self.0.path));
         let output = SearchTextOutput {
             query: &self.0.query,
             matches: &report.matches,

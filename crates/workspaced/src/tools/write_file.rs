@@ -165,7 +165,11 @@ pub(super) fn already_exists(path: &LogicalPath) -> Refusal {
 }
 
 /// Checks that the version at `path` is the one that the caller expects. Replacing needs one.
-pub(super) fn expect_version(path: &LogicalPath, current: Option<Sha256>, expected: Option<Sha256>) -> Result<(), Refusal> {
+pub(super) fn expect_version(
+    path: &LogicalPath,
+    current: Option<Sha256>,
+    expected: Option<Sha256>,
+) -> Result<(), Refusal> {
     let message = match (current, expected) {
         (None, None) => return Ok(()),
         (Some(current), Some(expected)) if current == expected => return Ok(()),
