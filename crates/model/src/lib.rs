@@ -5,6 +5,7 @@
 
 mod change;
 mod diff;
+mod edit;
 mod hash;
 mod id;
 mod judge;
@@ -19,6 +20,7 @@ mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
 pub use diff::{FileDiff, Side, diff_file};
+pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, RunId, TokenId, ToolCallId};
 pub use judge::{Access, ChangeFacts, Decision, PathFacts, judge_change, judge_path};

@@ -255,7 +255,7 @@ async fn ask(service: &Service, head: &Head, live: &Arc<LiveRun>, judged: Judged
     let mut refusal = Refusal::new(
         Code::ApprovalRequired,
         "the call needs a person's approval; nothing has changed yet",
-        "Go on with other work; the orchestrator decides, and the same toolCallId tells the outcome.",
+        "Go on with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} tells the outcome.",
     );
     refusal.about.reasons.clone_from(&decision.reasons);
     let mut draft = head.draft(Verdict::RequireApproval, Outcome::Pending);

@@ -1,16 +1,20 @@
 //! The catalogue: every tool, declared once. Routes, OpenAPI and `GET /v1/tools` are read off it.
 
 mod apply_patch;
+mod catalogue;
+mod delete_file;
 mod diff_workspace;
 mod list_dir;
+mod move_file;
 mod read_file;
+mod read_files;
 mod schema;
 mod search_text;
 mod write_file;
 
 use std::sync::atomic::AtomicBool;
 
-use model::{FileKind, LogicalPath, Permission, RecordFile, Refusal, Rules, Sha256};
+use model::{Code, FileKind, LogicalPath, Permission, RecordFile, Refusal, Rules, Sha256};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -18,6 +22,7 @@ use workspace::{Fault, Target, Tree, Workspace};
 
 use crate::change::Planned;
 
+pub(crate) use catalogue::{CATALOGUE, ToolInfo, input_schema, output_schema};
 pub(crate) use schema::ToolSchema;
 
 /// One tool.
@@ -186,4 +191,14 @@ pub(crate) fn record_files(planned: &Planned) -> Vec<RecordFile> {
         path: change.path.clone(),
     };
     planned.changes.changes.iter().map(file).collect()
+}
+
+/// The file at `path` is no text.
+fn unsupported_binary(path: &LogicalPath) -> Refusal {
+    Refusal::new(
+        Code::UnsupportedBinary,
+        format!("`{path}` is a binary file"),
+        "Tools work on text; leave binary files to the orchestrator.",
+    )
+    .at(path)
 }

@@ -110,7 +110,7 @@ impl Read for ReadFile {
         let max_bytes = context.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
         let file = context.tree.read(context.rules, &self.path, max_bytes)?;
         let page = model::page(&file.bytes, self.format, self.start_line, self.max_lines, MAX_CONTENT_BYTES)
-            .ok_or_else(|| unsupported_binary(&self.path))?;
+            .ok_or_else(|| super::unsupported_binary(&self.path))?;
         let output = ReadFileOutput {
             path: &self.path,
             start_line: page.start_line,
@@ -131,14 +131,4 @@ impl Read for ReadFile {
     fn paths(&self) -> Vec<LogicalPath> {
         vec![self.path.clone()]
     }
-}
-
-/// The file at `path` is no text.
-fn unsupported_binary(path: &LogicalPath) -> Refusal {
-    Refusal::new(
-        model::Code::UnsupportedBinary,
-        format!("`{path}` is a binary file"),
-        "Tools work on text; leave binary files to the orchestrator.",
-    )
-    .at(path)
 }

@@ -2,7 +2,7 @@
 
 use model::{Code, Effect, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use workspace::Target;
 
 use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
@@ -184,18 +184,4 @@ pub(super) fn expect_version(
     )
     .at(path)
     .about(|about| about.current_sha256 = current))
-}
-
-/// The schemas of the members that every mutating tool takes besides its own.
-pub(super) fn mutation_members() -> [(&'static str, Value); 2] {
-    [
-        (
-            "reason",
-            json!({"type": "string", "minLength": 1, "maxLength": 2000, "description": "Why: it goes into the audit."}),
-        ),
-        (
-            "dryRun",
-            json!({"type": "boolean", "default": false, "description": "Answer what the call would, and change nothing."}),
-        ),
-    ]
 }

@@ -1,0 +1,74 @@
+//! `delete_file`: one file goes.
+
+use model::{Effect, LogicalPath, Permission, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::Target;
+
+use super::write_file::{expect_version, members};
+use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use crate::change::{Desired, Planned};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "delete_file",
+    description: "Deletes one file. Give as expectedSha256 the sha256 that read_file told. Folders are not deleted.",
+    permissions: &[Permission::FileDelete],
+    input: ToolSchema::of::<DeleteFileInput>,
+    output: ToolSchema::of::<DeleteFileOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(DeleteFile::try_from(parse::<DeleteFileInput>(members)?)?))),
+};
+
+/// What `delete_file` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "path": "src/old.txt",
+    "expectedSha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
+    "reason": "no longer used"
+}))]
+pub(crate) struct DeleteFileInput {
+    /// The file.
+    path: String,
+    /// The version that goes.
+    #[serde(default)]
+    expected_sha256: Option<Sha256>,
+}
+
+/// What `delete_file` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeleteFileOutput {
+    /// The file, cleaned.
+    path: LogicalPath,
+    /// Hash of what was there.
+    old_sha256: Sha256,
+}
+
+struct DeleteFile {
+    path: LogicalPath,
+    expected: Option<Sha256>,
+}
+
+impl TryFrom<DeleteFileInput> for DeleteFile {
+    type Error = Refusal;
+
+    fn try_from(input: DeleteFileInput) -> Result<Self, Refusal> {
+        Ok(Self { path: file_path(&input.path)?, expected: input.expected_sha256 })
+    }
+}
+
+impl Mutation for DeleteFile {
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
+        let before = targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.sha256);
+        let old_sha256 = before.ok_or_else(|| Refusal::not_found(&self.path))?;
+        expect_version(&self.path, before, self.expected)?;
+        let desired = Desired { path: self.path.clone(), effect: Effect::Delete, after: None };
+        let mut planned = Planned::draw(context.rules, targets, vec![desired])?;
+        planned.summary = format!("deleted {}", self.path);
+        planned.output = members(&DeleteFileOutput { path: self.path.clone(), old_sha256 });
+        Ok(planned)
+    }
+}

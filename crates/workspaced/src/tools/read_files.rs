@@ -1,0 +1,156 @@
+//! `read_files`: several whole files; one bad path never fails the rest.
+
+use std::collections::BTreeMap;
+
+use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::Fault;
+
+use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, file_path, parse};
+
+/// The most files that one call names.
+const MAX_PATHS: usize = 50;
+/// The most content that one call tells, in bytes, over all files.
+const MAX_CONTENT_BYTES: usize = 512 * 1024;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "read_files",
+    description: "Reads up to 50 whole text files at once. Each has its own status; a file that cannot be read does \
+                  not fail the others.",
+    permissions: &[Permission::FileRead],
+    input: ToolSchema::of::<ReadFilesInput>,
+    output: ToolSchema::of::<ReadFilesOutput>,
+    run: ToolRun::Read(|members| Ok(Box::new(ReadFiles::try_from(parse::<ReadFilesInput>(members)?)?))),
+};
+
+/// What `read_files` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"paths": ["README.md", "src/main.rs"]}))]
+pub(crate) struct ReadFilesInput {
+    /// The files.
+    #[schema(min_items = 1, max_items = 50)]
+    paths: Vec<String>,
+}
+
+/// What `read_files` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReadFilesOutput {
+    /// Each file by the path that the call named.
+    files: BTreeMap<String, OneFile>,
+}
+
+/// One file of `read_files`.
+#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OneFile {
+    /// `OK`, or why there is no content: `NOT_FOUND`, `FILE_TOO_LARGE`, `PATH_REJECTED`, `IGNORED`,
+    /// `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `UNSUPPORTED_BINARY`, `NOT_A_FILE`.
+    status: String,
+    /// All its text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    /// Hash of its bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<Sha256>,
+    /// Its length in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_bytes: Option<u64>,
+    /// Its lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_lines: Option<u64>,
+    /// How its bytes are its characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoding: Option<Encoding>,
+    /// How its lines end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line_ending: Option<LineEnding>,
+    /// What is wrong, where something is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+struct ReadFiles(Vec<(String, Result<LogicalPath, Refusal>)>);
+
+impl TryFrom<ReadFilesInput> for ReadFiles {
+    type Error = Refusal;
+
+    fn try_from(input: ReadFilesInput) -> Result<Self, Refusal> {
+        if input.paths.is_empty() || input.paths.len() > MAX_PATHS {
+            let message = format!("`paths` has {} entries; it takes 1 to {MAX_PATHS}", input.paths.len());
+            return Err(Refusal::invalid(message, "Read the files in several calls.").about(|about| {
+                (about.limit, about.actual) = (Some(MAX_PATHS as u64), Some(input.paths.len() as u64))
+            }));
+        }
+        let parsed = input.paths.into_iter().map(|raw| {
+            let path = file_path(&raw);
+            (raw, path)
+        });
+        Ok(Self(parsed.collect()))
+    }
+}
+
+impl Read for ReadFiles {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+        let mut room = MAX_CONTENT_BYTES;
+        let mut files = BTreeMap::new();
+        let mut read = Vec::new();
+        for (raw, path) in &self.0 {
+            let one = match path {
+                Ok(path) => read_one(context, path, &mut room),
+                Err(refusal) => Err(Fault::Refused(refusal.clone())),
+            };
+            let one = match one {
+                Ok((one, kind, version)) => {
+                    read.extend(path.as_ref().ok().map(|path| (path.clone(), kind, version)));
+                    one
+                }
+                Err(Fault::Refused(refusal)) => refused(&refusal),
+                Err(fault) => return Err(fault),
+            };
+            files.insert(raw.clone(), one);
+        }
+        let told = Told::new(&ReadFilesOutput { files }, read.iter().map(|(path, ..)| path.clone()).collect())?;
+        Ok(read.iter().fold(told, |told, (path, kind, version)| told.with_file(path, *kind, *version)))
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        self.0.iter().filter_map(|(_, path)| path.as_ref().ok().cloned()).collect()
+    }
+}
+
+fn read_one(
+    context: &ReadContext<'_>,
+    path: &LogicalPath,
+    room: &mut usize,
+) -> Result<(OneFile, FileKind, Sha256), Fault> {
+    let file = context.tree.read(context.rules, path, context.rules.policy().max_file_bytes)?;
+    let page = model::page(&file.bytes, PageFormat::Raw, 1, u64::MAX, usize::MAX);
+    let page = page.ok_or_else(|| super::unsupported_binary(path))?;
+    if page.content.len() > *room {
+        let limit = MAX_CONTENT_BYTES as u64;
+        let message = format!("the call has told {limit} bytes already, without `{path}`");
+        return Err(Fault::Refused(
+            Refusal::new(Code::FileTooLarge, message, "Read it by a call of its own.").at(path),
+        ));
+    }
+    *room -= page.content.len();
+    let one = OneFile {
+        status: "OK".to_owned(),
+        size_bytes: Some(file.bytes.len() as u64),
+        sha256: Some(file.sha256),
+        total_lines: Some(page.total_lines),
+        encoding: Some(page.encoding),
+        line_ending: Some(page.line_ending),
+        content: Some(page.content),
+        message: None,
+    };
+    Ok((one, file.kind, file.sha256))
+}
+
+fn refused(refusal: &Refusal) -> OneFile {
+    let ignored = refusal.code == Code::PolicyDenied && refusal.about.reasons.iter().any(|reason| reason == "ignored");
+    let status = if ignored { "IGNORED".to_owned() } else { refusal.code.to_string() };
+    OneFile { status, message: Some(refusal.message.clone()), ..OneFile::default() }
+}
