@@ -35,8 +35,23 @@ pub struct Entry {
     pub artifact: Option<Artifact>,
     /// The approval that the call asks for, with the call's input as JSON.
     pub approval: Option<(Approval, String)>,
+    /// The approval that this record decides: it was pending, and is so no more, in the same transaction.
+    pub decides: Option<Decides>,
     /// What the call adds to the run's usage.
     pub usage: Usage,
+}
+
+/// How an approval is decided.
+#[derive(Clone, Debug)]
+pub struct Decides {
+    /// Which.
+    pub approval_id: ApprovalId,
+    /// What becomes of it.
+    pub state: ApprovalState,
+    /// Who decided.
+    pub decided_by: String,
+    /// What they noted.
+    pub note: Option<String>,
 }
 
 /// A stored answer.
@@ -64,14 +79,16 @@ pub enum Appended {
     Recorded(Record),
     /// Its claimed ID belongs to an earlier call with another tool or input; nothing was written.
     Reused,
+    /// The approval that it decides is not pending any more; nothing was written.
+    NotPending,
 }
 
 /// A call that was recorded.
 #[derive(Clone, Debug)]
 pub struct StoredCall {
-    /// JSON text of the first record under the ID.
+    /// JSON text of the newest record under the ID: of a call that was approved, the one that tells its outcome.
     pub record: String,
-    /// Its `seq`.
+    /// `seq` of the first record under the ID.
     pub seq: u64,
     /// Its tool.
     pub tool: String,

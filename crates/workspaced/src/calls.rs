@@ -122,7 +122,7 @@ impl Service {
         let entry = head.entry(draft, None);
         match self.0.ledger.append(entry).await? {
             Appended::Recorded(_) => Ok(Answer { body: splice(&head.tool_call_id, &told.output) }),
-            Appended::Reused => Err(self.record_reused(&head).await),
+            Appended::Reused | Appended::NotPending => Err(self.record_reused(&head).await),
         }
     }
 
@@ -159,7 +159,7 @@ impl Service {
         let reply = head.tool.mutates().then(|| stored_reply(&refusal));
         match self.0.ledger.append(head.entry(draft, reply)).await {
             Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
-            Ok(Appended::Reused) => self.record_reused(head).await,
+            Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
             Err(error) => error.into(),
         }
     }
@@ -193,7 +193,7 @@ impl Service {
         let entry = Entry { claimed: false, ..head.entry(draft, None) };
         match self.0.ledger.append(entry).await {
             Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
-            Ok(Appended::Reused) => refusal.into(),
+            Ok(Appended::Reused | Appended::NotPending) => refusal.into(),
             Err(error) => error.into(),
         }
     }
@@ -303,6 +303,7 @@ impl Head {
             steps: Vec::new(),
             artifact: None,
             approval: None,
+            decides: None,
             usage: Usage::default(),
         }
     }

@@ -173,6 +173,10 @@ async fn carry_out(service: &Service, head: &Head, live: &Arc<LiveRun>, judged: 
             live.lane.release(&usage);
             return Err(service.record_reused(head).await);
         }
+        Ok(Appended::NotPending) => {
+            live.lane.release(&usage);
+            return Err(not_pending().into());
+        }
         Err(error) => {
             // The commit may have come through all the same; the next mutation looks before it plans.
             live.lane.release(&usage);
@@ -310,7 +314,17 @@ async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, 
     match service.0.ledger.append(entry).await? {
         Appended::Recorded(record) => Ok(record),
         Appended::Reused => Err(service.record_reused(head).await),
+        Appended::NotPending => Err(not_pending().into()),
     }
+}
+
+/// Somebody has decided already.
+fn not_pending() -> Refusal {
+    Refusal::new(
+        Code::AlreadyExists,
+        "the approval is decided already",
+        "Look at it with GET /v1/approvals/{id}; an approval is decided once.",
+    )
 }
 
 fn done_answer(head: &Head, mut members: Map<String, Value>, seq: u64) -> Answer {
