@@ -270,6 +270,14 @@ impl Head {
         Ok(members)
     }
 
+    /// An input that was kept, without the members that every mutation has.
+    pub(crate) fn without_common(mut members: Map<String, Value>) -> Map<String, Value> {
+        for name in ["stepId", "reason", "dryRun"] {
+            members.remove(name);
+        }
+        members
+    }
+
     /// The call's record, as far as it is known.
     pub(crate) fn draft(&self, decision: Verdict, outcome: Outcome) -> Draft {
         Draft {
@@ -363,7 +371,7 @@ pub(crate) fn stored_reply(refusal: &Refusal) -> Reply {
 }
 
 /// What policy said, where a call was refused with `code`.
-fn verdict_of(code: Code) -> Verdict {
+pub(crate) fn verdict_of(code: Code) -> Verdict {
     match code {
         Code::Forbidden
         | Code::PathRejected
@@ -399,7 +407,7 @@ fn verdict_of(code: Code) -> Verdict {
     }
 }
 
-fn reasons_of(refusal: &Refusal) -> Vec<String> {
+pub(crate) fn reasons_of(refusal: &Refusal) -> Vec<String> {
     if refusal.about.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.about.reasons.clone() }
 }
 

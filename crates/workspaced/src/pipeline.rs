@@ -4,25 +4,27 @@
 //! happens afterwards, the steps can be done again until they are done; a file is synced behind the answer, and only
 //! then does the ledger forget its steps.
 
+mod approve;
+mod recover;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ledger::{Appended, Artifact, Entry, OpenSteps, Reply};
+use ledger::{Appended, Artifact, Decides, Entry, Reply};
 use model::{
-    Approval, ApprovalFile, ApprovalState, Code, Decision, Effect, LogicalPath, Outcome, Record, Refusal, RunState,
-    Step, Usage, Verdict, judge_change,
+    Code, Decision, Effect, LogicalPath, Outcome, Record, Refusal, RunState, Step, Usage, Verdict, judge_change,
 };
 use serde_json::{Map, Value};
-use workspace::{Applied, ApplyFault, DiffQuery, Redo};
+use workspace::{ApplyFault, DiffQuery};
 
 use crate::CallError;
-use crate::calls::{Answer, Head, asked, forbidden, run_not_open, stored_reply};
+use crate::calls::{Answer, Head, forbidden, run_not_open};
 use crate::change::Planned;
 use crate::service::{LiveRun, Service};
 use crate::tools::{Mutation, PlanContext, record_files};
 
-/// How long a person has to decide, in seconds.
-const APPROVAL_SECONDS: i64 = 24 * 60 * 60;
+pub(crate) use approve::Decider;
+pub(crate) use recover::{recover, sync};
 
 /// A mutation that was planned and judged.
 struct Judged {
@@ -57,8 +59,8 @@ pub(crate) async fn mutate(
     };
     match judged.decision.verdict {
         Verdict::Allow if head.dry_run => finish_dry_run(service, &head, judged).await,
-        Verdict::Allow => carry_out(service, &head, live, judged).await,
-        Verdict::RequireApproval => ask(service, &head, live, judged).await,
+        Verdict::Allow => carry_out(service, &head, live, judged, None).await,
+        Verdict::RequireApproval => approve::ask(service, &head, live, judged).await,
         Verdict::Deny => {
             let refusal = judged.decision.refusal.unwrap_or_else(|| denied(judged.decision.reasons));
             Err(service.record_refused(&head, &paths, refusal).await)
@@ -101,7 +103,7 @@ async fn prepare(
         state @ (RunState::Preparing | RunState::Closed | RunState::Deleted) => return Err(run_not_open(state).into()),
     }
     if live.lane.is_unsettled() {
-        settle(service, live).await?;
+        recover::settle(service, live).await?;
     }
     if live.needs_repair.load(Ordering::Acquire) {
         return Err(needs_repair().into());
@@ -151,7 +153,13 @@ fn usage_of(planned: &Planned) -> Usage {
 }
 
 /// Stages, journals and records, applies, answers.
-async fn carry_out(service: &Service, head: &Head, live: &Arc<LiveRun>, judged: Judged) -> Result<Answer, CallError> {
+async fn carry_out(
+    service: &Service,
+    head: &Head,
+    live: &Arc<LiveRun>,
+    judged: Judged,
+    decides: Option<Decides>,
+) -> Result<Answer, CallError> {
     let Judged { planned, usage, decision } = judged;
     let steps = planned.changes.to_steps();
     let staged = {
@@ -164,7 +172,8 @@ async fn carry_out(service: &Service, head: &Head, live: &Arc<LiveRun>, judged: 
         Err(CallError::Refused(refusal)) => return Err(refusal.into()),
         Err(error) => return Err(service.record_failed(head, &paths, error).await),
     };
-    let (entry, members) = entry_of(head, planned, decision, steps, usage.clone());
+    let (mut entry, members) = entry_of(head, planned, decision, steps, usage.clone());
+    entry.decides = decides;
     live.lane.reserve(&usage);
     crate::failpoint::hit("pipeline.staged");
     let record = match service.0.ledger.append(entry).await {
@@ -191,16 +200,16 @@ async fn carry_out(service: &Service, head: &Head, live: &Arc<LiveRun>, judged: 
     match applied {
         Ok(Ok(applied)) => service.0.syncer.push(live, record.seq, applied).await,
         Ok(Err(ApplyFault::ChangedOutside(changed))) => {
-            mark_for_repair(service, live, &changed).await?;
+            recover::mark_for_repair(service, live, &changed).await?;
             return Err(needs_repair().into());
         }
         Ok(Err(ApplyFault::Io(error))) => {
             live.lane.set_unsettled(true);
-            settle(service, live).await.map_err(|_| CallError::from(error))?;
+            recover::settle(service, live).await.map_err(|_| CallError::from(error))?;
         }
         Err(panic) => {
             live.lane.set_unsettled(true);
-            settle(service, live).await.map_err(|_| CallError::Internal(Box::new(panic)))?;
+            recover::settle(service, live).await.map_err(|_| CallError::Internal(Box::new(panic)))?;
         }
     }
     Ok(done_answer(head, members, record.seq))
@@ -253,63 +262,6 @@ async fn finish_dry_run(service: &Service, head: &Head, judged: Judged) -> Resul
     Ok(done_answer(head, members, record.seq))
 }
 
-/// Keeps the call for a person to decide.
-async fn ask(service: &Service, head: &Head, live: &Arc<LiveRun>, judged: Judged) -> Result<Answer, CallError> {
-    let Judged { planned, decision, .. } = judged;
-    let mut refusal = Refusal::new(
-        Code::ApprovalRequired,
-        "the call needs a person's approval; nothing has changed yet",
-        "Go on with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} tells the outcome.",
-    );
-    refusal.about.reasons.clone_from(&decision.reasons);
-    let mut draft = head.draft(Verdict::RequireApproval, Outcome::Pending);
-    draft.code = Some(Code::ApprovalRequired);
-    draft.reasons.clone_from(&decision.reasons);
-    draft.files = asked(&paths_of(&planned));
-    if head.dry_run {
-        let record = append(service, head, head.entry(draft, Some(stored_reply(&refusal)))).await?;
-        return Err(refusal.about(|about| about.seq = Some(record.seq)).into());
-    }
-    let approval = approval_of(head, &planned, decision.reasons);
-    refusal.about.approval_id = Some(approval.approval_id.clone());
-    let mut entry = head.entry(draft, Some(stored_reply(&refusal)));
-    entry.approval = Some((approval, head.input.clone()));
-    let record = append(service, head, entry).await?;
-    live.awaits_approval();
-    Err(refusal.about(|about| about.seq = Some(record.seq)).into())
-}
-
-fn approval_of(head: &Head, planned: &Planned, reasons: Vec<String>) -> Approval {
-    let file = |change: &model::Change| ApprovalFile {
-        path: change.path.clone(),
-        operation: match change.effect {
-            Effect::Create => "create",
-            Effect::Replace => "replace",
-            Effect::Delete => "delete",
-            Effect::MoveFrom { .. } | Effect::MoveTo { .. } => "move",
-        }
-        .to_owned(),
-        old_sha256: change.before.as_ref().map(|state| state.sha256),
-        new_sha256: change.after.as_ref().map(|content| content.sha256),
-    };
-    Approval {
-        approval_id: crate::service::new_approval_id(),
-        run_id: head.run_id.clone(),
-        tool_call_id: head.tool_call_id.clone(),
-        tool: head.tool.name.to_owned(),
-        reason: head.reason.clone().unwrap_or_default(),
-        actor: head.caller.actor.clone(),
-        state: ApprovalState::Pending,
-        reasons,
-        files: planned.changes.changes.iter().map(file).collect(),
-        diff: String::from_utf8_lossy(&planned.diff).into_owned(),
-        created_at: head.timestamp.clone(),
-        expires_at: crate::service::now_plus(APPROVAL_SECONDS),
-        decided_by: None,
-        note: None,
-    }
-}
-
 async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, CallError> {
     match service.0.ledger.append(entry).await? {
         Appended::Recorded(record) => Ok(record),
@@ -353,87 +305,4 @@ fn needs_repair() -> Refusal {
         "the run's files were changed from outside while a change was pending; it takes no mutations",
         "Reads still work; ask the operator to repair the run.",
     )
-}
-
-/// Does again whatever steps of the run the ledger still keeps.
-async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
-    let open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
-    if !redo(service, live, open).await?.is_empty() {
-        return Err(needs_repair().into());
-    }
-    live.lane.set_unsettled(false);
-    Ok(())
-}
-
-/// Does steps again, in order; the answer is what was changed from outside.
-async fn redo(service: &Service, live: &Arc<LiveRun>, open: Vec<OpenSteps>) -> Result<Vec<LogicalPath>, CallError> {
-    // A file that several calls changed is only looked at in its last state: earlier ones were overwritten.
-    let merged = merge(open);
-    let Some(seq) = merged.as_ref().map(|(seqs, _)| seqs.clone()) else { return Ok(Vec::new()) };
-    let steps = merged.map(|(_, steps)| steps).unwrap_or_default();
-    let run = Arc::clone(live);
-    let done = service.blocking(move || run.workspace.redo(&steps).map_err(CallError::from)).await?;
-    match done {
-        Redo::Done(applied) => {
-            service.blocking(move || sync(vec![applied])).await?;
-            let done: Vec<_> = seq.into_iter().map(|seq| (live.run_id.clone(), seq)).collect();
-            service.0.ledger.forget(&done).await?;
-            Ok(Vec::new())
-        }
-        Redo::ChangedOutside(paths) => {
-            mark_for_repair(service, live, &paths).await?;
-            Ok(paths)
-        }
-    }
-}
-
-/// Finishes what a killed process had journalled, before the service listens. Returns how many records' steps there were.
-pub(crate) async fn recover(service: &Service) -> Result<usize, CallError> {
-    let open = service.0.ledger.open_steps(None).await?;
-    let found = open.len();
-    let mut open = open.into_iter().peekable();
-    while let Some(first) = open.next() {
-        let mut of_run = vec![first];
-        while let Some(next) = open.next_if(|next| next.run_id == of_run[0].run_id) {
-            of_run.push(next);
-        }
-        let run_id = of_run[0].run_id.clone();
-        let live = service.live(&run_id).await?;
-        let changed = redo(service, &live, of_run).await?;
-        tracing::info!(run.id = %run_id, changed_outside = changed.len(), "pending changes were finished");
-    }
-    Ok(found)
-}
-
-/// The records that steps belong to, and the steps in order.
-fn merge(open: Vec<OpenSteps>) -> Option<(Vec<u64>, Vec<Step>)> {
-    let mut seqs = Vec::new();
-    let mut steps = Vec::new();
-    for one in open {
-        seqs.push(one.seq);
-        steps.extend(one.steps);
-    }
-    (!seqs.is_empty()).then_some((seqs, steps))
-}
-
-async fn mark_for_repair(service: &Service, live: &LiveRun, changed: &[LogicalPath]) -> Result<(), CallError> {
-    let paths: Vec<_> = changed.iter().map(LogicalPath::as_str).collect();
-    tracing::error!(run.id = %live.run_id, ?paths, "changed from outside while a change was pending: the run needs repair");
-    live.needs_repair.store(true, Ordering::Release);
-    Ok(service.0.ledger.set_needs_repair(&live.run_id, true).await?)
-}
-
-/// Syncs what was applied. A sync that fails must not be tried again, since the kernel may have dropped the data: the
-/// process ends, and the next start does the steps again from the journal.
-pub(crate) fn sync(applied: Vec<Applied>) -> Result<(), CallError> {
-    for one in applied {
-        if let Err(error) = one.sync() {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "a sync failed: ending, to recover from the journal"
-            );
-            std::process::abort();
-        }
-    }
-    Ok(())
 }

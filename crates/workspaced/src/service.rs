@@ -39,6 +39,14 @@ impl Service {
     pub(crate) async fn live(&self, _run: &RunId) -> Result<Arc<LiveRun>, CallError> {
         unimplemented!()
     }
+
+    /// Takes over from the ledger where the run stands, after something that may have changed it.
+    pub(crate) async fn refresh_state(&self, live: &LiveRun) -> Result<(), CallError> {
+        if let Some(stored) = self.0.ledger.run(&live.run_id).await? {
+            live.state.store(stored.run.state as u8, Ordering::Release);
+        }
+        Ok(())
+    }
 }
 
 /// Who calls, and for which run.

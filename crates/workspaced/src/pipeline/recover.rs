@@ -1,0 +1,99 @@
+//! What is done again: after a kill, after a commit whose fate is not known, after a disk that failed for a moment.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ledger::OpenSteps;
+use model::{LogicalPath, Step};
+use workspace::{Applied, Redo};
+
+use super::needs_repair;
+use crate::CallError;
+use crate::service::{LiveRun, Service};
+
+/// Does again whatever steps of the run the ledger still keeps.
+pub(super) async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
+    let open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
+    if !redo(service, live, open).await?.is_empty() {
+        return Err(needs_repair().into());
+    }
+    live.lane.set_unsettled(false);
+    Ok(())
+}
+
+/// Does steps again, in order; the answer is what was changed from outside.
+async fn redo(service: &Service, live: &Arc<LiveRun>, open: Vec<OpenSteps>) -> Result<Vec<LogicalPath>, CallError> {
+    // A file that several calls changed is only looked at in its last state: earlier ones were overwritten.
+    let merged = merge(open);
+    let Some(seq) = merged.as_ref().map(|(seqs, _)| seqs.clone()) else { return Ok(Vec::new()) };
+    let steps = merged.map(|(_, steps)| steps).unwrap_or_default();
+    let run = Arc::clone(live);
+    let done = service.blocking(move || run.workspace.redo(&steps).map_err(CallError::from)).await?;
+    match done {
+        Redo::Done(applied) => {
+            service.blocking(move || sync(vec![applied])).await?;
+            let done: Vec<_> = seq.into_iter().map(|seq| (live.run_id.clone(), seq)).collect();
+            service.0.ledger.forget(&done).await?;
+            Ok(Vec::new())
+        }
+        Redo::ChangedOutside(paths) => {
+            mark_for_repair(service, live, &paths).await?;
+            Ok(paths)
+        }
+    }
+}
+
+/// Finishes what a killed process had journalled, before the service listens. Returns how many records' steps there were.
+pub(crate) async fn recover(service: &Service) -> Result<usize, CallError> {
+    let open = service.0.ledger.open_steps(None).await?;
+    let found = open.len();
+    let mut open = open.into_iter().peekable();
+    while let Some(first) = open.next() {
+        let mut of_run = vec![first];
+        while let Some(next) = open.next_if(|next| next.run_id == of_run[0].run_id) {
+            of_run.push(next);
+        }
+        let run_id = of_run[0].run_id.clone();
+        let live = service.live(&run_id).await?;
+        let changed = redo(service, &live, of_run).await?;
+        tracing::info!(run.id = %run_id, changed_outside = changed.len(), "pending changes were finished");
+    }
+    Ok(found)
+}
+
+/// The records that steps belong to, and the steps in order.
+fn merge(open: Vec<OpenSteps>) -> Option<(Vec<u64>, Vec<Step>)> {
+    let mut seqs = Vec::new();
+    let mut steps = Vec::new();
+    for one in open {
+        seqs.push(one.seq);
+        steps.extend(one.steps);
+    }
+    (!seqs.is_empty()).then_some((seqs, steps))
+}
+
+pub(super) async fn mark_for_repair(
+    service: &Service,
+    live: &LiveRun,
+    changed: &[LogicalPath],
+) -> Result<(), CallError> {
+    let paths: Vec<_> = changed.iter().map(LogicalPath::as_str).collect();
+    tracing::error!(run.id = %live.run_id, ?paths, "changed from outside while a change was pending: the run needs repair");
+    live.needs_repair.store(true, Ordering::Release);
+    Ok(service.0.ledger.set_needs_repair(&live.run_id, true).await?)
+}
+
+/// Syncs what was applied. A sync that fails must not be tried again, since the kernel may have dropped the data: the
+/// process ends, and the next start does the steps again from the journal.
+pub(crate) fn sync(applied: Vec<Applied>) -> Result<(), CallError> {
+    for one in applied {
+        if let Err(error) = one.sync() {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a sync failed: ending, to recover from the journal"
+            );
+            std::process::abort();
+        }
+    }
+    Ok(())
+}
