@@ -51,6 +51,8 @@ pub enum PathRejected {
     LinkOut,
     #[error("the path leads through a symbolic link, which no mutation follows")]
     LinkInMutation,
+    #[error("the path leads by a symbolic link to a name that is not UTF-8, which no tool can name")]
+    LinkToUnnameable,
 }
 
 impl LogicalPath {
