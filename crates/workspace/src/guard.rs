@@ -7,7 +7,7 @@ mod self_test;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -41,6 +41,25 @@ pub(crate) struct Opened {
     pub(crate) stat: Stat,
     /// Where it is, if a symbolic link was on the way.
     pub(crate) real: Option<LogicalPath>,
+}
+
+/// What tells one version of a file from another, as long as nobody writes within the clock's tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stamp {
+    device: u64,
+    inode: u64,
+    size: i64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
+/// Whether a call may wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It may.
+    Allowed,
+    /// It may not, and fails with `WouldBlock` where it would have to.
+    Never,
 }
 
 /// A name in a folder that was reached without any symbolic link: what a mutation acts on.
@@ -95,26 +114,47 @@ impl Root {
     }
 
     /// Opens what is at `path` for reading. Symbolic links are followed as long as they stay beneath the root.
-    pub(crate) fn open(&self, path: &LogicalPath) -> Result<Opened, GuardFault> {
-        self.open_with(path, OFlags::RDONLY, ResolveFlags::empty())
+    pub(crate) fn open(&self, path: &LogicalPath, wait: Wait) -> Result<Opened, GuardFault> {
+        let extra = match wait {
+            Wait::Allowed => ResolveFlags::empty(),
+            Wait::Never => ResolveFlags::CACHED,
+        };
+        match self.resolve(path.as_str(), OFlags::RDONLY, extra | ResolveFlags::NO_SYMLINKS) {
+            // A link is on the way. Where it leads has to be asked for, which plain paths need not pay for.
+            Err(Errno::LOOP) => {}
+            done => return Opened::new(done?, None),
+        }
+        let opened = Opened::new(self.resolve(path.as_str(), OFlags::RDONLY, extra)?, None)?;
+        let real = self.name_of(&opened)?;
+        Ok(Opened { real: (real != *path).then_some(real), ..opened })
     }
 
-    /// As [`open`](Self::open), but only from what the kernel has in memory; `None` where it would have to ask the disk.
-    pub(crate) fn open_cached(&self, path: &LogicalPath) -> Option<Result<Opened, GuardFault>> {
-        match self.open_with(path, OFlags::RDONLY, ResolveFlags::CACHED) {
-            Err(GuardFault::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => None,
-            done => Some(done),
+    /// What is at `raw`, a clean path that nobody outside named, where no symbolic link is on the way; `None` where
+    /// nothing is or a link is.
+    pub(crate) fn probe(&self, raw: &str, wait: Wait) -> io::Result<Option<Stat>> {
+        let extra = match wait {
+            Wait::Allowed => ResolveFlags::NO_SYMLINKS,
+            Wait::Never => ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED,
+        };
+        match self.resolve(raw, OFlags::PATH, extra) {
+            Ok(file) => Ok(Some(rustix::fs::fstat(&file)?)),
+            Err(Errno::AGAIN) => Err(Errno::AGAIN.into()),
+            Err(errno) => match GuardFault::from(errno) {
+                GuardFault::Io(error) => Err(error),
+                _ => Ok(None),
+            },
         }
     }
 
-    /// Opens the folder at `path`, as [`open`](Self::open) does.
-    pub(crate) fn open_folder(&self, path: &LogicalPath) -> Result<Opened, GuardFault> {
-        self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, ResolveFlags::empty())
+    /// Opens the entry `name` of the folder `dir`, which was opened beneath this root; never a symbolic link.
+    pub(crate) fn open_entry(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat2(dir, name, OFlags::RDONLY | ALWAYS, Mode::empty(), self.resolve | ResolveFlags::NO_SYMLINKS)
     }
 
     /// Opens what is at `path` for reading where no symbolic link is on the way, as a mutation needs it.
     pub(crate) fn open_unlinked(&self, path: &LogicalPath) -> Result<Opened, GuardFault> {
-        let file = self.resolve(path, OFlags::RDONLY, ResolveFlags::NO_SYMLINKS).map_err(GuardFault::in_mutation)?;
+        let file =
+            self.resolve(path.as_str(), OFlags::RDONLY, ResolveFlags::NO_SYMLINKS).map_err(GuardFault::in_mutation)?;
         Opened::new(file, None)
     }
 
@@ -122,7 +162,7 @@ impl Root {
     pub(crate) fn place(&self, path: &LogicalPath) -> Result<Place, GuardFault> {
         let parent = path.parent().ok_or(GuardFault::Special)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = self.resolve(&parent, flags, ResolveFlags::NO_SYMLINKS).map_err(GuardFault::in_mutation)?;
+        let dir = self.resolve(parent.as_str(), flags, ResolveFlags::NO_SYMLINKS).map_err(GuardFault::in_mutation)?;
         Ok(Place { dir, name: path.file_name().to_owned() })
     }
 
@@ -158,20 +198,9 @@ impl Root {
         rustix::fs::openat2(dir, name, flags, Mode::empty(), self.resolve | ResolveFlags::NO_SYMLINKS)
     }
 
-    fn open_with(&self, path: &LogicalPath, flags: OFlags, extra: ResolveFlags) -> Result<Opened, GuardFault> {
-        match self.resolve(path, flags, extra | ResolveFlags::NO_SYMLINKS) {
-            // A link is on the way. Where it leads has to be asked for, which plain paths need not pay for.
-            Err(Errno::LOOP) => {}
-            done => return Opened::new(done?, None),
-        }
-        let opened = Opened::new(self.resolve(path, flags, extra)?, None)?;
-        let real = self.name_of(&opened)?;
-        Ok(Opened { real: (real != *path).then_some(real), ..opened })
-    }
-
-    fn resolve(&self, path: &LogicalPath, flags: OFlags, extra: ResolveFlags) -> Result<OwnedFd, Errno> {
-        let open =
-            || rustix::fs::openat2(&self.dir, path.as_str(), flags | ALWAYS, Mode::empty(), self.resolve | extra);
+    fn resolve(&self, path: &str, flags: OFlags, extra: ResolveFlags) -> Result<OwnedFd, Errno> {
+        let flags = if flags == OFlags::PATH { flags | OFlags::CLOEXEC } else { flags | ALWAYS };
+        let open = || rustix::fs::openat2(&self.dir, path, flags, Mode::empty(), self.resolve | extra);
         let cached = extra.contains(ResolveFlags::CACHED);
         for _ in 0..RACES {
             match open() {
@@ -228,6 +257,24 @@ impl Opened {
     /// Its length in bytes.
     pub(crate) fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or(0)
+    }
+}
+
+impl Stamp {
+    /// The version of the file that `stat` is of.
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// Seconds since the epoch at which the file was last written or renamed.
+    pub(crate) fn seconds(&self) -> i64 {
+        self.modified.0.max(self.changed.0)
     }
 }
 

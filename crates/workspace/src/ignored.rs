@@ -1,12 +1,32 @@
 //! What git ignores and does not track.
 //!
 //! A file is ignored where the rules of the tree's present `.gitignore` files say so, or those of the base: nobody
-//! un-hides a file by editing rules. What the base tracks is never ignored.
+//! un-hides a file by editing rules. What the base tracks is never ignored. Only `.gitignore` files inside the tree count.
 
-use std::{fmt, io};
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use lru::LruCache;
+use model::LogicalPath;
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+
+use crate::guard::{GuardFault, Root, Stamp, Wait};
+use rules::{RuleFile, verdict};
+
+/// The name of a file with rules.
+pub(crate) const RULES_NAME: &str = ".gitignore";
+/// So many compiled files with rules are kept a tree.
+const MAX_COMPILED: usize = 64;
 
 /// What a run started with, as far as reading asks.
-pub(crate) trait Baseline: fmt::Debug + Send + Sync {
+pub(crate) trait Baseline: std::fmt::Debug + Send + Sync {
     /// Whether the answers below come from memory.
     fn is_loaded(&self) -> bool;
 
@@ -18,4 +38,194 @@ pub(crate) trait Baseline: fmt::Debug + Send + Sync {
 
     /// Every `.gitignore` of the base: the folder it lies in (`.` for the root) and its bytes.
     fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>>;
+}
+
+/// Answers for one run's tree whether something is ignored.
+#[derive(Debug)]
+pub(crate) struct Ignored {
+    baseline: Arc<dyn Baseline>,
+    base: OnceLock<HashMap<Vec<u8>, Arc<RuleFile>>>,
+    compiled: Mutex<LruCache<Stamp, Arc<RuleFile>>>,
+}
+
+/// The rules in force in one folder. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scope {
+    level: Option<Arc<Level>>,
+    /// Whether rules exclude the folder itself, and so everything in it.
+    excluded: bool,
+}
+
+/// One folder that has rules, and those above it.
+#[derive(Debug)]
+struct Level {
+    /// Length of the folder's path with its `/`; 0 for the root.
+    prefix: usize,
+    now: Option<Arc<RuleFile>>,
+    base: Option<Arc<RuleFile>>,
+    /// Whether the base's rules are others than the present ones, here or above.
+    differs: bool,
+    above: Option<Arc<Level>>,
+}
+
+impl Ignored {
+    /// Answers by `baseline` and the tree's own files.
+    pub(crate) fn new(baseline: Arc<dyn Baseline>) -> Self {
+        Self { baseline, base: OnceLock::new(), compiled: Mutex::new(LruCache::unbounded()) }
+    }
+
+    /// Whether the file, or what would be one, at `path` is ignored.
+    pub(crate) fn holds_file(&self, root: &Root, path: &LogicalPath, wait: Wait) -> io::Result<bool> {
+        if path.is_root() {
+            return Ok(false);
+        }
+        let parent = path.parent().unwrap_or_else(LogicalPath::root);
+        let scope = self.scope_of(root, &parent, wait)?;
+        if wait == Wait::Never && scope.excludes(path.as_str().as_bytes(), false) && !self.baseline.is_loaded() {
+            return Err(Errno::AGAIN.into());
+        }
+        self.hides(&scope, path.as_str().as_bytes(), false)
+    }
+
+    /// The rules in force in `folder`.
+    pub(crate) fn scope_of(&self, root: &Root, folder: &LogicalPath, wait: Wait) -> io::Result<Scope> {
+        let mut scope = self.enter_by_path(root, &Scope::default(), ".", wait)?;
+        if folder.is_root() {
+            return Ok(scope);
+        }
+        let text = folder.as_str();
+        for end in text.match_indices('/').map(|(at, _)| at).chain([text.len()]) {
+            if scope.excluded {
+                break;
+            }
+            scope = self.enter_by_path(root, &scope, &text[..end], wait)?;
+        }
+        Ok(scope)
+    }
+
+    /// The rules in force in the folder at `path`, which is open as `dir` and lies in `above`.
+    pub(crate) fn enter(&self, root: &Root, above: &Scope, path: &[u8], dir: BorrowedFd<'_>) -> io::Result<Scope> {
+        if above.excludes_folder(path) {
+            return Ok(Scope { excluded: true, ..above.clone() });
+        }
+        let now = match root.open_entry(dir, c".gitignore") {
+            Ok(file) => self.compile(&rustix::fs::fstat(&file)?, || rules::read(file))?,
+            Err(errno) => match GuardFault::from(errno) {
+                GuardFault::Io(error) => return Err(error),
+                _ => None,
+            },
+        };
+        self.descend(above, path, now)
+    }
+
+    /// As [`enter`](Self::enter) for a folder whose entries are known to hold no `.gitignore`.
+    pub(crate) fn enter_without_rules(&self, above: &Scope, path: &[u8]) -> io::Result<Scope> {
+        if above.excludes_folder(path) {
+            return Ok(Scope { excluded: true, ..above.clone() });
+        }
+        self.descend(above, path, None)
+    }
+
+    /// Whether what is at `path`, in the folder that `scope` is of, is ignored: rules exclude it and nothing of it is
+    /// tracked.
+    pub(crate) fn hides(&self, scope: &Scope, path: &[u8], is_folder: bool) -> io::Result<bool> {
+        if !scope.excludes(path, is_folder) {
+            return Ok(false);
+        }
+        // A name that is not UTF-8 cannot be asked for: it counts as not tracked, which is the stricter answer.
+        let Ok(path) = std::str::from_utf8(path) else { return Ok(true) };
+        if is_folder { Ok(!self.baseline.tracks_beneath(path)?) } else { Ok(!self.baseline.tracks(path)?) }
+    }
+
+    /// Whether the base tracks `path` or something that `path` lies beneath, such as a symbolic link to a folder.
+    pub(crate) fn tracks_on_the_way(&self, path: &LogicalPath, wait: Wait) -> io::Result<bool> {
+        if wait == Wait::Never && !self.baseline.is_loaded() {
+            return Err(Errno::AGAIN.into());
+        }
+        let text = path.as_str();
+        for end in text.match_indices('/').map(|(at, _)| at).chain([text.len()]) {
+            if self.baseline.tracks(&text[..end])? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn enter_by_path(&self, root: &Root, above: &Scope, folder: &str, wait: Wait) -> io::Result<Scope> {
+        if above.excludes_folder(folder.as_bytes()) {
+            return Ok(Scope { excluded: true, ..above.clone() });
+        }
+        let place = if folder == "." { RULES_NAME.to_owned() } else { format!("{folder}/{RULES_NAME}") };
+        let now = match root.probe(&place, wait)? {
+            None => None,
+            Some(stat) => self.compile(&stat, || match wait {
+                Wait::Never => Err(Errno::AGAIN.into()),
+                Wait::Allowed => match LogicalPath::parse(&place).map(|path| root.open_unlinked(&path)) {
+                    Ok(Ok(opened)) => rules::read(opened.file),
+                    // It was there a moment ago. What is gone has no rules.
+                    Ok(Err(_)) | Err(_) => Ok(Vec::new()),
+                },
+            })?,
+        };
+        if wait == Wait::Never && self.base.get().is_none() {
+            return Err(Errno::AGAIN.into());
+        }
+        self.descend(above, folder.as_bytes(), now)
+    }
+
+    fn descend(&self, above: &Scope, folder: &[u8], now: Option<Arc<RuleFile>>) -> io::Result<Scope> {
+        let base = self.base()?.get(folder).cloned();
+        if now.is_none() && base.is_none() {
+            return Ok(Scope { level: above.level.clone(), excluded: false });
+        }
+        let same = match (&now, &base) {
+            (Some(now), Some(base)) => now.is_same_text(base),
+            (None, None) => true,
+            _ => false,
+        };
+        let differs = !same || above.level.as_ref().is_some_and(|level| level.differs);
+        let prefix = if folder == b"." { 0 } else { folder.len() + 1 };
+        let level = Level { prefix, now, base, differs, above: above.level.clone() };
+        Ok(Scope { level: Some(Arc::new(level)), excluded: false })
+    }
+
+    fn base(&self) -> io::Result<&HashMap<Vec<u8>, Arc<RuleFile>>> {
+        if let Some(base) = self.base.get() {
+            return Ok(base);
+        }
+        let files = self.baseline.gitignores()?.into_iter();
+        let base = files.map(|(folder, bytes)| (folder.into_bytes(), Arc::new(RuleFile::new(bytes)))).collect();
+        Ok(self.base.get_or_init(|| base))
+    }
+
+    fn compile(&self, stat: &Stat, read: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Option<Arc<RuleFile>>> {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_size == 0 {
+            return Ok(None);
+        }
+        let stamp = Stamp::of(stat);
+        if let Some(known) = self.compiled.lock().unwrap_or_else(PoisonError::into_inner).get(&stamp) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let file = Arc::new(RuleFile::new(read()?));
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        compiled.put(stamp, Arc::clone(&file));
+        if compiled.len() > MAX_COMPILED {
+            compiled.pop_lru();
+        }
+        Ok(Some(file))
+    }
+}
+
+impl Scope {
+    /// Whether rules exclude what is at `path`, tracked or not. The folder it lies in is the one this scope is of.
+    pub(crate) fn excludes(&self, path: &[u8], is_folder: bool) -> bool {
+        let Some(level) = &self.level else { return self.excluded };
+        self.excluded
+            || verdict(level, path, is_folder, |level| level.now.as_deref())
+            || (level.differs && verdict(level, path, is_folder, |level| level.base.as_deref()))
+    }
+
+    fn excludes_folder(&self, path: &[u8]) -> bool {
+        path != b"." && self.excludes(path, true)
+    }
 }

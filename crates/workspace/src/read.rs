@@ -1,8 +1,25 @@
 //! Whole files, read through the guard and the judge.
 
-use model::{FileKind, LogicalPath, Rules, Sha256};
+mod hashes;
+#[cfg(test)]
+mod tests;
 
+use std::io::{self, IoSliceMut};
+
+use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules, Sha256};
+use rustix::fs::FileType;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::fault::{file_too_large, not_a_file, unsupported_binary};
+use crate::guard::{GuardFault, Opened, Stamp, Wait};
 use crate::{Fault, Tree};
+
+/// So many first bytes tell a file's kind.
+const HEAD_BYTES: usize = 8 * 1024;
+/// How often a file that is written to while it is read is read again.
+const TORN_READS: u32 = 3;
+/// The largest file that is hashed where nothing may block.
+const MAX_PROMPT_HASH_BYTES: usize = 256 * 1024;
 
 /// A file that was read.
 #[derive(Debug)]
@@ -21,6 +38,14 @@ pub struct FileRead {
     pub mode: u32,
 }
 
+/// A regular file that guard and judge have let pass.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) opened: Opened,
+    /// Its kind as far as its name tells.
+    pub(crate) kind: FileKind,
+}
+
 impl Tree {
     /// Reads the text file at `path`, at most `max_bytes` of it.
     ///
@@ -28,7 +53,143 @@ impl Tree {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_FILE`, `FILE_TOO_LARGE`,
     /// `UNSUPPORTED_BINARY`, the first that applies.
-    pub fn read(&self, _rules: &Rules, _path: &LogicalPath, _max_bytes: u64) -> Result<FileRead, Fault> {
-        unimplemented!()
+    pub fn read(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<FileRead, Fault> {
+        self.read_as(rules, path, max_bytes, Wait::Allowed)
     }
+
+    /// As [`read`](Self::read), but never waits for a disk, so that it may run where nothing may block: `None` where the
+    /// answer is not all in memory, or would take long to hash.
+    pub fn try_read(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Option<Result<FileRead, Fault>> {
+        match self.read_as(rules, path, max_bytes, Wait::Never) {
+            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => None,
+            done => Some(done),
+        }
+    }
+
+    fn read_as(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64, wait: Wait) -> Result<FileRead, Fault> {
+        let Admitted { opened, kind: by_name } = self.admit(rules, path, wait)?;
+        if opened.size() > max_bytes {
+            return Err(file_too_large(path, max_bytes, opened.size()).into());
+        }
+        let (bytes, stamp) = read_whole(&opened, max_bytes, wait)?;
+        let kind = kind_of(opened.real.as_ref().unwrap_or(path), &bytes);
+        if kind != by_name {
+            self.judge(rules, Access::Read, path, Some(&opened), kind, wait)?;
+        }
+        if kind == FileKind::Binary || model::detect_encoding(&bytes).is_none() {
+            return Err(unsupported_binary(path).into());
+        }
+        let sha256 = match hashes::known(stamp.as_ref()) {
+            Some(sha256) => sha256,
+            None if wait == Wait::Never && bytes.len() > MAX_PROMPT_HASH_BYTES => return Err(Errno::AGAIN.into()),
+            None => hashes::hash(stamp, &bytes),
+        };
+        let mode = opened.stat.st_mode & 0o7777;
+        Ok(FileRead { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })
+    }
+
+    /// Opens the regular file at `path` and judges it for reading: policy comes before existence.
+    pub(crate) fn admit(&self, rules: &Rules, path: &LogicalPath, wait: Wait) -> Result<Admitted, Fault> {
+        let found = match self.root.open(path, wait) {
+            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            found => found,
+        };
+        let opened = found.as_ref().ok();
+        let kind = FileKind::of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
+        self.judge(rules, Access::Read, path, opened, kind, wait)?;
+        let opened = found.map_err(|fault| match fault {
+            GuardFault::NotADirectory => Refusal::not_found(path).into(),
+            fault => fault.at(path),
+        })?;
+        match opened.file_type() {
+            FileType::RegularFile => Ok(Admitted { opened, kind }),
+            _ => Err(not_a_file(path).into()),
+        }
+    }
+
+    /// Asks policy about `path`, and about where it leads.
+    pub(crate) fn judge(
+        &self,
+        rules: &Rules,
+        access: Access,
+        path: &LogicalPath,
+        opened: Option<&Opened>,
+        kind: FileKind,
+        wait: Wait,
+    ) -> Result<(), Fault> {
+        let real_path = opened.and_then(|opened| opened.real.as_ref());
+        let facts = PathFacts {
+            path,
+            real_path,
+            kind,
+            ignored: self.is_ignored(path, real_path, wait)?,
+            hard_linked: opened.is_some_and(Opened::is_hard_linked),
+        };
+        Ok(model::judge_path(rules, access, &facts)?)
+    }
+
+    fn is_ignored(&self, path: &LogicalPath, real_path: Option<&LogicalPath>, wait: Wait) -> io::Result<bool> {
+        let Some(ignored) = &self.ignored else { return Ok(false) };
+        let Some(real_path) = real_path else { return ignored.holds_file(&self.root, path, wait) };
+        // By its own name a link, or what lies behind one, is hidden unless the link itself is tracked.
+        let by_own_name = ignored.holds_file(&self.root, path, wait)? && !ignored.tracks_on_the_way(path, wait)?;
+        Ok(by_own_name || ignored.holds_file(&self.root, real_path, wait)?)
+    }
+}
+
+/// The kind of the file at `path` with these bytes.
+pub(crate) fn kind_of(path: &LogicalPath, bytes: &[u8]) -> FileKind {
+    FileKind::of_file(path, &bytes[..bytes.len().min(HEAD_BYTES)])
+}
+
+/// All bytes of `opened`, and the version they are; no version where it was written to meanwhile.
+pub(crate) fn read_whole(opened: &Opened, max_bytes: u64, wait: Wait) -> io::Result<(Vec<u8>, Option<Stamp>)> {
+    let mut before = opened.stat;
+    let mut bytes = Vec::new();
+    for _ in 0..TORN_READS {
+        let size = usize::try_from(before.st_size).unwrap_or(0).min(usize::try_from(max_bytes).unwrap_or(usize::MAX));
+        bytes = match wait {
+            Wait::Allowed => read_bytes(opened, size)?,
+            Wait::Never => read_cached_bytes(opened, size)?,
+        };
+        let after = rustix::fs::fstat(&opened.file)?;
+        if Stamp::of(&after) == Stamp::of(&before) {
+            return Ok((bytes, Some(Stamp::of(&after))));
+        }
+        before = after;
+    }
+    Ok((bytes, None))
+}
+
+fn read_bytes(opened: &Opened, size: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(size);
+    while bytes.len() < size {
+        let offset = bytes.len() as u64;
+        match rustix::io::pread(&opened.file, rustix::buffer::spare_capacity(&mut bytes), offset) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    bytes.truncate(size);
+    Ok(bytes)
+}
+
+/// As [`read_bytes`], from the kernel's memory alone.
+fn read_cached_bytes(opened: &Opened, size: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size];
+    let mut done = 0;
+    while done < size {
+        let part = &mut [IoSliceMut::new(&mut bytes[done..])];
+        match rustix::io::preadv2(&opened.file, part, done as u64, ReadWriteFlags::NOWAIT) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            // Some file systems cannot tell; they count as slow.
+            Err(Errno::OPNOTSUPP) => return Err(Errno::AGAIN.into()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
 }

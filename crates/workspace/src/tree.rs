@@ -5,19 +5,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{FileState, LogicalPath, Rules};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use model::{Access, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
-use crate::Fault;
-use crate::guard::{self, Root};
-use crate::ignored::Baseline;
+use crate::fault::{file_too_large, not_a_file, unsupported_binary};
+use crate::guard::{self, GuardFault, Root, Wait};
+use crate::ignored::{Baseline, Ignored};
+use crate::{Fault, read};
 
 /// A tree that can be read: `repo/` of a run, or a mount.
 #[derive(Debug)]
 pub struct Tree {
     pub(crate) root: Root,
     /// `None` for a mount, in which nothing is ignored.
-    pub(crate) baseline: Option<Arc<dyn Baseline>>,
+    pub(crate) ignored: Option<Ignored>,
 }
 
 /// A run's own tree, with its base and its place for temporary files.
@@ -47,12 +48,43 @@ impl Tree {
     ///
     /// Where it is no folder or cannot be opened.
     pub fn open_mount(path: &Path) -> io::Result<Self> {
-        Ok(Self { root: Root::of_mount(guard::open_ambient_folder(path)?), baseline: None })
+        Ok(Self { root: Root::of_mount(guard::open_ambient_folder(path)?), ignored: None })
     }
 
     /// The tree of a run, whose root `dir` is.
     pub(crate) fn of_run(dir: OwnedFd, baseline: Arc<dyn Baseline>) -> Self {
-        Self { root: Root::of_run(dir), baseline: Some(baseline) }
+        Self { root: Root::of_run(dir), ignored: Some(Ignored::new(baseline)) }
+    }
+
+    fn target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<(FileState, Vec<u8>)>, Fault> {
+        let found = match self.root.open_unlinked(path) {
+            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            found => found,
+        };
+        let by_name = FileKind::of_path(path);
+        self.judge(rules, Access::Mutate, path, found.as_ref().ok(), by_name, Wait::Allowed)?;
+        let opened = match found {
+            Ok(opened) => opened,
+            Err(GuardFault::Missing) => return Ok(None),
+            Err(fault) => return Err(fault.at(path)),
+        };
+        if opened.file_type() != FileType::RegularFile {
+            return Err(not_a_file(path).into());
+        }
+        let max_bytes = rules.policy().max_file_bytes;
+        if opened.size() > max_bytes {
+            return Err(file_too_large(path, max_bytes, opened.size()).into());
+        }
+        let (bytes, _) = read::read_whole(&opened, max_bytes, Wait::Allowed)?;
+        let kind = read::kind_of(path, &bytes);
+        if kind != by_name {
+            self.judge(rules, Access::Mutate, path, Some(&opened), kind, Wait::Allowed)?;
+        }
+        if kind == FileKind::Binary {
+            return Err(unsupported_binary(path).into());
+        }
+        let (size_bytes, mode) = (bytes.len() as u64, opened.stat.st_mode & 0o7777);
+        Ok(Some((FileState { sha256: Sha256::of(&bytes), size_bytes, mode, kind }, bytes)))
     }
 }
 
@@ -95,7 +127,21 @@ impl Workspace {
     ///
     /// The refusal that comes first in the order of refusal, over all paths: `PATH_REJECTED`, `POLICY_DENIED_SECRET`,
     /// `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`. A missing file is an answer, not an error.
-    pub fn targets(&self, _rules: &Rules, _paths: &[LogicalPath]) -> Result<Vec<Target>, Fault> {
-        unimplemented!()
+    pub fn targets(&self, rules: &Rules, paths: &[LogicalPath]) -> Result<Vec<Target>, Fault> {
+        let mut targets = Vec::with_capacity(paths.len());
+        let mut refusal: Option<Refusal> = None;
+        for path in paths {
+            match self.tree.target(rules, path) {
+                Ok(before) => targets.push(Target { path: path.clone(), before }),
+                Err(Fault::Refused(next)) => {
+                    refusal = Some(match refusal {
+                        None => next,
+                        Some(refusal) => refusal.first(next),
+                    });
+                }
+                Err(fault @ (Fault::Io(_) | Fault::Cancelled)) => return Err(fault),
+            }
+        }
+        refusal.map_or(Ok(targets), |refusal| Err(refusal.into()))
     }
 }

@@ -7,7 +7,7 @@ use model::{LogicalPath, PathRejected};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::{ALWAYS, FOLDER_MODE, GuardFault, Root};
+use super::{ALWAYS, FOLDER_MODE, GuardFault, Root, Wait};
 
 /// The folder that the checks use and remove.
 const SCRATCH: &str = ".guard-self-test";
@@ -41,12 +41,12 @@ fn check(dir: BorrowedFd<'_>) -> io::Result<()> {
 
     let path = |raw| LogicalPath::parse(raw).map_err(io::Error::other);
     let root = Root::of_run(scratch.as_fd().try_clone_to_owned()?);
-    let outside = root.open(&path("outside")?);
+    let outside = root.open(&path("outside")?, Wait::Allowed);
     demand(matches!(outside, Err(GuardFault::Rejected(PathRejected::LinkOut))), "a link leads out of its root")?;
     let unlinked = root.open_unlinked(&path("inside")?);
     let refused = matches!(unlinked, Err(GuardFault::Rejected(PathRejected::LinkInMutation)));
     demand(refused, "a mutation follows a link")?;
-    let inside = root.open(&path("inside")?).ok().and_then(|opened| opened.real);
+    let inside = root.open(&path("inside")?, Wait::Allowed).ok().and_then(|opened| opened.real);
     demand(inside == Some(path("file")?), "a followed link does not tell where it led; is /proc mounted?")
 }
 
