@@ -1,18 +1,27 @@
 //! Steps → tree: staged beside it, renamed into it, done again after a kill.
 
-use std::io;
+mod redo;
+mod stage;
+mod sync;
+#[cfg(test)]
+mod tests;
 
-use model::{LogicalPath, Step};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+
+use model::{LogicalPath, Sha256};
+use rustix::fs::{AtFlags, FileType, RenameFlags};
+use rustix::io::Errno;
+use sha2::Digest as _;
 
 use crate::Workspace;
+use crate::base::manifest::Stamp;
+use crate::guard::{self, GuardFault, Place, Root};
 
-/// Steps whose new bytes lie in the run's `tmp/`, written but not yet in the tree.
-#[derive(Debug)]
-pub struct Staged {}
-
-/// Steps that are in the tree, with what has to be synced before the journal may forget them.
-#[derive(Debug)]
-pub struct Applied {}
+pub use redo::Redo;
+pub use stage::{Staged, StagedFile};
+pub use sync::Applied;
 
 /// Why steps could not be carried out after the journal had them.
 #[derive(Debug, thiserror::Error)]
@@ -25,43 +34,38 @@ pub enum ApplyFault {
     Io(#[from] io::Error),
 }
 
-/// What doing steps again after a kill came to.
-#[derive(Debug)]
-pub enum Redo {
-    /// Every target is as the steps want it.
-    Done(Applied),
-    /// These targets are neither as before nor as after; nothing was touched.
-    ChangedOutside(Vec<LogicalPath>),
-}
-
 impl Workspace {
-    /// Writes the steps' new bytes to `tmp/`, makes no change to the tree, and fails where the disk is full.
-    ///
-    /// # Errors
-    ///
-    /// Where the disk fails; what was staged is removed.
-    pub fn stage(&self, _steps: &[Step]) -> io::Result<Staged> {
-        unimplemented!()
-    }
-
     /// Moves what was staged into the tree: missing folders are made, each target is compared with its step's `before`
     /// once more, then renamed by the handle of its folder. Nothing is synced.
     ///
     /// # Errors
     ///
     /// See [`ApplyFault`].
-    pub fn apply(&self, _staged: Staged) -> Result<Applied, ApplyFault> {
-        unimplemented!()
-    }
-
-    /// Carries out steps that a killed process may have begun: where every target is as before or as after, all become
-    /// as after.
-    ///
-    /// # Errors
-    ///
-    /// Where the disk fails.
-    pub fn redo(&self, _steps: &[Step]) -> io::Result<Redo> {
-        unimplemented!()
+    pub fn apply(&self, staged: Staged) -> Result<Applied, ApplyFault> {
+        let root = &self.tree().root;
+        let mut changed = Vec::new();
+        for item in &staged.items {
+            if !item.stands(root)? {
+                changed.push(item.path.clone());
+            }
+        }
+        if !changed.is_empty() {
+            return Err(ApplyFault::ChangedOutside(changed));
+        }
+        let mut applied = Applied::new(root.clone());
+        for item in &staged.items {
+            let moved = match &item.file {
+                Some(name) => move_in(&staged.tmp, name, root, &item.path, item.before.is_some(), &mut applied),
+                None => take_out(root, &item.path, &mut applied),
+            };
+            match moved {
+                Ok(()) => {}
+                Err(MoveFault::Outside) => return Err(ApplyFault::ChangedOutside(vec![item.path.clone()])),
+                Err(MoveFault::Io(fault)) => return Err(ApplyFault::Io(fault)),
+            }
+        }
+        staged.finish();
+        Ok(applied)
     }
 
     /// Empties `tmp/`. Only at start-up, when no step is under way.
@@ -70,17 +74,122 @@ impl Workspace {
     ///
     /// Where the disk fails.
     pub fn clear_tmp(&self) -> io::Result<()> {
-        unimplemented!()
+        crate::import::remove_all_in(self.tmp())
     }
 }
 
-impl Applied {
-    /// Syncs every file and folder that was touched; afterwards a power cut cannot undo the steps.
-    ///
-    /// # Errors
-    ///
-    /// Where the disk fails. A failed sync is never tried again: the process has to end and recover.
-    pub fn sync(self) -> io::Result<()> {
-        unimplemented!()
+/// What stands at a path, for a step to be compared with.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// A file of one name, under this stamp.
+    File(Stamp),
+    /// A link, a folder, a file of several names, or a path that leads through one: nothing that a step acts on.
+    Other,
+}
+
+/// Why a rename did not happen.
+enum MoveFault {
+    Outside,
+    Io(io::Error),
+}
+
+impl From<Errno> for MoveFault {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::XDEV => Self::Outside,
+            errno => Self::Io(errno.into()),
+        }
     }
+}
+
+impl From<GuardFault> for MoveFault {
+    fn from(fault: GuardFault) -> Self {
+        match fault {
+            GuardFault::Io(fault) => Self::Io(fault),
+            // The service made what it wrote to, or found it readable before.
+            GuardFault::Rejected(_)
+            | GuardFault::Missing
+            | GuardFault::NotADirectory
+            | GuardFault::Special
+            | GuardFault::Unreadable => Self::Outside,
+        }
+    }
+}
+
+/// What stands at `path`, and the place of its name where there is such a folder.
+fn look(root: &Root, path: &LogicalPath) -> io::Result<(Found, Option<Place>)> {
+    let place = match root.place(path) {
+        Ok(place) => place,
+        Err(GuardFault::Missing) => return Ok((Found::Nothing, None)),
+        Err(GuardFault::Io(fault)) => return Err(fault),
+        Err(GuardFault::Rejected(_) | GuardFault::NotADirectory | GuardFault::Special | GuardFault::Unreadable) => {
+            return Ok((Found::Other, None));
+        }
+    };
+    let found = match place.stat()? {
+        None => Found::Nothing,
+        Some(stat) if !FileType::from_raw_mode(stat.st_mode).is_file() || guard::is_hard_linked(&stat) => Found::Other,
+        Some(stat) => Found::File(Stamp::of(&stat)),
+    };
+    Ok((found, Some(place)))
+}
+
+/// The hash of the file at `path`, and its stamp before and after the reading; `None` where no such file can be read.
+fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, Stamp)>> {
+    let opened = match root.open_unlinked(path) {
+        Ok(opened) => opened,
+        Err(GuardFault::Io(fault)) => return Err(fault),
+        Err(
+            GuardFault::Rejected(_)
+            | GuardFault::Missing
+            | GuardFault::NotADirectory
+            | GuardFault::Special
+            | GuardFault::Unreadable,
+        ) => return Ok(None),
+    };
+    if !opened.file_type().is_file() || opened.is_hard_linked() {
+        return Ok(None);
+    }
+    let before = Stamp::of(&opened.stat);
+    let mut file = File::from(opened.file);
+    let mut sha256 = sha2::Sha256::new();
+    let mut buffer = vec![0; usize::try_from(before.size).unwrap_or(usize::MAX).clamp(512, 256 * 1024)];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => sha256.update(&buffer[..count]),
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    let after = Stamp::of(&rustix::fs::fstat(&file)?);
+    Ok((before == after).then(|| (Sha256::from_bytes(sha256.finalize().into()), after)))
+}
+
+/// Renames a staged file to `path`.
+fn move_in(
+    tmp: &OwnedFd,
+    name: &str,
+    root: &Root,
+    path: &LogicalPath,
+    replaces: bool,
+    applied: &mut Applied,
+) -> Result<(), MoveFault> {
+    let (place, grown) = root.make_place(path)?;
+    if replaces {
+        rustix::fs::renameat(tmp, name, &place.dir, &*place.name)?;
+    } else {
+        rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?;
+    }
+    applied.wrote(path, !grown.is_empty());
+    Ok(())
+}
+
+/// Removes the file at `path`. The folder it lay in stays.
+fn take_out(root: &Root, path: &LogicalPath, applied: &mut Applied) -> Result<(), MoveFault> {
+    let place = root.place(path)?;
+    rustix::fs::unlinkat(&place.dir, &*place.name, AtFlags::empty())?;
+    applied.removed(path);
+    Ok(())
 }

@@ -1,1 +1,141 @@
-//! To be written.
+//! What a run started from: kept outside `repo/`, where no tool reaches.
+
+mod blobs;
+pub(crate) mod manifest;
+mod shelf;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::{collections::HashMap, fmt};
+
+use rustix::fs::{Mode, OFlags};
+
+pub(crate) use blobs::Blobs;
+use manifest::{FileIndex, Head, Input, Manifest, Stamp};
+pub(crate) use shelf::Shelf;
+
+use crate::git::Git;
+use crate::ignored::Baseline;
+
+/// The file beside `repo/` that says what the tree was.
+pub(crate) const MANIFEST_NAME: &str = "base.manifest";
+/// The bare repository beside `repo/` that holds its bytes.
+pub(crate) const GIT_NAME: &str = "base.git";
+
+/// The base of a run. Small: what is large is loaded when it is asked for, and shared by those who ask at the same time.
+pub(crate) struct Base {
+    commit: String,
+    git: Git,
+    file: File,
+    shelf: Arc<Shelf>,
+    loaded: Mutex<Weak<Loaded>>,
+}
+
+/// The base in memory.
+pub(crate) struct Loaded {
+    pub(crate) manifest: Manifest,
+    /// The `.gitignore` files of the base, each with the folder it lies in (empty for the root).
+    pub(crate) ignores: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Files whose bytes were found to be the base's under another stamp.
+    same: Mutex<HashMap<FileIndex, Stamp>>,
+}
+
+impl fmt::Debug for Base {
+    // Not where it is: no physical path in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Base").field("commit", &self.commit).finish_non_exhaustive()
+    }
+}
+
+impl Base {
+    /// Opens the base of the run whose folder is `dir`, at `path` on the machine.
+    pub(crate) fn open(dir: BorrowedFd<'_>, path: &Path, home: &Path, shelf: Arc<Shelf>) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::empty())?);
+        let mut first = Vec::new();
+        file.by_ref().take(256).read_to_end(&mut first)?;
+        let commit = manifest::read_commit(&mut Input(&first))?;
+        let git = Git::new(path.join(GIT_NAME), home);
+        Ok(Self { commit, git, file, shelf, loaded: Mutex::default() })
+    }
+
+    /// The base commit.
+    pub(crate) fn commit(&self) -> &str {
+        &self.commit
+    }
+
+    /// The base's files, from memory or from disk.
+    pub(crate) fn load(&self) -> io::Result<Arc<Loaded>> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = loaded.upgrade() {
+            self.shelf.keep(&there);
+            return Ok(there);
+        }
+        let written = Stamp::of(&rustix::fs::fstat(self.file.as_fd())?);
+        let bytes = read_whole(&self.file, written.size)?;
+        let (Head { ignores, .. }, manifest) = Manifest::read(&bytes, written.modified_ns)?;
+        let fresh = Arc::new(Loaded { manifest, ignores, same: Mutex::default() });
+        *loaded = Arc::downgrade(&fresh);
+        self.shelf.keep(&fresh);
+        Ok(fresh)
+    }
+
+    /// A reader of the base's bytes.
+    pub(crate) fn blobs(&self) -> Blobs<'_> {
+        Blobs::new(&self.git)
+    }
+
+    /// Git on the base's repository.
+    pub(crate) fn git(&self) -> &Git {
+        &self.git
+    }
+}
+
+impl Baseline for Base {
+    fn is_loaded(&self) -> bool {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).strong_count() > 0
+    }
+
+    fn tracks(&self, path: &str) -> io::Result<bool> {
+        Ok(self.load()?.manifest.get(path.as_bytes()).is_some())
+    }
+
+    fn tracks_beneath(&self, path: &str) -> io::Result<bool> {
+        Ok(self.load()?.manifest.has_folder(if path == "." { b"" } else { path.as_bytes() }))
+    }
+
+    fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
+        let text = |folder: &[u8]| Some(String::from_utf8(folder.to_vec()).ok()?).filter(|text| !text.is_empty());
+        let loaded = self.load()?;
+        // No tool reaches a folder whose name is not UTF-8, so its rules rule nothing.
+        let reachable = loaded.ignores.iter().filter(|(folder, _)| std::str::from_utf8(folder).is_ok());
+        Ok(reachable.map(|(folder, rules)| (text(folder).unwrap_or_else(|| ".".to_owned()), rules.clone())).collect())
+    }
+}
+
+impl Loaded {
+    /// Whether `stamp` alone proves the file to have the base's bytes.
+    pub(crate) fn is_same(&self, file: FileIndex, stamp: &Stamp) -> bool {
+        self.manifest.is_unchanged(file, stamp)
+            || self.same.lock().unwrap_or_else(PoisonError::into_inner).get(&file) == Some(stamp)
+    }
+
+    /// Remembers that the file had the base's bytes under `stamp`.
+    pub(crate) fn found_same(&self, file: FileIndex, stamp: Stamp) {
+        self.same.lock().unwrap_or_else(PoisonError::into_inner).insert(file, stamp);
+    }
+
+    fn weight(&self) -> usize {
+        self.manifest.weight() + self.ignores.iter().map(|(folder, text)| folder.len() + text.len()).sum::<usize>()
+    }
+}
+
+fn read_whole(file: &File, size: u64) -> io::Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt as _;
+    let mut bytes = vec![0; usize::try_from(size).map_err(|_| io::ErrorKind::InvalidData)?];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}

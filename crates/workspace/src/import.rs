@@ -1,16 +1,78 @@
 //! Runs' folders: made from a source all at once or not at all, opened, removed.
 
-use std::io::{self, Read};
+mod archive;
+mod bare;
+mod directory;
+mod git;
+mod remove;
+mod sink;
+#[cfg(test)]
+mod tests;
+mod tracked;
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::{LeftOut, Refusal, RunId};
+use model::{Code, LeftOut, Refusal, RunId};
+use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
 
-use crate::Workspace;
+use crate::base::manifest::{self, Head, Row};
+use crate::base::{Base, GIT_NAME, MANIFEST_NAME, Shelf};
+use crate::git::{Git, make_home};
+use crate::{Workspace, guard};
+
+pub(crate) use git::hex;
+pub(crate) use remove::all_in as remove_all_in;
+use sink::Sink;
+
+/// What a folder in the making is called; no run has such a name.
+const STAGING: &str = ".import-";
+/// What a folder that is going is called.
+const TRASH: &str = ".trash-";
+/// The folder that stands for git's home.
+const GIT_HOME: &str = ".git-home";
+/// The folders of a run.
+const FOLDERS: [&str; 4] = ["repo", "tmp", "artifacts", "tool-cache"];
 
 /// The folder that holds every run's workspace.
-#[derive(Debug)]
-pub struct Workspaces {}
+pub struct Workspaces {
+    dir: OwnedFd,
+    path: PathBuf,
+    home: PathBuf,
+    import_roots: Vec<PathBuf>,
+    limits: ImportLimits,
+    shelf: Arc<Shelf>,
+}
+
+/// What an import may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct ImportLimits {
+    /// Files, folders and links.
+    pub max_entries: u64,
+    /// Bytes of all files; also of what a git source sends.
+    pub max_bytes: u64,
+    /// Names in a path.
+    pub max_depth: usize,
+    /// How many times its own size an archive may become, beyond its first 64 MiB.
+    pub max_ratio: u64,
+}
+
+impl Default for ImportLimits {
+    fn default() -> Self {
+        Self { max_entries: 1_000_000, max_bytes: 16 << 30, max_depth: 128, max_ratio: 200 }
+    }
+}
+
+impl fmt::Debug for Workspaces {
+    // Not where it is: no physical path in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspaces").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
 
 /// Where a run's tree comes from. Paths were checked against the import roots by [`Workspaces::allow`].
 pub enum ImportSource<'a> {
@@ -81,8 +143,33 @@ impl Workspaces {
     /// # Errors
     ///
     /// Where the folder cannot be used or a check fails.
-    pub fn open(_data_dir: &Path, _import_roots: &[PathBuf]) -> io::Result<Self> {
-        unimplemented!()
+    pub fn open(data_dir: &Path, import_roots: &[PathBuf]) -> io::Result<Self> {
+        let path = data_dir.join("workspaces");
+        std::fs::create_dir_all(data_dir)?;
+        match rustix::fs::mkdir(&path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        // Git runs elsewhere, so that a relative path would not lead here.
+        let path = path.canonicalize()?;
+        let dir = guard::open_ambient_folder(&path)?;
+        guard::self_test(dir.as_fd())?;
+        let home = path.join(GIT_HOME);
+        make_home(&home)?;
+        Ok(Self {
+            dir,
+            path,
+            home,
+            import_roots: import_roots.to_vec(),
+            limits: ImportLimits::default(),
+            shelf: Arc::default(),
+        })
+    }
+
+    /// The same, with other limits of imports.
+    #[must_use]
+    pub fn with_limits(self, limits: ImportLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The real place of `raw` if it lies under an import root.
@@ -90,8 +177,20 @@ impl Workspaces {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, the same whether the place does not exist or is not allowed.
-    pub fn allow(&self, _raw: &str) -> Result<PathBuf, Refusal> {
-        unimplemented!()
+    pub fn allow(&self, raw: &str) -> Result<PathBuf, Refusal> {
+        let path = Path::new(raw);
+        let real = path.is_absolute().then(|| path.canonicalize().ok()).flatten();
+        real.filter(|real| self.is_allowed(real)).ok_or_else(|| {
+            Refusal::invalid(
+                "the path is no folder under an import root",
+                "Name an absolute path under a folder that the service was started with as --import-root.",
+            )
+        })
+    }
+
+    fn is_allowed(&self, real: &Path) -> bool {
+        let roots = self.import_roots.iter().filter_map(|root| root.canonicalize().ok());
+        roots.into_iter().any(|root| real.starts_with(root))
     }
 
     /// Makes `run`'s workspace from `source` in a staging folder and renames it into place at the end.
@@ -101,11 +200,85 @@ impl Workspaces {
     /// See [`ImportFault`].
     pub fn import(
         &self,
-        _run: &RunId,
-        _source: ImportSource<'_>,
-        _watch: &dyn ImportWatch,
+        run: &RunId,
+        source: ImportSource<'_>,
+        watch: &dyn ImportWatch,
     ) -> Result<Imported, ImportFault> {
-        unimplemented!()
+        if rustix::fs::statat(&self.dir, run.as_str(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Err(exists(run).into());
+        }
+        let mut staging = Staging::new(self)?;
+        let done = self.fill(&staging, source, watch)?;
+        if watch.cancelled() {
+            return Err(ImportFault::Cancelled);
+        }
+        // One call for all that was written: to sync twenty thousand files one by one takes minutes.
+        rustix::fs::syncfs(&staging.dir).map_err(io::Error::from)?;
+        match rustix::fs::renameat_with(&self.dir, &*staging.name, &self.dir, run.as_str(), RenameFlags::NOREPLACE) {
+            Ok(()) => staging.kept = true,
+            Err(Errno::EXIST | Errno::NOTEMPTY) => return Err(exists(run).into()),
+            Err(errno) => return Err(ImportFault::Io(errno.into())),
+        }
+        rustix::fs::fsync(&self.dir).map_err(io::Error::from)?;
+        watch.progress("done", done.files, done.bytes);
+        let Done { base_commit, files, bytes, left_out } = done;
+        Ok(Imported { workspace: self.get(run)?, base_commit, files, bytes, left_out })
+    }
+
+    fn fill(
+        &self,
+        staging: &Staging<'_>,
+        source: ImportSource<'_>,
+        watch: &dyn ImportWatch,
+    ) -> Result<Done, ImportFault> {
+        for folder in FOLDERS {
+            rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU).map_err(io::Error::from)?;
+        }
+        let git_dir = self.path.join(&staging.name).join(GIT_NAME);
+        bare::make(&git_dir)?;
+        let git = Git::new(git_dir, &self.home);
+        let repo = open_folder(&staging.dir, "repo")?;
+        let mut sink = Sink::new(repo.try_clone()?, self.limits, watch);
+        let commit = self.copy(&git, source, watch, &mut sink)?;
+        let Sink { mut rows, bytes, left_out, .. } = sink;
+        let files = rows.len() as u64;
+        // Of two entries of one name, which an archive may have, the later is the one that is there.
+        rows.reverse();
+        rows.sort_by(|a, b| a.path.cmp(&b.path));
+        rows.dedup_by(|later, first| later.path == first.path);
+        let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
+        let (base_commit, tracked) = match commit {
+            Some(commit) => (commit, rows),
+            None => {
+                watch.progress("committing", files, bytes);
+                let tracked = tracked::tracked(&rows, &ignores);
+                let commit = bare::commit(&git, repo.as_fd(), &tracked, watch)?;
+                (commit, tracked.into_iter().cloned().collect())
+            }
+        };
+        write_manifest(&staging.dir, &base_commit, ignores, tracked)?;
+        Ok(Done { base_commit, files, bytes, left_out })
+    }
+
+    /// Copies the source's tree, and says which commit it is where the source knows.
+    fn copy(
+        &self,
+        git: &Git,
+        source: ImportSource<'_>,
+        watch: &dyn ImportWatch,
+        sink: &mut Sink<'_>,
+    ) -> Result<Option<String>, ImportFault> {
+        let (origin, reference) = match source {
+            ImportSource::Empty => return Ok(None),
+            ImportSource::Directory(path) => return directory::copy(&path, &self.dir, sink).map(|()| None),
+            ImportSource::Archive(archive) => return archive::copy(archive, self.limits, sink).map(|()| None),
+            ImportSource::GitRemote { url, reference } => (git::Origin::Remote(url), reference),
+            ImportSource::GitLocal { path, reference } => {
+                let git_dir = git::find(&path, &|real| self.is_allowed(real))?;
+                (git::Origin::Local(git_dir), reference)
+            }
+        };
+        git::copy(git, &origin, reference.as_deref(), self.limits, watch, sink).map(Some)
     }
 
     /// Opens `run`'s workspace.
@@ -113,8 +286,10 @@ impl Workspaces {
     /// # Errors
     ///
     /// Where it is not there or cannot be used.
-    pub fn get(&self, _run: &RunId) -> io::Result<Arc<Workspace>> {
-        unimplemented!()
+    pub fn get(&self, run: &RunId) -> io::Result<Arc<Workspace>> {
+        let dir = open_folder(&self.dir, run.as_str())?;
+        let base = Base::open(dir.as_fd(), &self.path.join(run.as_str()), &self.home, self.shelf.clone())?;
+        Ok(Arc::new(Workspace::open(dir, Arc::new(base))?))
     }
 
     /// Removes `run`'s workspace; one that is not there is no error.
@@ -122,8 +297,16 @@ impl Workspaces {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn remove(&self, _run: &RunId) -> io::Result<()> {
-        unimplemented!()
+    pub fn remove(&self, run: &RunId) -> io::Result<()> {
+        let trash = fresh_name(TRASH);
+        match rustix::fs::renameat(&self.dir, run.as_str(), &self.dir, &*trash) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+        // From here on the run is gone, whatever becomes of its files: a sweep finds what is left of them.
+        rustix::fs::fsync(&self.dir)?;
+        remove::tree(self.dir.as_fd(), trash.as_bytes())
     }
 
     /// Removes what imports and removals that were killed have left: staging folders, and folders of runs that `known`
@@ -132,7 +315,92 @@ impl Workspaces {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn sweep(&self, _known: &dyn Fn(&RunId) -> bool) -> io::Result<u64> {
-        unimplemented!()
+    pub fn sweep(&self, known: &dyn Fn(&RunId) -> bool) -> io::Result<u64> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.dir)? {
+            names.extend(entry?.file_name().to_str().map(str::to_owned));
+        }
+        let mut removed = 0;
+        for name in names {
+            if name.starts_with(STAGING) || name.starts_with(TRASH) {
+                remove::tree(self.dir.as_fd(), name.as_bytes())?;
+                removed += 1;
+            } else if let Ok(run) = RunId::parse(&name)
+                && !known(&run)
+            {
+                self.remove(&run)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
+}
+
+/// What an import came to.
+struct Done {
+    base_commit: String,
+    files: u64,
+    bytes: u64,
+    left_out: Vec<LeftOut>,
+}
+
+/// A folder in the making. What is dropped before it is kept is removed.
+struct Staging<'a> {
+    workspaces: &'a Workspaces,
+    name: String,
+    dir: OwnedFd,
+    kept: bool,
+}
+
+impl<'a> Staging<'a> {
+    fn new(workspaces: &'a Workspaces) -> io::Result<Self> {
+        let name = fresh_name(STAGING);
+        rustix::fs::mkdirat(&workspaces.dir, &*name, Mode::RWXU)?;
+        let dir = open_folder(&workspaces.dir, &name)?;
+        Ok(Self { workspaces, name, dir, kept: false })
+    }
+}
+
+impl Drop for Staging<'_> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        if let Err(fault) = remove::tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
+            // The next start sweeps it.
+            tracing::warn!(error = %fault, "what a failed import left could not be removed");
+        }
+    }
+}
+
+fn write_manifest(
+    dir: &OwnedFd,
+    commit: &str,
+    ignores: Vec<(Vec<u8>, Vec<u8>)>,
+    rows: Vec<Row>,
+) -> Result<(), ImportFault> {
+    let bytes = manifest::write(&Head { commit: commit.to_owned(), ignores }, rows);
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
+    Ok(std::fs::File::from(fd).write_all(&bytes)?)
+}
+
+fn open_folder(dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// A name that nobody else has.
+pub(crate) fn fresh_name(prefix: &str) -> String {
+    use std::hash::{BuildHasher as _, RandomState};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    // Random keys of the process's own hash maps; names need to differ, not to be secret.
+    let random = RandomState::new().hash_one(COUNT.fetch_add(1, Ordering::Relaxed));
+    format!("{prefix}{random:016x}")
+}
+
+fn exists(run: &RunId) -> Refusal {
+    Refusal::new(Code::AlreadyExists, format!("run `{run}` exists already"), "Choose another runId, or none.")
 }

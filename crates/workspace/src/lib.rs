@@ -9,18 +9,21 @@ mod base;
 mod diff;
 mod export;
 mod fault;
+mod git;
 mod guard;
 mod ignored;
 mod import;
 mod list;
 mod read;
 mod search;
+#[cfg(test)]
+mod testkit;
 mod tree;
 
-pub use apply::{Applied, ApplyFault, Redo, Staged};
+pub use apply::{Applied, ApplyFault, Redo, Staged, StagedFile};
 pub use diff::{DiffFile, DiffQuery, WorkspaceDiff};
 pub use fault::Fault;
-pub use import::{ImportFault, ImportSource, ImportWatch, Imported, Workspaces};
+pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, Workspaces};
 pub use list::{Entry, EntryType, ListQuery, Listing};
 pub use read::FileRead;
 pub use search::{Match, SearchMode, SearchQuery, SearchReport};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use model::{Access, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
+use crate::base::Base;
 use crate::fault::{file_too_large, not_a_file, unsupported_binary};
 use crate::guard::{self, GuardFault, Root, Wait};
 use crate::ignored::{Baseline, Ignored};
@@ -16,7 +17,7 @@ use crate::{Fault, read};
 /// A tree that can be read: `repo/` of a run, or a mount.
 #[derive(Debug)]
 pub struct Tree {
-    pub(crate) root: Root,
+    pub(crate) root: Arc<Root>,
     /// `None` for a mount, in which nothing is ignored.
     pub(crate) ignored: Option<Ignored>,
 }
@@ -27,9 +28,9 @@ pub struct Workspace {
     /// `workspaces/{run}`.
     dir: OwnedFd,
     /// `workspaces/{run}/tmp`, on the same file system as the tree.
-    tmp: OwnedFd,
+    tmp: Arc<OwnedFd>,
     tree: Tree,
-    base_commit: String,
+    base: Arc<Base>,
 }
 
 /// What a mutation finds at a path, after the guard and the path's judgement.
@@ -48,12 +49,12 @@ impl Tree {
     ///
     /// Where it is no folder or cannot be opened.
     pub fn open_mount(path: &Path) -> io::Result<Self> {
-        Ok(Self { root: Root::of_mount(guard::open_ambient_folder(path)?), ignored: None })
+        Ok(Self { root: Arc::new(Root::of_mount(guard::open_ambient_folder(path)?)), ignored: None })
     }
 
     /// The tree of a run, whose root `dir` is.
     pub(crate) fn of_run(dir: OwnedFd, baseline: Arc<dyn Baseline>) -> Self {
-        Self { root: Root::of_run(dir), ignored: Some(Ignored::new(baseline)) }
+        Self { root: Arc::new(Root::of_run(dir)), ignored: Some(Ignored::new(baseline)) }
     }
 
     fn target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<(FileState, Vec<u8>)>, Fault> {
@@ -90,14 +91,14 @@ impl Tree {
 
 impl Workspace {
     /// Takes a run's folder, which holds `repo/` and `tmp/`.
-    pub(crate) fn open(dir: OwnedFd, base_commit: String, baseline: Arc<dyn Baseline>) -> io::Result<Self> {
+    pub(crate) fn open(dir: OwnedFd, base: Arc<Base>) -> io::Result<Self> {
         let folder = |name: &str| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             rustix::fs::openat2(&dir, name, flags, Mode::empty(), resolve)
         };
         let (repo, tmp) = (folder("repo")?, folder("tmp")?);
-        Ok(Self { dir, tmp, tree: Tree::of_run(repo, baseline), base_commit })
+        Ok(Self { dir, tmp: Arc::new(tmp), tree: Tree::of_run(repo, base.clone()), base })
     }
 
     /// The run's folder, beside whose `repo/` the base lies.
@@ -106,8 +107,13 @@ impl Workspace {
     }
 
     /// The place for temporary files.
-    pub(crate) fn tmp(&self) -> BorrowedFd<'_> {
-        self.tmp.as_fd()
+    pub(crate) fn tmp(&self) -> &Arc<OwnedFd> {
+        &self.tmp
+    }
+
+    /// What the run started from.
+    pub(crate) fn base(&self) -> &Arc<Base> {
+        &self.base
     }
 
     /// The tree that tools read.
@@ -117,7 +123,7 @@ impl Workspace {
 
     /// The commit that the run started from.
     pub fn base_commit(&self) -> &str {
-        &self.base_commit
+        self.base.commit()
     }
 
     /// Looks at every path that a mutation wants to change: guard (no symbolic link on the way), judgement, existence,

@@ -1,0 +1,170 @@
+//! Steps that a killed process may have begun, finished.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
+use rustix::io::Errno;
+
+use super::stage::{put, remove};
+use super::{Applied, Found, MoveFault, hash, look, move_in, take_out};
+use crate::Workspace;
+use crate::guard::Root;
+
+/// How large a file may be that is looked at for being torn.
+const MAX_TORN_BYTES: u64 = 64 << 20;
+
+/// What doing steps again after a kill came to.
+#[derive(Debug)]
+pub enum Redo {
+    /// Every target is as the steps want it.
+    Done(Applied),
+    /// These targets are neither as before nor as after; nothing was touched.
+    ChangedOutside(Vec<LogicalPath>),
+}
+
+/// What all steps of one path come to: any state on the way may be found, the last is wanted.
+struct Chain<'a> {
+    states: Vec<Option<Sha256>>,
+    contents: Vec<&'a StepContent>,
+    last: Option<&'a StepContent>,
+}
+
+/// How far a path is.
+#[derive(PartialEq, Eq)]
+enum Progress {
+    Done,
+    ToDo { replaces: bool },
+    ChangedOutside,
+}
+
+impl Workspace {
+    /// Carries out steps that a killed process may have begun: where every target is as before or as after, all become
+    /// as after. A path may be in several steps, in their order; the last counts.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails.
+    pub fn redo(&self, steps: &[Step]) -> io::Result<Redo> {
+        let root = &self.tree().root;
+        let chains = chains(steps);
+        let mut changed = Vec::new();
+        let mut to_do = Vec::new();
+        let mut applied = Applied::new(root.clone());
+        for (path, chain) in &chains {
+            match self.progress(root, path, chain)? {
+                // Done, but perhaps not synced, and neither are the folders above it.
+                Progress::Done if chain.last.is_some() => applied.wrote(path, true),
+                Progress::Done => applied.removed(path),
+                Progress::ToDo { replaces } => to_do.push((*path, chain.last, replaces)),
+                Progress::ChangedOutside => changed.push((*path).clone()),
+            }
+        }
+        // Removals first, as the steps had it.
+        to_do.sort_by_key(|(_, last, _)| last.is_some());
+        if changed.is_empty() {
+            for (path, last, replaces) in to_do {
+                if !self.finish(root, path, last, replaces, &mut applied)? {
+                    changed.push(path.clone());
+                }
+            }
+        }
+        Ok(if changed.is_empty() { Redo::Done(applied) } else { Redo::ChangedOutside(changed) })
+    }
+
+    fn progress(&self, root: &Root, path: &LogicalPath, chain: &Chain<'_>) -> io::Result<Progress> {
+        let last = chain.states.last().copied().flatten();
+        let found = match look(root, path)?.0 {
+            Found::Other => return Ok(Progress::ChangedOutside),
+            Found::Nothing => None,
+            Found::File(stamp) => match hash(root, path)? {
+                Some((sha256, _)) if chain.states.contains(&Some(sha256)) => Some(sha256),
+                Some(_) if stamp.size <= MAX_TORN_BYTES && is_torn(root, path, chain)? => {
+                    return Ok(Progress::ToDo { replaces: true });
+                }
+                _ => return Ok(Progress::ChangedOutside),
+            },
+        };
+        Ok(if found == last {
+            Progress::Done
+        } else if !chain.states.contains(&found) || !self.has_bytes(chain.last)? {
+            Progress::ChangedOutside
+        } else {
+            Progress::ToDo { replaces: found.is_some() }
+        })
+    }
+
+    /// Whether a step's new bytes are still there.
+    fn has_bytes(&self, content: Option<&StepContent>) -> io::Result<bool> {
+        let Some(StepContent { bytes: StepBytes::Staged(name), .. }) = content else { return Ok(true) };
+        match rustix::fs::statat(self.tmp(), &**name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Brings one path to its last state; false where something came in between.
+    fn finish(
+        &self,
+        root: &Root,
+        path: &LogicalPath,
+        last: Option<&StepContent>,
+        replaces: bool,
+        applied: &mut Applied,
+    ) -> io::Result<bool> {
+        let moved = match last {
+            None => take_out(root, path, applied),
+            Some(content) => {
+                let (name, journalled) = put(self.tmp(), content)?;
+                let moved = move_in(self.tmp(), &name, root, path, replaces, applied);
+                if moved.is_err() && !journalled {
+                    remove(self.tmp(), &name)?;
+                }
+                moved
+            }
+        };
+        if moved.is_ok() && last.is_some() {
+            // The killed process may have made folders of which nothing tells any more.
+            applied.wrote(path, true);
+        }
+        match moved {
+            Ok(()) => Ok(true),
+            Err(MoveFault::Outside) => Ok(false),
+            Err(MoveFault::Io(fault)) => Err(fault),
+        }
+    }
+}
+
+fn chains(steps: &[Step]) -> BTreeMap<&LogicalPath, Chain<'_>> {
+    let mut chains = BTreeMap::new();
+    for step in steps {
+        let chain = chains.entry(&step.path).or_insert_with(|| Chain {
+            states: vec![step.before],
+            contents: Vec::new(),
+            last: None,
+        });
+        chain.states.push(step.after.as_ref().map(|content| content.sha256));
+        chain.contents.extend(&step.after);
+        chain.last = step.after.as_ref();
+    }
+    chains
+}
+
+/// Whether the file is what a power cut leaves of a file that was renamed into place but not synced: any part of the new
+/// bytes from their start, with zeros where blocks were never written.
+fn is_torn(root: &Root, path: &LogicalPath, chain: &Chain<'_>) -> io::Result<bool> {
+    use std::io::Read as _;
+
+    let Ok(opened) = root.open_unlinked(path) else { return Ok(false) };
+    let mut found = Vec::new();
+    std::fs::File::from(opened.file).take(MAX_TORN_BYTES).read_to_end(&mut found)?;
+    let left_of = |content: &&StepContent| match &content.bytes {
+        StepBytes::Inline(bytes) => {
+            found.len() <= bytes.len() && found.iter().zip(bytes).all(|(found, wanted)| found == wanted || *found == 0)
+        }
+        // Synced before the journal named it.
+        StepBytes::Staged(_) => false,
+    };
+    Ok(chain.contents.iter().any(left_of))
+}

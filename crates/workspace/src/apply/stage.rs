@@ -1,0 +1,218 @@
+//! New bytes beside the tree, on its file system, before anything of it moves.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use sha2::Digest as _;
+
+use super::{Found, hash, look};
+use crate::Workspace;
+use crate::base::manifest::Stamp;
+use crate::guard::Root;
+use crate::import::fresh_name;
+
+/// Steps whose new bytes lie in the run's `tmp/`, written but not yet in the tree. What is dropped unapplied is removed,
+/// but for files that were staged for the journal before.
+#[derive(Debug)]
+pub struct Staged {
+    pub(super) items: Vec<Item>,
+    pub(super) tmp: Arc<OwnedFd>,
+    changed: Vec<LogicalPath>,
+    finished: bool,
+}
+
+/// One step.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) path: LogicalPath,
+    pub(super) before: Option<Sha256>,
+    /// The stamp under which the target had the bytes of `before`.
+    stamp: Option<Stamp>,
+    /// The file in `tmp/`; `None` where the target goes.
+    pub(super) file: Option<String>,
+    /// Whether the journal knows the file by its name, so that it is not ours to remove.
+    journalled: bool,
+}
+
+/// A large file that was staged and synced before the journal names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagedFile {
+    /// Its name in the run's `tmp/`, for [`StepBytes::Staged`].
+    pub name: String,
+    /// Hash of its bytes.
+    pub sha256: Sha256,
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// Its first bytes, at most 8 KiB, to tell its kind from.
+    pub head: Vec<u8>,
+}
+
+impl Workspace {
+    /// Writes the steps' new bytes to `tmp/`, looks at every target once more, makes no change to the tree, and fails
+    /// where the disk is full.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails; what was staged is removed.
+    pub fn stage(&self, steps: &[Step]) -> io::Result<Staged> {
+        let mut staged = Staged { items: Vec::new(), tmp: self.tmp().clone(), changed: Vec::new(), finished: false };
+        for step in steps {
+            let root = &self.tree().root;
+            let stamp = match step.before {
+                Some(before) => hash(root, &step.path)?.filter(|(sha256, _)| *sha256 == before).map(|(_, stamp)| stamp),
+                None => None,
+            };
+            let stands =
+                if step.before.is_some() { stamp.is_some() } else { look(root, &step.path)?.0 == Found::Nothing };
+            if !stands {
+                staged.changed.push(step.path.clone());
+            }
+            staged.add(step, stamp)?;
+        }
+        Ok(staged)
+    }
+
+    /// Writes and syncs a file of any size to `tmp/`, for a step that the journal only names. Flat in memory.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk or `from` fails, or `from` has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]); what was
+    /// written is removed.
+    pub fn stage_file(&self, from: &mut dyn Read, max_bytes: u64) -> io::Result<StagedFile> {
+        let name = fresh_name("large-");
+        let mut file = create(self.tmp(), &name)?;
+        let written = copy(from, &mut file, max_bytes)
+            .and_then(|written| Ok(rustix::fs::fsync(&file).map(|()| written)?))
+            .and_then(|written| Ok(rustix::fs::fsync(self.tmp()).map(|()| written)?));
+        match written {
+            Ok((sha256, size_bytes, head)) => Ok(StagedFile { name, sha256, size_bytes, head }),
+            Err(fault) => {
+                self.discard(&name)?;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Removes a file that [`stage_file`](Self::stage_file) made and no journal names; one that is gone is no error.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails.
+    pub fn discard(&self, name: &str) -> io::Result<()> {
+        remove(self.tmp(), name)
+    }
+}
+
+impl Staged {
+    /// Targets that are not as their steps expect: changed since they were planned for. Such steps must not be journalled.
+    pub fn changed_outside(&self) -> &[LogicalPath] {
+        &self.changed
+    }
+
+    fn add(&mut self, step: &Step, stamp: Option<Stamp>) -> io::Result<()> {
+        let (file, journalled) = match &step.after {
+            None => (None, false),
+            Some(content) => {
+                let (name, journalled) = put(&self.tmp, content)?;
+                (Some(name), journalled)
+            }
+        };
+        self.items.push(Item { path: step.path.clone(), before: step.before, stamp, file, journalled });
+        Ok(())
+    }
+
+    /// Nothing is left to remove.
+    pub(super) fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        for item in self.items.iter().filter(|item| !item.journalled) {
+            if let Some(name) = &item.file
+                && let Err(fault) = remove(&self.tmp, name)
+            {
+                // The next start empties the folder.
+                tracing::warn!(error = %fault, "a staged file could not be removed");
+            }
+        }
+    }
+}
+
+impl Item {
+    /// Whether the target still is what the step expects.
+    pub(super) fn stands(&self, root: &Root) -> io::Result<bool> {
+        let found = look(root, &self.path)?.0;
+        Ok(match (self.before, found) {
+            (None, found) => found == Found::Nothing,
+            (Some(_), Found::File(stamp)) if Some(stamp) == self.stamp => true,
+            // Another stamp need not be other bytes.
+            (Some(before), Found::File(_)) => hash(root, &self.path)?.is_some_and(|(sha256, _)| sha256 == before),
+            (Some(_), Found::Nothing | Found::Other) => false,
+        })
+    }
+}
+
+/// Puts a step's bytes into `tmp/`, with the mode bits they shall have. Also says whether the journal knows the name.
+pub(super) fn put(tmp: &OwnedFd, content: &StepContent) -> io::Result<(String, bool)> {
+    let mode = Mode::from_raw_mode(content.mode & 0o777);
+    match &content.bytes {
+        StepBytes::Inline(bytes) => {
+            let name = fresh_name("step-");
+            let mut file = create(tmp, &name)?;
+            if let Err(fault) = file.write_all(bytes).and_then(|()| Ok(rustix::fs::fchmod(&file, mode)?)) {
+                remove(tmp, &name)?;
+                return Err(fault);
+            }
+            Ok((name, false))
+        }
+        StepBytes::Staged(name) => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(tmp, &**name, flags, Mode::empty())?;
+            rustix::fs::fchmod(fd, mode)?;
+            Ok((name.clone(), true))
+        }
+    }
+}
+
+fn create(tmp: &OwnedFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(tmp, name, flags, Mode::RUSR | Mode::WUSR)?))
+}
+
+pub(super) fn remove(tmp: &OwnedFd, name: &str) -> io::Result<()> {
+    match rustix::fs::unlinkat(tmp, name, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn copy(from: &mut dyn Read, to: &mut File, max_bytes: u64) -> io::Result<(Sha256, u64, Vec<u8>)> {
+    const HEAD_BYTES: usize = 8 * 1024;
+    let mut sha256 = sha2::Sha256::new();
+    let (mut size, mut head, mut buffer) = (0_u64, Vec::new(), vec![0; 256 * 1024]);
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return Ok((Sha256::from_bytes(sha256.finalize().into()), size, head)),
+            Ok(count) => count,
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => continue,
+            Err(fault) => return Err(fault),
+        };
+        let bytes = &buffer[..count];
+        size += count as u64;
+        if size > max_bytes {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        head.extend_from_slice(&bytes[..count.min(HEAD_BYTES - head.len())]);
+        sha256.update(bytes);
+        to.write_all(bytes)?;
+    }
+}

@@ -1,0 +1,114 @@
+//! What makes steps outlast a power cut: every file and every folder that was touched, synced.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::LogicalPath;
+
+use crate::guard::{GuardFault, Root};
+
+/// How many syncs are under way at once: the disk takes several in one go.
+const THREADS: usize = 4;
+
+/// Steps that are in the tree, with what has to be synced before the journal may forget them.
+///
+/// Holds paths, not handles: a thousand of them may wait. What lies at a path by the time of the sync is synced, which
+/// then is what a later step put there.
+#[derive(Debug)]
+pub struct Applied {
+    root: Arc<Root>,
+    files: BTreeSet<LogicalPath>,
+    folders: BTreeSet<LogicalPath>,
+}
+
+impl Applied {
+    pub(super) fn new(root: Arc<Root>) -> Self {
+        Self { root, files: BTreeSet::new(), folders: BTreeSet::new() }
+    }
+
+    /// A file came to `path`, and folders above it where `made_folders`.
+    pub(super) fn wrote(&mut self, path: &LogicalPath, made_folders: bool) {
+        self.files.insert(path.clone());
+        self.folders.extend(path.parent());
+        if made_folders {
+            let mut above = path.parent();
+            while let Some(folder) = above {
+                above = folder.parent();
+                self.folders.insert(folder);
+            }
+        }
+    }
+
+    /// The file at `path` went.
+    pub(super) fn removed(&mut self, path: &LogicalPath) {
+        self.folders.extend(path.parent());
+    }
+
+    /// Syncs every file and folder that was touched; afterwards a power cut cannot undo the steps.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails. A failed sync is never tried again: the process has to end and recover.
+    pub fn sync(self) -> io::Result<()> {
+        Self::sync_all(vec![self])
+    }
+
+    /// Syncs many at once: what several of them touched only once, and several at a time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`sync`](Self::sync); some may be synced then.
+    pub fn sync_all(applied: Vec<Self>) -> io::Result<()> {
+        // Files before folders, so that no name outlasts a cut without its bytes.
+        let files = jobs(&applied, |one| &one.files);
+        let folders = jobs(&applied, |one| &one.folders);
+        run(&files)?;
+        run(&folders)
+    }
+}
+
+/// One thing to sync.
+type Job<'a> = (&'a Root, &'a LogicalPath);
+
+fn jobs<'a>(applied: &'a [Applied], of: impl Fn(&'a Applied) -> &'a BTreeSet<LogicalPath>) -> Vec<Job<'a>> {
+    let mut seen = BTreeSet::new();
+    let all = applied.iter().flat_map(|one| of(one).iter().map(|path| (&*one.root, path)));
+    all.filter(|(root, path)| seen.insert((std::ptr::from_ref(*root), *path))).collect()
+}
+
+fn run(jobs: &[Job<'_>]) -> io::Result<()> {
+    if let [job] = jobs {
+        return sync(*job);
+    }
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS.min(jobs.len()) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(fault) = sync(*job) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+fn sync((root, path): Job<'_>) -> io::Result<()> {
+    match root.open_unlinked(path) {
+        Ok(opened) => Ok(rustix::fs::fsync(&opened.file)?),
+        Err(GuardFault::Io(fault)) => Err(fault),
+        // A later step removed it, and has its own folder to sync.
+        Err(
+            GuardFault::Rejected(_)
+            | GuardFault::Missing
+            | GuardFault::NotADirectory
+            | GuardFault::Special
+            | GuardFault::Unreadable,
+        ) => Ok(()),
+    }
+}

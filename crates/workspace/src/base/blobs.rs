@@ -1,0 +1,73 @@
+//! Bytes of the base, by one `git cat-file` for as many as are asked for.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::atomic::AtomicBool;
+
+use crate::git::{Bounds, Git, GitFault};
+use crate::import::hex;
+
+/// How long one call may read blobs.
+const SECONDS: u64 = 120;
+
+/// A reader of blobs.
+pub(crate) struct Blobs<'a> {
+    git: &'a Git,
+}
+
+/// A reader that git is attached to.
+pub(crate) struct OpenBlobs {
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl<'a> Blobs<'a> {
+    pub(crate) fn new(git: &'a Git) -> Self {
+        Self { git }
+    }
+
+    /// Runs `read` with git attached; `cancel` ends it.
+    pub(crate) fn with<T>(
+        &self,
+        cancel: &AtomicBool,
+        read: impl FnOnce(&mut OpenBlobs) -> io::Result<T>,
+    ) -> Result<T, GitFault> {
+        let stop = || cancel.load(std::sync::atomic::Ordering::Relaxed);
+        let bounds = Bounds { stop: &stop, ..Bounds::seconds(SECONDS) };
+        self.git.talk(&["cat-file", "--batch"], &bounds, |to, stdout| {
+            read(&mut OpenBlobs { to, from: BufReader::with_capacity(64 * 1024, stdout) })
+        })
+    }
+}
+
+impl OpenBlobs {
+    /// The bytes of one blob.
+    pub(crate) fn get(&mut self, oid: &[u8; 20]) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read(oid, &mut |from, size| {
+            bytes.reserve_exact(usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?);
+            from.read_to_end(&mut bytes).map(drop)
+        })?;
+        Ok(bytes)
+    }
+
+    /// Hands one blob's bytes and size to `take`, which need not take all.
+    pub(crate) fn read(
+        &mut self,
+        oid: &[u8; 20],
+        take: &mut dyn FnMut(&mut dyn Read, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        writeln!(self.to, "{}", hex(oid))?;
+        let mut line = String::new();
+        self.from.by_ref().take(256).read_line(&mut line)?;
+        let size = line.trim_end().rsplit(' ').next().and_then(|size| size.parse::<u64>().ok());
+        let (true, Some(size)) = (line.contains(" blob "), size) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the base lacks one of its files"));
+        };
+        let mut bytes = self.from.by_ref().take(size);
+        take(&mut bytes, size)?;
+        io::copy(&mut bytes, &mut io::sink())?;
+        let mut newline = [0];
+        self.from.read_exact(&mut newline)
+    }
+}

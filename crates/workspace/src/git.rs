@@ -1,0 +1,285 @@
+//! The git program: run on the service's own git folders, with nothing of the outside in its surroundings.
+//!
+//! Never with a work tree, never inside `repo/`. The environment is built from nothing; every switch by which a
+//! repository could name a program to run is off; a call that takes too long or makes too much is killed with all that
+//! it started.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+/// What every call gets, so that no configuration and no repository decides otherwise.
+const SWITCHES: [&str; 15] = [
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.autocrlf=false",
+    "core.symlinks=true",
+    "core.compression=1",
+    // The caller syncs the whole import at once.
+    "core.fsync=none",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "credential.helper=",
+    "protocol.ext.allow=never",
+    "transfer.bundleURI=false",
+    "fetch.fsckObjects=false",
+    "fetch.recurseSubmodules=false",
+    "http.lowSpeedLimit=1000",
+    "http.lowSpeedTime=30",
+];
+
+/// What of the operator's own environment reaches git: how to get out of the building, and whom to trust there.
+const PASSED_ON: [&str; 9] = [
+    "PATH",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GIT_SSL_CAINFO",
+];
+
+/// How much of git's complaints is kept.
+const MAX_STDERR_BYTES: usize = 8 * 1024;
+/// How often a call is looked after.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How a call of git fails.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GitFault {
+    /// It could not be started, or talking to it failed.
+    #[error("git could not be run")]
+    Io(#[from] io::Error),
+    /// It ended with an error. Its text is for the log alone: it may hold physical paths.
+    #[error("git failed: {0}")]
+    Failed(String),
+    /// It took longer than it may.
+    #[error("git took too long")]
+    TooLong,
+    /// It made more bytes than it may.
+    #[error("git made too much")]
+    TooMuch,
+    /// The caller went away.
+    #[error("the call was cancelled")]
+    Cancelled,
+}
+
+/// What a call may take.
+pub(crate) struct Bounds<'a> {
+    /// How long.
+    pub(crate) time: Duration,
+    /// Asked now and then: whether to stop.
+    pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
+    /// Asked now and then: whether it has made too much.
+    pub(crate) too_much: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Bounds<'_> {
+    /// Bounds in time alone.
+    pub(crate) fn seconds(seconds: u64) -> Self {
+        Self { time: Duration::from_secs(seconds), stop: &|| false, too_much: &|| false }
+    }
+}
+
+/// One git folder of the service, and how to run git on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Git {
+    git_dir: PathBuf,
+    /// A folder with nothing in it but the configuration that stands for the user's.
+    home: PathBuf,
+    extra: Vec<(&'static str, OsString)>,
+}
+
+impl Git {
+    /// Git on `git_dir`, with `home` in place of the user's home (see [`make_home`]).
+    pub(crate) fn new(git_dir: PathBuf, home: &Path) -> Self {
+        Self { git_dir, home: home.to_owned(), extra: Vec::new() }
+    }
+
+    /// The same, with `name` in the environment.
+    pub(crate) fn with_env(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
+        self.extra.push((name, value.into()));
+        self
+    }
+
+    /// The git folder.
+    pub(crate) fn git_dir(&self) -> &Path {
+        &self.git_dir
+    }
+
+    /// Runs git to its end and returns what it wrote, at most `max_bytes` of it.
+    pub(crate) fn output(&self, args: &[&str], max_bytes: usize, bounds: &Bounds<'_>) -> Result<Vec<u8>, GitFault> {
+        self.talk(args, bounds, |stdin, stdout| {
+            drop(stdin);
+            let mut out = Vec::new();
+            stdout.take(max_bytes as u64 + 1).read_to_end(&mut out)?;
+            Ok(out)
+        })
+        .and_then(|out| if out.len() > max_bytes { Err(GitFault::TooMuch) } else { Ok(out) })
+    }
+
+    /// Runs git while `talk` writes to it and reads from it. What `talk` says counts, unless git was stopped or failed.
+    pub(crate) fn talk<T>(
+        &self,
+        args: &[&str],
+        bounds: &Bounds<'_>,
+        talk: impl FnOnce(ChildStdin, ChildStdout) -> io::Result<T>,
+    ) -> Result<T, GitFault> {
+        let mut child = self.command(args).spawn()?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(GitFault::Io(io::ErrorKind::BrokenPipe.into()));
+        };
+        let done = Done::default();
+        let pid = Pid::from_child(&child);
+        thread::scope(|scope| {
+            let watch = scope.spawn(|| done.watch(pid, bounds));
+            let complaints = scope.spawn(move || last_bytes(stderr));
+            let said = talk(stdin, stdout);
+            // A talk that broke off would leave git waiting for ever.
+            if said.is_err() {
+                kill_group(pid);
+            }
+            let status = wait(&mut child, pid, &done);
+            let stopped = watch.join().unwrap_or(None);
+            let complaints = complaints.join().unwrap_or_default();
+            match (stopped, said, status?) {
+                (Some(fault), _, _) => Err(fault),
+                (None, Ok(said), status) if status.success() => Ok(said),
+                (None, Err(fault), _) if fault.kind() != io::ErrorKind::BrokenPipe && complaints.is_empty() => {
+                    Err(fault.into())
+                }
+                (None, _, _) => Err(GitFault::Failed(complaints)),
+            }
+        })
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        command.env_clear();
+        for name in PASSED_ON {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command
+            .env("HOME", &self.home)
+            .env("XDG_CONFIG_HOME", &self.home)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", self.home.join(CONFIG_NAME))
+            .env("GIT_ATTR_NOSYSTEM", "1")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_NO_REPLACE_OBJECTS", "1")
+            .env("GIT_LITERAL_PATHSPECS", "1")
+            .env("GIT_ALLOW_PROTOCOL", "https:file")
+            .env("LC_ALL", "C")
+            .envs(self.extra.iter().map(|(name, value)| (name, value)))
+            .current_dir(&self.home)
+            .arg("--git-dir")
+            .arg(&self.git_dir)
+            .args(SWITCHES.iter().flat_map(|switch| ["-c", switch]))
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        command
+    }
+}
+
+/// The name of the configuration that stands for the user's.
+const CONFIG_NAME: &str = "config";
+
+/// Makes the folder that stands for the user's home. Sources belong to whoever made them, and git refuses such unless
+/// this configuration, and no other place that reaches `upload-pack`, allows it.
+pub(crate) fn make_home(home: &Path) -> io::Result<()> {
+    match std::fs::create_dir(home) {
+        Err(fault) if fault.kind() != io::ErrorKind::AlreadyExists => return Err(fault),
+        _ => {}
+    }
+    std::fs::write(home.join(CONFIG_NAME), "[safe]\n\tdirectory = *\n")
+}
+
+/// Tells the watch of a call that the call is over.
+#[derive(Default)]
+struct Done(Mutex<bool>, Condvar);
+
+impl Done {
+    fn set(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.1.notify_all();
+    }
+
+    /// Kills the call when it passes its bounds, and says which.
+    fn watch(&self, pid: Pid, bounds: &Bounds<'_>) -> Option<GitFault> {
+        let start = Instant::now();
+        let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*done {
+            let fault = if (bounds.stop)() {
+                Some(GitFault::Cancelled)
+            } else if (bounds.too_much)() {
+                Some(GitFault::TooMuch)
+            } else if start.elapsed() > bounds.time {
+                Some(GitFault::TooLong)
+            } else {
+                None
+            };
+            if fault.is_some() {
+                kill_group(pid);
+                return fault;
+            }
+            done = self.1.wait_timeout(done, TICK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
+    }
+}
+
+/// Waits for git's end. What it started may still run, which nobody waits for: it is killed. Git is buried last, so that
+/// its number cannot belong to somebody else while it is used.
+fn wait(child: &mut Child, pid: Pid, done: &Done) -> io::Result<std::process::ExitStatus> {
+    let ended = retry(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+    kill_group(pid);
+    done.set();
+    ended?;
+    child.wait()
+}
+
+/// Calls again what a signal broke off.
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other.map_err(io::Error::from),
+        }
+    }
+}
+
+fn kill_group(pid: Pid) {
+    // A group that is gone already is what is wanted.
+    let _ = kill_process_group(pid, Signal::KILL);
+}
+
+/// The last of what `from` says, as text.
+fn last_bytes(mut from: impl Read) -> String {
+    let mut kept = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        kept.extend_from_slice(&buffer[..count]);
+        if kept.len() > 2 * MAX_STDERR_BYTES {
+            kept.drain(..kept.len() - MAX_STDERR_BYTES);
+        }
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}

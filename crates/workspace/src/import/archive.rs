@@ -1,0 +1,254 @@
+//! A tar or tar.gz as a source: every entry is looked at by hand and written by the sink, nothing is unpacked.
+//!
+//! Files, folders, links that stay inside. A hard link becomes a file of its own. An absolute path, `..`, a NUL, a
+//! device, a pipe, or two entries of different type with one name refuse the whole archive; of two files with one name
+//! the later counts, as tar has it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::rc::Rc;
+
+use flate2::read::MultiGzDecoder;
+use model::{Code, PathRejected, Refusal};
+use tar::EntryType;
+
+use super::sink::{Sink, SinkFault, is_git_internal, shown};
+use super::{ImportFault, ImportLimits};
+
+/// Below so many bytes, what is in an archive may be any multiple of its size.
+const RATIO_FREE_BYTES: u64 = 64 << 20;
+
+/// Puts every entry of `archive` into the sink.
+pub(super) fn copy(archive: &mut dyn Read, limits: ImportLimits, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
+    let meter = Rc::new(Meter { limits, ..Meter::default() });
+    let decoded = decode(archive, &meter)?;
+    let mut tar = tar::Archive::new(decoded);
+    let mut copier = Copier { sink, meter: &meter, files: HashSet::new(), cut: HashSet::new() };
+    for entry in tar.entries().map_err(|fault| meter.fault(fault))? {
+        let mut entry = entry.map_err(|fault| meter.fault(fault))?;
+        copier.entry(&mut entry)?;
+    }
+    // What follows the last entry tells whether the compressed stream is whole.
+    let mut rest = tar.into_inner();
+    io::copy(&mut rest, &mut io::sink()).map_err(|fault| meter.fault(fault))?;
+    Ok(())
+}
+
+struct Copier<'a, 'b> {
+    sink: &'a mut Sink<'b>,
+    meter: &'a Meter,
+    /// Files so far: the only thing that a later entry may replace or link to.
+    files: HashSet<Vec<u8>>,
+    /// Folders of git's own, told once.
+    cut: HashSet<Vec<u8>>,
+}
+
+impl Copier<'_, '_> {
+    fn entry<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>) -> Result<(), ImportFault> {
+        let entry_type = entry.header().entry_type();
+        if matches!(entry_type, EntryType::XGlobalHeader) || entry_type.as_byte() == b'V' {
+            return Ok(());
+        }
+        let raw = entry.path_bytes().into_owned();
+        let Some(path) = clean(&raw)? else {
+            return if entry_type.is_dir() { Ok(()) } else { Err(bad_path(&raw, PathRejected::Empty)) };
+        };
+        if self.is_cut(&path) {
+            return Ok(());
+        }
+        match self.place(entry, entry_type, &path) {
+            Ok(()) => Ok(()),
+            Err(SinkFault::Misfit(reason)) => Err(refuse(&path, reason)),
+            Err(SinkFault::Source(fault)) => Err(self.meter.fault(fault)),
+            Err(SinkFault::Over(fault)) => Err(fault),
+        }
+    }
+
+    fn place<R: Read>(
+        &mut self,
+        entry: &mut tar::Entry<'_, R>,
+        entry_type: EntryType,
+        path: &[u8],
+    ) -> Result<(), SinkFault> {
+        let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
+        match entry_type {
+            EntryType::Directory => self.sink.folder(path),
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                self.make_room(path)?;
+                let size = entry.size();
+                self.sink.file(path, executable, size, None, entry)
+            }
+            EntryType::Link => {
+                let target = entry.link_name_bytes().map(|name| name.into_owned()).unwrap_or_default();
+                let original = clean(&target)?.filter(|original| self.files.contains(original));
+                let Some(original) = original.filter(|original| original != path) else {
+                    return Err(SinkFault::Misfit("a hard link to what is no file before it"));
+                };
+                self.make_room(path)?;
+                self.sink.copy_of(path, executable, &original)
+            }
+            EntryType::Symlink => {
+                let target = entry.link_name_bytes().map(|name| name.into_owned()).unwrap_or_default();
+                self.sink.link(path, &target)
+            }
+            _ => Err(SinkFault::Misfit("no file, folder or link")),
+        }
+    }
+
+    /// Makes a file's name free where an earlier file has it.
+    fn make_room(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+        if self.files.insert(path.to_owned()) { Ok(()) } else { self.sink.forget(path) }
+    }
+
+    /// Whether `path` is git's own or lies in such a folder, which is told once.
+    fn is_cut(&mut self, path: &[u8]) -> bool {
+        let mut end = 0;
+        for name in path.split(|byte| *byte == b'/') {
+            end += name.len();
+            if is_git_internal(name) {
+                if self.cut.insert(path[..end].to_owned()) {
+                    self.sink.leave_out(&path[..end], "git's own");
+                }
+                return true;
+            }
+            end += 1;
+        }
+        false
+    }
+}
+
+/// The path without `.` and doubled slashes; `None` for the root.
+fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, ImportFault> {
+    if raw.starts_with(b"/") {
+        return Err(bad_path(raw, PathRejected::Absolute));
+    }
+    if raw.contains(&0) {
+        return Err(bad_path(raw, PathRejected::Nul));
+    }
+    let mut path = Vec::with_capacity(raw.len());
+    for name in raw.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => return Err(bad_path(raw, PathRejected::ParentDir)),
+            name => {
+                if !path.is_empty() {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(name);
+            }
+        }
+    }
+    Ok((!path.is_empty()).then_some(path))
+}
+
+fn bad_path(raw: &[u8], rule: PathRejected) -> ImportFault {
+    Refusal::path(&shown(raw), rule).into()
+}
+
+fn refuse(path: &[u8], reason: &str) -> ImportFault {
+    let shown = shown(path);
+    Refusal::new(
+        Code::PathRejected,
+        format!("the archive holds `{shown}`, which cannot be taken: {reason}"),
+        "Pack files, folders and links that stay inside, each name once.",
+    )
+    .about(|about| about.path = Some(shown))
+    .into()
+}
+
+type Head<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
+
+/// The bytes of the tar, whether or not they are compressed.
+fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<Decoded<'a>, ImportFault> {
+    let mut raw = Raw { from: archive, meter: meter.clone() };
+    let mut magic = Vec::new();
+    (&mut raw).take(2).read_to_end(&mut magic).map_err(|fault| meter.fault(fault))?;
+    if magic.is_empty() {
+        return Err(Refusal::invalid("the archive is empty", "Send a tar or tar.gz.").into());
+    }
+    let is_gzip = magic == [0x1f, 0x8b];
+    let head: Head<'a> = Cursor::new(magic).chain(raw);
+    let stream: Box<dyn Read + 'a> =
+        if is_gzip { Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, head))) } else { Box::new(head) };
+    Ok(Decoded { from: BufReader::with_capacity(256 * 1024, stream), meter: meter.clone() })
+}
+
+/// How much came in and how much it became.
+#[derive(Default)]
+struct Meter {
+    limits: ImportLimits,
+    raw_bytes: Cell<u64>,
+    decoded_bytes: Cell<u64>,
+    /// What the caller's own stream failed with.
+    broken: RefCell<Option<io::Error>>,
+    over: Cell<bool>,
+}
+
+impl Meter {
+    /// What a failed read means: the stream's end, a bound, or an archive that is none.
+    fn fault(&self, fault: io::Error) -> ImportFault {
+        if let Some(broken) = self.broken.take() {
+            return ImportFault::Io(broken);
+        }
+        if self.over.get() {
+            return Refusal::invalid(
+                "the archive becomes too large when it is unpacked",
+                "Import a smaller tree: leave out what is built, vendored or data.",
+            )
+            .about(|about| {
+                about.limit = Some(self.limits.max_bytes);
+                about.actual = Some(self.decoded_bytes.get());
+            })
+            .into();
+        }
+        tracing::debug!(error = %fault, "an archive was refused");
+        Refusal::invalid("the archive is damaged or no tar or tar.gz", "Send a whole tar or tar.gz.").into()
+    }
+}
+
+/// The stream as it comes in.
+struct Raw<'a> {
+    from: &'a mut dyn Read,
+    meter: Rc<Meter>,
+}
+
+impl Read for Raw<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.from.read(buffer) {
+            Ok(count) => {
+                self.meter.raw_bytes.set(self.meter.raw_bytes.get() + count as u64);
+                Ok(count)
+            }
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(fault),
+            Err(fault) => {
+                let kind = fault.kind();
+                self.meter.broken.replace(Some(fault));
+                Err(kind.into())
+            }
+        }
+    }
+}
+
+/// The stream after decompression, counted: headers, padding and all.
+struct Decoded<'a> {
+    from: BufReader<Box<dyn Read + 'a>>,
+    meter: Rc<Meter>,
+}
+
+impl Read for Decoded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        let decoded = self.meter.decoded_bytes.get() + count as u64;
+        self.meter.decoded_bytes.set(decoded);
+        let limits = &self.meter.limits;
+        // Headers and padding come on top of what the files have.
+        let most = limits.max_bytes.saturating_add(limits.max_entries.saturating_mul(2048));
+        let swollen = decoded > RATIO_FREE_BYTES && decoded / limits.max_ratio > self.meter.raw_bytes.get();
+        if decoded > most || swollen {
+            self.meter.over.set(true);
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(count)
+    }
+}

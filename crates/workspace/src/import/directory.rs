@@ -1,0 +1,151 @@
+//! A folder of this machine as a source.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use model::Refusal;
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::ImportFault;
+use super::sink::{Sink, SinkFault, is_git_internal};
+
+/// One folder on the way down: what is yet to be looked at, the last first.
+struct Level {
+    fd: OwnedFd,
+    names: Vec<(Vec<u8>, FileType)>,
+    /// How long the path is without it.
+    path_len: usize,
+}
+
+/// Copies the tree below `source`: no link is followed, and every file is opened by the handle of its folder. `own`, the
+/// service's own folder, is left out wherever it lies: it would be copied into itself.
+pub(super) fn copy(source: &Path, own: &OwnedFd, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = rustix::fs::open(source, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS => ImportFault::Refused(Refusal::invalid(
+            "the source is no folder that can be read",
+            "Name a folder under an import root.",
+        )),
+        errno => ImportFault::Io(errno.into()),
+    })?;
+    let own = identity(own)?;
+    let mut path = Vec::new();
+    let mut levels = vec![Level { names: names(&root)?, fd: root, path_len: 0 }];
+    while let Some(level) = levels.last_mut() {
+        path.truncate(level.path_len);
+        let Some((name, file_type)) = level.names.pop() else {
+            levels.pop();
+            continue;
+        };
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&name);
+        if let Some(fd) = entry(level, &name, file_type, &path, sink)? {
+            if identity(&fd)? == own {
+                sink.leave_out(&path, "the service's own folder");
+                continue;
+            }
+            let names = names(&fd)?;
+            levels.push(Level { fd, names, path_len: path.len() });
+        }
+    }
+    Ok(())
+}
+
+/// Which folder it is, whatever its name.
+fn identity(fd: &OwnedFd) -> Result<(u64, u64), ImportFault> {
+    let stat = rustix::fs::fstat(fd).map_err(std::io::Error::from)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Puts one entry into the sink. A folder is answered with its handle, to go on there.
+fn entry(
+    level: &Level,
+    name: &[u8],
+    file_type: FileType,
+    path: &[u8],
+    sink: &mut Sink<'_>,
+) -> Result<Option<OwnedFd>, ImportFault> {
+    if is_git_internal(name) {
+        sink.leave_out(path, "git's own");
+        return Ok(None);
+    }
+    match place(level, name, file_type, path, sink) {
+        Ok(folder) => Ok(folder),
+        Err(SinkFault::Misfit(reason)) => {
+            sink.leave_out(path, reason);
+            Ok(None)
+        }
+        Err(SinkFault::Source(fault)) => Err(ImportFault::Io(fault)),
+        Err(SinkFault::Over(fault)) => Err(fault),
+    }
+}
+
+fn place(
+    level: &Level,
+    name: &[u8],
+    file_type: FileType,
+    path: &[u8],
+    sink: &mut Sink<'_>,
+) -> Result<Option<OwnedFd>, SinkFault> {
+    match file_type {
+        FileType::Directory => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = open(level, name, flags)?;
+            sink.folder(path)?;
+            Ok(Some(fd))
+        }
+        FileType::RegularFile => {
+            // Not blocking, since what was a file a moment ago may be a pipe by now.
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let fd = open(level, name, flags)?;
+            let stat = rustix::fs::fstat(&fd)?;
+            if !FileType::from_raw_mode(stat.st_mode).is_file() {
+                return Err(SinkFault::Misfit("no file, folder or symbolic link"));
+            }
+            let executable = stat.st_mode & 0o111 != 0;
+            let size = u64::try_from(stat.st_size).unwrap_or(0);
+            sink.file(path, executable, size, None, &mut File::from(fd))?;
+            Ok(None)
+        }
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(&level.fd, name, Vec::new())?;
+            sink.link(path, target.as_bytes())?;
+            Ok(None)
+        }
+        _ => Err(SinkFault::Misfit("no file, folder or symbolic link")),
+    }
+}
+
+fn open(level: &Level, name: &[u8], flags: OFlags) -> Result<OwnedFd, SinkFault> {
+    rustix::fs::openat(&level.fd, name, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::ACCESS | Errno::PERM => SinkFault::Misfit("it may not be read"),
+        Errno::NOENT => SinkFault::Misfit("it went away during the import"),
+        errno => errno.into(),
+    })
+}
+
+/// What lies in a folder, in reverse order, so that the last is the first to be taken.
+fn names(fd: &OwnedFd) -> Result<Vec<(Vec<u8>, FileType)>, ImportFault> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(fd.as_fd()).map_err(std::io::Error::from)? {
+        let entry = entry.map_err(std::io::Error::from)?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let file_type = match entry.file_type() {
+            FileType::Unknown => match rustix::fs::statat(fd, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(_) => FileType::Unknown,
+            },
+            known => known,
+        };
+        names.push((name.to_owned(), file_type));
+    }
+    names.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+    Ok(names)
+}

@@ -1,0 +1,357 @@
+//! Where every source puts what it has: a tree in the making, written by folder handles and one name at a time.
+//!
+//! Nothing here follows a symbolic link, so that no entry of a source can be written through one that came before.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use model::{Code, LeftOut, LogicalPath, MAX_PATH_BYTES, PathRejected, Refusal};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use sha1::Digest as _;
+
+use super::{ImportFault, ImportLimits, ImportWatch};
+use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Row, Stamp};
+
+/// How many left-out entries are told.
+const MAX_LEFT_OUT: usize = 1_000;
+/// How many entries lie between two reports of progress.
+const REPORT_EVERY: u64 = 200;
+/// How much is read at once.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A tree in the making.
+pub(crate) struct Sink<'a> {
+    root: OwnedFd,
+    /// The folders on the way to where the last entry went, each with its path.
+    open: Vec<(Vec<u8>, OwnedFd)>,
+    buffer: Vec<u8>,
+    limits: ImportLimits,
+    watch: &'a dyn ImportWatch,
+    entries: u64,
+    /// What is there now.
+    pub(crate) rows: Vec<Row>,
+    /// Bytes of all files.
+    pub(crate) bytes: u64,
+    /// What the source has and the tree has not.
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// Why an entry is not in the tree.
+pub(crate) enum SinkFault {
+    /// Its bytes could not be read.
+    Source(io::Error),
+    /// It has no place in a tree.
+    Misfit(&'static str),
+    /// The import is over.
+    Over(ImportFault),
+}
+
+impl From<ImportFault> for SinkFault {
+    fn from(fault: ImportFault) -> Self {
+        Self::Over(fault)
+    }
+}
+
+impl From<Errno> for SinkFault {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NAMETOOLONG => Self::Misfit("its name is too long"),
+            Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => {
+                Self::Misfit("something else has its name already")
+            }
+            errno => Self::Over(ImportFault::Io(errno.into())),
+        }
+    }
+}
+
+impl From<io::Error> for SinkFault {
+    fn from(fault: io::Error) -> Self {
+        Self::Over(ImportFault::Io(fault))
+    }
+}
+
+impl<'a> Sink<'a> {
+    /// A sink into the empty folder `root`.
+    pub(crate) fn new(root: OwnedFd, limits: ImportLimits, watch: &'a dyn ImportWatch) -> Self {
+        Self {
+            root,
+            open: Vec::new(),
+            buffer: vec![0; BUFFER_BYTES],
+            limits,
+            watch,
+            entries: 0,
+            rows: Vec::new(),
+            bytes: 0,
+            left_out: Vec::new(),
+        }
+    }
+
+    /// Makes the folder at `path`, and those above it.
+    pub(crate) fn folder(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+        self.count_entry(path)?;
+        self.enter(path).map(drop)
+    }
+
+    /// Writes a file. `size` is what the source says; `from` decides. `oid` is its blob where the source knows it.
+    pub(crate) fn file(
+        &mut self,
+        path: &[u8],
+        executable: bool,
+        size: u64,
+        oid: Option<[u8; 20]>,
+        from: &mut dyn Read,
+    ) -> Result<(), SinkFault> {
+        self.count_entry(path)?;
+        self.check_bytes(size)?;
+        let (folder, name) = split(path);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let dir = self.enter(folder)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(fd);
+        let copied = self.copy(from, &mut file, size, &mut buffer, oid.is_none());
+        self.buffer = buffer;
+        let Copied { bytes, sha256, oid: hashed } = copied?;
+        let oid = match oid.or(hashed) {
+            Some(oid) => oid,
+            // The file changed while it was read, so that git's header, which comes first, was wrong.
+            None => hash_blob(&mut file, bytes)?,
+        };
+        rustix::fs::fchmod(&file, if executable { Mode::from(0o755) } else { Mode::from(0o644) })?;
+        let stamp = Stamp::of(&rustix::fs::fstat(&file)?);
+        let mode = if executable { MODE_EXECUTABLE } else { MODE_FILE };
+        self.bytes += bytes;
+        self.rows.push(Row { path: path.to_owned(), mode, oid, sha256, stamp });
+        Ok(())
+    }
+
+    /// Makes a symbolic link that is never followed here. One that leads out is left out.
+    pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), SinkFault> {
+        self.count_entry(path)?;
+        if !stays_inside(path, target) {
+            self.leave_out(path, "a symbolic link that leads out of the tree");
+            return Ok(());
+        }
+        let (folder, name) = split(path);
+        let dir = self.enter(folder)?;
+        rustix::fs::symlinkat(target, dir, name)?;
+        let stamp = Stamp::of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
+        self.rows.push(Row {
+            path: path.to_owned(),
+            mode: MODE_LINK,
+            oid: blob_id(target),
+            sha256: *model::Sha256::of(target).as_bytes(),
+            stamp,
+        });
+        Ok(())
+    }
+
+    /// Writes one file's bytes to another place: what a hard link in an archive stands for.
+    pub(crate) fn copy_of(&mut self, path: &[u8], executable: bool, original: &[u8]) -> Result<(), SinkFault> {
+        let (folder, name) = split(original);
+        let dir = self.enter(folder)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut from = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
+        let size = from.metadata()?.len();
+        self.file(path, executable, size, None, &mut from)
+    }
+
+    /// Removes the file at `path`, for a later one of the same name. Anything else stays.
+    pub(crate) fn forget(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+        let (folder, name) = split(path);
+        let dir = self.enter(folder)?;
+        Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+    }
+
+    /// Reports what the tree does not have.
+    pub(crate) fn leave_out(&mut self, path: &[u8], reason: &str) {
+        if self.left_out.len() < MAX_LEFT_OUT {
+            self.left_out.push(LeftOut { path: shown(path), reason: reason.to_owned() });
+        }
+    }
+
+    /// Stops where the orchestrator has gone.
+    pub(crate) fn check_cancelled(&self) -> Result<(), ImportFault> {
+        if self.watch.cancelled() { Err(ImportFault::Cancelled) } else { Ok(()) }
+    }
+
+    /// Tells how far it is.
+    pub(crate) fn report(&self, stage: &'static str) {
+        self.watch.progress(stage, self.rows.len() as u64, self.bytes);
+    }
+
+    fn count_entry(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+        self.check_cancelled()?;
+        self.entries += 1;
+        if self.entries > self.limits.max_entries {
+            return Err(too_large("entries", self.limits.max_entries).into());
+        }
+        if self.entries.is_multiple_of(REPORT_EVERY) {
+            self.report("writing");
+        }
+        if path.len() > MAX_PATH_BYTES {
+            return Err(SinkFault::Misfit("its path is too long"));
+        }
+        if path.split(|byte| *byte == b'/').count() > self.limits.max_depth {
+            return Err(SinkFault::Misfit("it lies too deep"));
+        }
+        Ok(())
+    }
+
+    fn check_bytes(&self, more: u64) -> Result<(), ImportFault> {
+        if self.bytes.saturating_add(more) > self.limits.max_bytes {
+            return Err(too_large("bytes", self.limits.max_bytes));
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        from: &mut dyn Read,
+        to: &mut File,
+        size: u64,
+        buffer: &mut [u8],
+        with_oid: bool,
+    ) -> Result<Copied, SinkFault> {
+        let mut sha256 = sha2::Sha256::new();
+        let mut sha1 = sha1::Sha1::new();
+        sha1.update(format!("blob {size}\0"));
+        let mut bytes = 0;
+        loop {
+            let count = match from.read(buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => continue,
+                Err(fault) => return Err(SinkFault::Source(fault)),
+            };
+            bytes += count as u64;
+            self.check_bytes(bytes)?;
+            sha256.update(&buffer[..count]);
+            if with_oid {
+                sha1.update(&buffer[..count]);
+            }
+            to.write_all(&buffer[..count])?;
+            if bytes > size || count == buffer.len() {
+                self.check_cancelled()?;
+            }
+        }
+        let oid = (with_oid && bytes == size).then(|| sha1.finalize().into());
+        Ok(Copied { bytes, sha256: sha256.finalize().into(), oid })
+    }
+
+    /// The handle of the folder at `path`, which is made where it is missing.
+    fn enter(&mut self, path: &[u8]) -> Result<BorrowedFd<'_>, SinkFault> {
+        let is_above = |folder: &[u8]| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+        while self.open.last().is_some_and(|(folder, _)| !is_above(folder)) {
+            self.open.pop();
+        }
+        let mut start = self.open.last().map_or(0, |(folder, _)| folder.len() + 1);
+        while start < path.len() {
+            let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |at| start + at);
+            let fd = make_folder(self.last(), &path[start..end])?;
+            self.open.push((path[..end].to_owned(), fd));
+            start = end + 1;
+        }
+        Ok(self.last())
+    }
+
+    fn last(&self) -> BorrowedFd<'_> {
+        self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd())
+    }
+}
+
+struct Copied {
+    bytes: u64,
+    sha256: [u8; 32],
+    oid: Option<[u8; 20]>,
+}
+
+fn make_folder(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    match rustix::fs::mkdirat(dir, name, Mode::from(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+fn hash_blob(file: &mut File, bytes: u64) -> io::Result<[u8; 20]> {
+    struct Hash(sha1::Sha1);
+    impl Write for Hash {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.update(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut hash = Hash(sha1::Sha1::new_with_prefix(format!("blob {bytes}\0")));
+    file.seek(SeekFrom::Start(0))?;
+    io::copy(file, &mut hash)?;
+    Ok(hash.0.finalize().into())
+}
+
+/// The name that git gives a blob of these bytes.
+pub(crate) fn blob_id(bytes: &[u8]) -> [u8; 20] {
+    let mut hash = sha1::Sha1::new_with_prefix(format!("blob {}\0", bytes.len()));
+    hash.update(bytes);
+    hash.finalize().into()
+}
+
+/// The folder (empty for the root) and the name.
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}
+
+/// Whether some file system takes `name` for `.git`.
+pub(crate) fn is_git_internal(name: &[u8]) -> bool {
+    LogicalPath::parse(&String::from_utf8_lossy(name)) == Err(PathRejected::GitInternal)
+}
+
+/// Whether a link at `path` leads, by the letter, to a place in the tree.
+pub(crate) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
+    if target.is_empty() || target.starts_with(b"/") || target.contains(&0) {
+        return false;
+    }
+    let mut depth = path.split(|byte| *byte == b'/').count() - 1;
+    for name in target.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => match depth.checked_sub(1) {
+                Some(up) => depth = up,
+                None => return false,
+            },
+            _ => depth += 1,
+        }
+    }
+    true
+}
+
+/// A path of the disk as text; bytes that are no UTF-8 are written `\xNN`.
+pub(crate) fn shown(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// The refusal of a source that passes a bound.
+pub(super) fn too_large(what: &str, limit: u64) -> ImportFault {
+    Refusal::new(
+        Code::InvalidRequest,
+        format!("the source has more than {limit} {what}"),
+        "Import a smaller tree: leave out what is built, vendored or data.",
+    )
+    .about(|about| about.limit = Some(limit))
+    .into()
+}
