@@ -1,6 +1,13 @@
 //! The judge: one total function over the policy in force and the facts.
 
-use crate::{Effect, FileKind, LogicalPath, Refusal, Rules, Usage, Verdict};
+mod api;
+mod change;
+mod path;
+mod sensitive;
+
+pub use self::change::judge_change;
+pub use self::path::judge_path;
+use crate::{Effect, FileKind, LogicalPath, Refusal, Usage, Verdict};
 
 /// What a call wants with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,11 +46,15 @@ pub struct ChangeFacts<'a> {
     pub insertions: u64,
     /// Lines removed.
     pub deletions: u64,
-    /// Bytes of the new content.
+    /// Bytes of the new content; counted as they are where `old_text` or `new_text` is missing, see [`Budget`](crate::Budget).
     pub bytes: u64,
     /// Whether the executable bit changes.
     pub mode_change: bool,
-    /// The old text, where there is one.
+    /// Whether git ignores it and does not track it.
+    pub ignored: bool,
+    /// Whether an earlier mutation of the run has touched the path, so that it counts no more as a file touched.
+    pub touched_before: bool,
+    /// The old text, where there is one; for the target of a move, the text that moves.
     pub old_text: Option<&'a [u8]>,
     /// The new text, where there is one.
     pub new_text: Option<&'a [u8]>,
@@ -60,19 +71,12 @@ pub struct Decision {
     pub refusal: Option<Refusal>,
 }
 
-/// Judges one path by what it is: the refusal is `POLICY_DENIED_SECRET` or `POLICY_DENIED` with its reasons.
-///
-/// # Errors
-///
-/// The refusal, where policy denies.
-pub fn judge_path(_rules: &Rules, _access: Access, _facts: &PathFacts<'_>) -> Result<(), Refusal> {
-    unimplemented!()
+impl Usage {
+    /// What a change set adds to its run's usage.
+    pub fn of(changes: &[ChangeFacts<'_>]) -> Self {
+        change::usage_of(changes, |facts| !facts.touched_before)
+    }
 }
 
-/// Judges a whole change set by what it does: mode bits, credentials in new text, budgets, triggers. Every path has been
-/// through [`judge_path`] with [`Access::Mutate`] before.
-///
-/// `usage` is what the run has used up; `in_run` the files that the run has touched before.
-pub fn judge_change(_rules: &Rules, _changes: &[ChangeFacts<'_>], _usage: &Usage) -> Decision {
-    unimplemented!()
-}
+#[cfg(test)]
+mod tests;

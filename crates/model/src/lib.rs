@@ -4,6 +4,7 @@
 //! function is a pure answer to its arguments, so that what decides over a repository can be tested by tables alone.
 
 mod change;
+mod credential;
 mod diff;
 mod edit;
 mod hash;
@@ -19,15 +20,16 @@ mod run;
 mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
+pub use credential::{credential_in, new_credential};
 pub use diff::{FileDiff, Side, diff_file};
 pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, RunId, TokenId, ToolCallId};
 pub use judge::{Access, ChangeFacts, Decision, PathFacts, judge_change, judge_path};
-pub use kind::{FileKind, credential_in};
+pub use kind::{FileKind, is_binary};
 pub use patch::{Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section};
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};
-pub use policy::{Budget, Policy, PolicyOverrides, Profiles, Rules, Trigger};
+pub use policy::{Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Rules, Trigger};
 pub use record::{ChainBreak, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
 pub use refusal::{About, Code, Conflict, Refusal, Result};
 pub use run::*;

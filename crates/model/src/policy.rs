@@ -1,18 +1,37 @@
 //! Policies: named profiles, overrides, and the compiled rules in force.
 
+mod file;
+mod globs;
+mod profiles;
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FileKind, Refusal, Verdict};
+pub use self::file::ProfileFileError;
+pub use self::profiles::Profiles;
+pub use self::rules::Rules;
+use crate::{FileKind, Verdict};
 
 /// The policy in force for a run, complete: every member has its value.
+///
+/// # Globs
+///
+/// A glob is matched against the whole path from the root of the tree. `*`, `?` and `[…]` stay within one name, `**` goes
+/// through folders, `{a,b}` is either; a `/` or `./` at the start is dropped. There is no negation.
+///
+/// - `read` and `write`: a glob means the paths that it matches, in their very letters; one that ends in `/` means
+///   everything beneath the folder. So `src/` and `src/**` are the same, and `src` alone is a file called `src`.
+/// - `deny` errs to the strict side, as a line of `.gitignore` would: a glob also covers everything beneath what it matches;
+///   one without a `/` (but at its end) matches at any depth, unless it begins with one; letter case and look-alikes do not
+///   matter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
     /// The profile that it was made from.
     pub profile: String,
-    /// Globs of what may be read.
+    /// Globs of what may be read. What may not be read may not be changed either.
     pub read: Vec<String>,
     /// Globs of what may be changed.
     pub write: Vec<String>,
@@ -22,9 +41,9 @@ pub struct Policy {
     pub kinds: BTreeMap<FileKind, Verdict>,
     /// What one call may use up.
     pub budget: Budget,
-    /// What the whole run may use up.
+    /// What the whole run may use up; a member that is missing is not bounded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_budget: Option<Budget>,
+    pub run_budget: Option<BudgetOverrides>,
     /// Whole files in an answer, and the result of a text mutation, in bytes.
     pub max_file_bytes: u64,
     /// One file of the files plane, in bytes.
@@ -33,23 +52,24 @@ pub struct Policy {
     pub require_approval_if: BTreeSet<Trigger>,
     /// Whether a patch may change the executable bit.
     pub allow_mode_change: bool,
-    /// What reading or changing a file that git ignores and does not track meets.
+    /// What reading or changing a file that git ignores and does not track meets. Reads do not wait for a person: for them
+    /// `REQUIRE_APPROVAL` is a denial.
     pub ignored_files: Verdict,
 }
 
-/// What may be used up.
+/// What may be used up. Lockfiles count for nothing but `max_files_deleted`: a tool rewrites them whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Budget {
-    /// Different files.
+    /// Different files. A move touches two.
     pub max_files_touched: u64,
     /// Lines added.
     pub max_insertions: u64,
     /// Lines removed.
     pub max_deletions: u64,
-    /// Files deleted.
+    /// Files deleted. A move deletes none.
     pub max_files_deleted: u64,
-    /// Bytes written.
+    /// Bytes of new files and, where a text is replaced, of the lines that are new in it.
     pub max_bytes: u64,
 }
 
@@ -65,16 +85,83 @@ impl Default for Budget {
     }
 }
 
+/// Some members of a [`Budget`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "as in `Budget`")]
+pub struct BudgetOverrides {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_files_touched: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_insertions: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_deletions: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_files_deleted: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+impl BudgetOverrides {
+    /// These members, and those of `base` where one is missing.
+    pub(crate) fn over(&self, base: &Budget) -> Budget {
+        Budget {
+            max_files_touched: self.max_files_touched.unwrap_or(base.max_files_touched),
+            max_insertions: self.max_insertions.unwrap_or(base.max_insertions),
+            max_deletions: self.max_deletions.unwrap_or(base.max_deletions),
+            max_files_deleted: self.max_files_deleted.unwrap_or(base.max_files_deleted),
+            max_bytes: self.max_bytes.unwrap_or(base.max_bytes),
+        }
+    }
+
+    /// These members, and those of `base`, if it has them, where one is missing.
+    fn or(&self, base: &Self) -> Self {
+        Self {
+            max_files_touched: self.max_files_touched.or(base.max_files_touched),
+            max_insertions: self.max_insertions.or(base.max_insertions),
+            max_deletions: self.max_deletions.or(base.max_deletions),
+            max_files_deleted: self.max_files_deleted.or(base.max_files_deleted),
+            max_bytes: self.max_bytes.or(base.max_bytes),
+        }
+    }
+}
+
 /// What a person may have to agree to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Trigger {
+    /// A file that says how the project is built or what it depends on.
     TouchesBuildFile,
+    /// A file that people, machines or other agents act on: CI, agents' and editors' configuration, code owners.
     TouchesSecuritySensitivePath,
+    /// A lockfile.
     TouchesLockfile,
+    /// A file that goes for good; a move does not count.
     DeletesFile,
+    /// A line that declares something public is added, removed or changed, in Rust, Java, TypeScript, Python or Go.
     ChangesPublicApi,
+}
+
+impl Trigger {
+    /// Every trigger.
+    pub const ALL: [Self; 5] = [
+        Self::TouchesBuildFile,
+        Self::TouchesSecuritySensitivePath,
+        Self::TouchesLockfile,
+        Self::DeletesFile,
+        Self::ChangesPublicApi,
+    ];
+
+    /// The trigger as callers write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TouchesBuildFile => "touchesBuildFile",
+            Self::TouchesSecuritySensitivePath => "touchesSecuritySensitivePath",
+            Self::TouchesLockfile => "touchesLockfile",
+            Self::DeletesFile => "deletesFile",
+            Self::ChangesPublicApi => "changesPublicApi",
+        }
+    }
 }
 
 /// What `POST /v1/runs` may say about policy; what is missing comes from the profile.
@@ -93,9 +180,9 @@ pub struct PolicyOverrides {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kinds: Option<BTreeMap<FileKind, Verdict>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub budget: Option<Budget>,
+    pub budget: Option<BudgetOverrides>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_budget: Option<Budget>,
+    pub run_budget: Option<BudgetOverrides>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_file_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,44 +195,5 @@ pub struct PolicyOverrides {
     pub ignored_files: Option<Verdict>,
 }
 
-/// The profiles that an operator has: the three built-in ones and their own.
-#[derive(Clone, Debug)]
-pub struct Profiles(#[expect(dead_code, reason = "skeleton")] BTreeMap<String, Policy>);
-
-impl Profiles {
-    /// `READ_ONLY`, `SUPERVISED_PR` and `AUTONOMOUS`.
-    pub fn built_in() -> Self {
-        unimplemented!()
-    }
-
-    /// The policy of a profile (`SUPERVISED_PR` where none is named) with `overrides` over it.
-    ///
-    /// # Errors
-    ///
-    /// `INVALID_REQUEST` for an unknown profile, a bad glob, or a kind that no policy may loosen.
-    pub fn resolve(&self, _overrides: &PolicyOverrides) -> Result<Rules, Refusal> {
-        unimplemented!()
-    }
-}
-
-/// A policy with its globs compiled. Cheap to share behind an `Arc`.
-#[derive(Debug)]
-pub struct Rules {
-    policy: Policy,
-}
-
-impl Rules {
-    /// Compiles the globs of `policy`.
-    ///
-    /// # Errors
-    ///
-    /// `INVALID_REQUEST` with the glob that is bad.
-    pub fn compile(_policy: Policy) -> Result<Self, Refusal> {
-        unimplemented!()
-    }
-
-    /// The policy as callers see it.
-    pub fn policy(&self) -> &Policy {
-        &self.policy
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! Judging a whole change set by what it does.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::sensitive::{is_build_file, is_security_sensitive};
+use super::{ChangeFacts, Decision, api};
+use crate::policy::BudgetOverrides;
+use crate::{Budget, Code, Effect, FileKind, Refusal, Rules, Trigger, Usage, Verdict, new_credential};
+
+/// Judges a whole change set by what it does: credentials in new text, mode bits, budgets, triggers. Every path has been
+/// through [`judge_path`](crate::judge_path) with [`Access::Mutate`](crate::Access::Mutate) before.
+///
+/// `usage` is what the run has used up before this call. Credentials deny only where the change brings them: a text that
+/// held one before may keep it, and a file that is moved with one may be moved. The refusal is the first in the order of
+/// refusal, for the first path; the reasons are all that stand for its code.
+pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> Decision {
+    let refusal = judge_secrets(changes)
+        .or_else(|| judge_modes_and_kinds(rules, changes))
+        .or_else(|| judge_budgets(rules, changes, usage));
+    if let Some(refusal) = refusal {
+        return Decision { verdict: Verdict::Deny, reasons: refusal.about.reasons.clone(), refusal: Some(refusal) };
+    }
+    let asking: BTreeSet<String> = changes.iter().flat_map(|facts| asking(rules, facts)).collect();
+    if asking.is_empty() {
+        let allowing: BTreeSet<_> = changes.iter().filter_map(|facts| rules.allowing(facts.path)).collect();
+        let reasons = allowing.into_iter().map(|glob| format!("write:{glob}")).collect();
+        return Decision { verdict: Verdict::Allow, reasons, refusal: None };
+    }
+    Decision { verdict: Verdict::RequireApproval, reasons: asking.into_iter().collect(), refusal: None }
+}
+
+fn judge_secrets(changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
+    let secret = |facts: &ChangeFacts<'_>| {
+        if matches!(facts.kind, FileKind::SecretLike | FileKind::GitInternal) {
+            return Some((format!("kind:{}", facts.kind.as_str()), "is where secrets are kept"));
+        }
+        let what = new_credential(facts.old_text, facts.new_text?)?;
+        Some((format!("credential:{what}"), "would hold a credential that it did not hold before"))
+    };
+    let (facts, (reason, what)) = changes.iter().find_map(|facts| Some((facts, secret(facts)?)))?;
+    let message = format!("`{}` {what} ({reason})", facts.path);
+    let hint = "Leave the credential out: read it from the environment or from a secret store, and show a placeholder.";
+    Some(
+        Refusal::new(Code::PolicyDeniedSecret, message, hint)
+            .at(facts.path)
+            .about(|about| about.reasons = vec![reason]),
+    )
+}
+
+fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
+    let mut first = None;
+    let mut reasons = BTreeSet::new();
+    for facts in changes {
+        let denied = rules.verdict_of(facts.kind) == Verdict::Deny;
+        let mode = facts.mode_change && !rules.policy().allow_mode_change;
+        let kind = denied.then(|| format!("kind:{}", facts.kind.as_str()));
+        let mode = mode.then(|| "modeChange".to_owned());
+        let ignored = (facts.ignored && rules.policy().ignored_files == Verdict::Deny).then(|| "ignored".to_owned());
+        for reason in [kind, ignored, mode].into_iter().flatten() {
+            first.get_or_insert((facts.path, reason.clone()));
+            reasons.insert(reason);
+        }
+    }
+    let (path, reason) = first?;
+    let (message, hint) = if reason == "modeChange" {
+        let message = format!("the run's policy denies changing the executable bit of `{path}`");
+        (message, "Leave the `old mode` and `new mode` lines out of the patch.")
+    } else {
+        let message = format!("the run's policy denies changing `{path}` ({reason})");
+        (message, "Go on without it, or ask the operator for a policy that allows it.")
+    };
+    Some(
+        Refusal::new(Code::PolicyDenied, message, hint)
+            .at(path)
+            .about(|about| about.reasons = reasons.into_iter().collect()),
+    )
+}
+
+/// One bound and what meets it.
+struct Meter {
+    reason: String,
+    limit: u64,
+    actual: u64,
+}
+
+fn judge_budgets(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> Option<Refusal> {
+    let call = usage_of(changes, |_| true);
+    let mut meters = meters("budget", &limits(&rules.policy().budget), &call, &Usage::default());
+    if let Some(run_budget) = &rules.policy().run_budget {
+        meters.extend(self::meters("runBudget", run_budget, &Usage::of(changes), usage));
+    }
+    meters.retain(|meter| meter.actual > meter.limit);
+    let worst = meters.first()?;
+    let (limit, actual) = (worst.limit, worst.actual);
+    let (message, hint) = if worst.reason.starts_with("runBudget:") {
+        let message = format!("the run would have used up {actual} of {} with a limit of {limit}", worst.reason);
+        (message, "Finish with what there is, or ask the operator for a larger runBudget.")
+    } else {
+        let message = format!("the change comes to {actual} for {}; the limit is {limit} a call", worst.reason);
+        (message, "Split the change over several calls, each complete in itself.")
+    };
+    let reasons = meters.iter().map(|meter| meter.reason.clone()).collect();
+    Some(Refusal::new(Code::PatchBudgetExceeded, message, hint).about(|about| {
+        about.reasons = reasons;
+        (about.limit, about.actual) = (Some(limit), Some(actual));
+    }))
+}
+
+fn limits(budget: &Budget) -> BudgetOverrides {
+    BudgetOverrides {
+        max_files_touched: Some(budget.max_files_touched),
+        max_insertions: Some(budget.max_insertions),
+        max_deletions: Some(budget.max_deletions),
+        max_files_deleted: Some(budget.max_files_deleted),
+        max_bytes: Some(budget.max_bytes),
+    }
+}
+
+/// The bounds that `call` adds to; what it leaves alone is no reason to refuse it.
+fn meters(name: &str, limits: &BudgetOverrides, call: &Usage, before: &Usage) -> Vec<Meter> {
+    [
+        ("maxFilesTouched", limits.max_files_touched, call.files_touched, before.files_touched),
+        ("maxInsertions", limits.max_insertions, call.insertions, before.insertions),
+        ("maxDeletions", limits.max_deletions, call.deletions, before.deletions),
+        ("maxFilesDeleted", limits.max_files_deleted, call.files_deleted, before.files_deleted),
+        ("maxBytes", limits.max_bytes, call.bytes, before.bytes),
+    ]
+    .into_iter()
+    .filter(|(_, _, now, _)| *now > 0)
+    .filter_map(|(member, limit, now, before)| {
+        Some(Meter { reason: format!("{name}:{member}"), limit: limit?, actual: now.saturating_add(before) })
+    })
+    .collect()
+}
+
+/// What a change set uses up; a file counts as touched where `touches` says so.
+pub(super) fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFacts<'_>) -> bool) -> Usage {
+    let mut usage = Usage::default();
+    for facts in changes {
+        if *facts.effect == Effect::Delete {
+            usage.files_deleted += 1;
+        }
+        if facts.kind == FileKind::Lockfile {
+            continue;
+        }
+        usage.files_touched += u64::from(touches(facts));
+        usage.insertions = usage.insertions.saturating_add(facts.insertions);
+        usage.deletions = usage.deletions.saturating_add(facts.deletions);
+        usage.bytes = usage.bytes.saturating_add(bytes_written(facts));
+    }
+    usage
+}
+
+/// The bytes that a change writes anew: of all lines of a new file; of the lines that were not there, of a changed one.
+fn bytes_written(facts: &ChangeFacts<'_>) -> u64 {
+    let (Some(old), Some(new)) = (facts.old_text, facts.new_text) else { return facts.bytes };
+    if old == new {
+        return 0;
+    }
+    let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
+    let mut there: HashMap<&[u8], usize> = HashMap::new();
+    for line in lines(old) {
+        *there.entry(line).or_default() += 1;
+    }
+    let mut bytes = 0;
+    for line in lines(new) {
+        match there.get_mut(line) {
+            Some(count) if *count > 0 => *count -= 1,
+            _ => bytes += line.len() as u64,
+        }
+    }
+    bytes
+}
+
+/// The rules that ask for a person to agree to a change.
+fn asking(rules: &Rules, facts: &ChangeFacts<'_>) -> Vec<String> {
+    let policy = rules.policy();
+    let mut reasons = Vec::new();
+    if rules.verdict_of(facts.kind) == Verdict::RequireApproval {
+        reasons.push(format!("kind:{}", facts.kind.as_str()));
+    }
+    if facts.ignored && policy.ignored_files == Verdict::RequireApproval {
+        reasons.push("ignored".to_owned());
+    }
+    let fired = policy.require_approval_if.iter().filter(|trigger| fires(**trigger, facts));
+    reasons.extend(fired.map(|trigger| format!("requireApprovalIf:{}", trigger.as_str())));
+    reasons
+}
+
+fn fires(trigger: Trigger, facts: &ChangeFacts<'_>) -> bool {
+    match trigger {
+        Trigger::TouchesBuildFile => is_build_file(facts.path),
+        Trigger::TouchesSecuritySensitivePath => is_security_sensitive(facts.path),
+        Trigger::TouchesLockfile => facts.kind == FileKind::Lockfile,
+        Trigger::DeletesFile => *facts.effect == Effect::Delete,
+        Trigger::ChangesPublicApi => api::changes_public_api(facts.path, facts.old_text, facts.new_text),
+    }
+}

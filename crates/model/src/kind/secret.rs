@@ -1,0 +1,223 @@
+//! Which names are those of secrets: the contract's list with its backups, and the names that are as clear.
+
+use super::names::{DOC_EXTENSIONS, SOURCE_EXTENSIONS, contains};
+
+/// Extensions of keys and key stores.
+const EXTENSIONS: &[&str] =
+    &["env", "jks", "kdbx", "key", "keystore", "p12", "p8", "pem", "pfx", "pkcs12", "ppk", "vault-token"];
+
+/// Names that hold credentials and nothing else. A suffix behind a dot, such as `.npmrc.local`, hides none of them.
+const DOTFILES: &[&str] = &[
+    ".dockercfg",
+    ".git-credentials",
+    ".gnupg",
+    ".htpasswd",
+    ".my.cnf",
+    ".mylogin.cnf",
+    ".netrc",
+    ".npmrc",
+    ".pgpass",
+    ".pypirc",
+    ".s3cfg",
+    ".secrets",
+    ".ssh",
+    ".vault-token",
+    "_netrc",
+    "pgpass.conf",
+];
+
+/// Private keys under their usual names; a comment may follow, such as `id_rsa_work`.
+const KEY_STEMS: &[&str] = &["id_dsa", "id_ecdsa", "id_ed25519", "id_rsa", "id_xmss"];
+
+/// Extensions of `secrets.…` and `credentials.…`.
+const DATA_EXTENSIONS: &[&str] = &["csv", "ini", "json", "properties", "toml", "yaml", "yml"];
+
+/// Stems of JSON files that cloud consoles hand out with a key in them.
+const JSON_STEMS: &[&str] = &[
+    "application_default_credentials",
+    "client_secret",
+    "client_secrets",
+    "service-account",
+    "service-account-key",
+    "service_account",
+    "service_account_key",
+    "serviceaccount",
+    "serviceaccountkey",
+];
+
+/// What the last word of a name says where the file only shows the form of a secret.
+const FORMS: &[&str] = &["example", "sample", "template"];
+
+/// Words that an extension or the end of a stem consists of where the name is that of a backup.
+const BACKUP_WORDS: &[&str] = &[
+    "7z", "back", "backup", "bak", "bk", "bkp", "bup", "bz2", "copy", "disabled", "gz", "kate-swp", "last", "old",
+    "orig", "original", "part", "prev", "previous", "rej", "rpmnew", "rpmsave", "save", "saved", "tar", "temp", "tgz",
+    "tmp", "txt", "un", "xz", "zip", "zst",
+];
+
+/// Words that stand before the name where it is that of a backup.
+const BACKUP_PREFIXES: &[&str] = &["#", ".#", "._", "backup", "bak", "copy of ", "copy_of_", "old", "orig", "~$"];
+
+/// The folders whose meaning a file's name alone does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Parent {
+    /// `.aws`.
+    Aws,
+    /// `.kube`.
+    Kube,
+    /// `.docker`.
+    Docker,
+    /// Any other.
+    #[default]
+    Other,
+}
+
+impl Parent {
+    /// What the folder `name`, folded, means to the names in it.
+    pub(super) fn of(name: &str) -> Self {
+        if !name.contains(['a', 'k', 'd']) || !name.contains('.') {
+            return Self::Other;
+        }
+        match without_backup(name) {
+            ".aws" => Self::Aws,
+            ".kube" => Self::Kube,
+            ".docker" => Self::Docker,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Whether `name`, folded, in a folder such as `parent`, is that of a secret or of a backup of one.
+pub(super) fn is_secret(name: &str, parent: Parent) -> bool {
+    // Other systems drop trailing dots and blanks, and take what follows a colon for a stream of the file before it.
+    let trimmed = name.trim_end_matches(['.', ' ']).trim_start_matches(' ');
+    let matches = |name: &str| {
+        let core = without_backup(name);
+        is_secret_core(core, parent)
+            // Editors put a dot before the name of their swap file.
+            || core.strip_prefix('.').is_some_and(|core| is_secret_core(core, parent))
+    };
+    matches(trimmed) || trimmed.split_once(':').is_some_and(|(file, _)| matches(file.trim_end_matches(['.', ' '])))
+}
+
+/// The name of what `name` is a backup of; `name` itself where it is none.
+fn without_backup(mut name: &str) -> &str {
+    loop {
+        let shorter = without_backup_prefix(without_backup_suffix(name));
+        if shorter.len() == name.len() || shorter.is_empty() {
+            return name;
+        }
+        name = shorter;
+    }
+}
+
+fn without_backup_suffix(name: &str) -> &str {
+    let trimmed = name.trim_end_matches(['~', '#', ' ']);
+    if trimmed.len() < name.len() && !trimmed.is_empty() {
+        return trimmed;
+    }
+    // `key.pem (1)`, `key.pem(copy)`
+    if let Some((front, _)) = name.strip_suffix(')').and_then(|inner| inner.rsplit_once('(')) {
+        return front.trim_end();
+    }
+    let Some(at) = name.rfind(['.', '-', '_', ' ']).filter(|at| *at > 0) else { return name };
+    let (front, word) = (&name[..at], &name[at + 1..]);
+    let dated = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let swap = matches!(word.as_bytes(), [b's', b'w', b'a'..=b'z'] | [b's', b'w', b'p', b'x']);
+    if dated || swap || contains(BACKUP_WORDS, word) { front.trim_end_matches(['-', '_', ' ']) } else { name }
+}
+
+fn without_backup_prefix(name: &str) -> &str {
+    if !name.starts_with(['#', '.', 'b', 'c', 'o', '~']) {
+        return name;
+    }
+    for prefix in BACKUP_PREFIXES {
+        let Some(rest) = name.strip_prefix(prefix) else { continue };
+        if !prefix.ends_with(|c: char| c.is_ascii_alphabetic()) {
+            return rest;
+        }
+        // A word is one only where it ends: `old-key.pem`, not `oldham.pem`.
+        if let Some(rest) = rest.strip_prefix(['.', '-', '_', ' ']).filter(|rest| !rest.is_empty()) {
+            return rest;
+        }
+    }
+    name
+}
+
+fn is_secret_core(name: &str, parent: Parent) -> bool {
+    match parent {
+        Parent::Aws if name == "credentials" => return true,
+        Parent::Kube if name == "config" => return true,
+        Parent::Docker if name == "config.json" => return true,
+        Parent::Aws | Parent::Kube | Parent::Docker | Parent::Other => {}
+    }
+    if let Some(rest) = name.strip_prefix(".env") {
+        if let Some(word) = rest.strip_prefix(['.', '-', '_', ' ']) {
+            return !FORMS.contains(&word);
+        }
+        if rest.is_empty() {
+            return true;
+        }
+    }
+    if name.starts_with(['.', '_', 'p']) && is_dotfile(name) {
+        return true;
+    }
+    if name.starts_with("id_") {
+        return is_private_key(name);
+    }
+    match name.rsplit_once('.') {
+        Some((stem, "env")) => !stem.rsplit(['.', '-', '_']).next().is_some_and(|word| FORMS.contains(&word)),
+        Some((stem, extension)) => contains(EXTENSIONS, extension) || is_secret_data(stem, extension),
+        None => false,
+    }
+}
+
+fn is_dotfile(name: &str) -> bool {
+    let is = |dotfile: &str| {
+        let Some(rest) = name.strip_prefix(dotfile) else { return false };
+        let variant = rest.strip_prefix('.');
+        rest.is_empty() || variant.is_some_and(|word| !FORMS.contains(&word) && !contains(DOC_EXTENSIONS, word))
+    };
+    DOTFILES.iter().any(|dotfile| is(dotfile))
+}
+
+fn is_private_key(name: &str) -> bool {
+    let is =
+        |stem: &str| name.strip_prefix(stem).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    KEY_STEMS.iter().any(|stem| is(stem))
+        && extension != "pub"
+        && !contains(SOURCE_EXTENSIONS, extension)
+        && !(contains(DOC_EXTENSIONS, extension) && extension != "txt")
+}
+
+/// Whether `stem.extension` is a data file whose name says that it holds secrets.
+fn is_secret_data(stem: &str, extension: &str) -> bool {
+    if !contains(DATA_EXTENSIONS, extension) {
+        return false;
+    }
+    let stem = without_backup(stem);
+    if let Some(rest) = stem.strip_prefix("application-prod") {
+        let profile = rest.strip_prefix("uction").unwrap_or(rest);
+        return matches!(extension, "properties" | "yaml" | "yml") && (profile.is_empty() || profile.starts_with('-'));
+    }
+    if extension == "json" && (contains(JSON_STEMS, stem) || stem.starts_with("client_secret_")) {
+        return true;
+    }
+    // `secrets.prod.yml` is one, `secrets.example.yml` and an encrypted `secrets.enc.yml` are not.
+    let (first, rest) = stem.split_once('.').unwrap_or((stem, ""));
+    let last = rest.rsplit('.').next().unwrap_or_default();
+    matches!(first, "secrets" | "credentials") && !FORMS.contains(&last) && !matches!(last, "enc" | "sops")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_are_searched_by_halves_are_sorted() {
+        for table in [EXTENSIONS, DATA_EXTENSIONS, JSON_STEMS, BACKUP_WORDS] {
+            assert!(table.is_sorted(), "{table:?}");
+        }
+    }
+}

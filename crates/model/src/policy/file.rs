@@ -1,0 +1,155 @@
+//! The operator's own profiles, from one TOML file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::globs::{Globs, Purpose};
+use super::profiles::with_overrides;
+use super::{BudgetOverrides, PolicyOverrides, Profiles, Trigger};
+use crate::{FileKind, Verdict};
+
+/// What is wrong with a file of profiles, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {message}")]
+pub struct ProfileFileError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The character in the line, from 1.
+    pub column: usize,
+    /// One line: what is wrong.
+    pub message: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    profiles: BTreeMap<Spanned<String>, Spanned<Profile>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Profile {
+    extends: Option<Spanned<String>>,
+    read: Option<Vec<Spanned<String>>>,
+    write: Option<Vec<Spanned<String>>>,
+    deny: Option<Vec<Spanned<String>>>,
+    kinds: Option<Spanned<BTreeMap<FileKind, Verdict>>>,
+    budget: Option<BudgetOverrides>,
+    run_budget: Option<BudgetOverrides>,
+    max_file_bytes: Option<u64>,
+    max_transfer_bytes: Option<u64>,
+    require_approval_if: Option<BTreeSet<Trigger>>,
+    allow_mode_change: Option<bool>,
+    ignored_files: Option<Verdict>,
+}
+
+/// What is wrong, and the byte at which.
+type Misplaced = (usize, String);
+
+impl Profiles {
+    /// The built-in profiles and those of an operator's file.
+    ///
+    /// A profile is a table `[profiles.NAME]` with the members that `policy` has in `POST /v1/runs`, under the same names;
+    /// what is missing comes from the built-in profile that `extends` names, or from `SUPERVISED_PR`:
+    ///
+    /// ```toml
+    /// [profiles.DOCS]
+    /// extends = "AUTONOMOUS"
+    /// write = ["docs/**", "*.md"]
+    /// deny = ["docs/legal/"]
+    /// budget = { maxFilesTouched = 5 }
+    /// requireApprovalIf = ["deletesFile"]
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Where it is no TOML, has an unknown key, a bad glob, a kind that may not be loosened, a number out of bounds, or a
+    /// name that is taken: what is wrong, with line and column.
+    pub fn with_toml(text: &str) -> Result<Self, ProfileFileError> {
+        let at = |(byte, message): Misplaced| locate(text, byte, message);
+        let file: File = toml::from_str(text).map_err(|error| {
+            at((error.span().map_or(0, |span| span.start), error.message().lines().collect::<Vec<_>>().join(" ")))
+        })?;
+        let built_in = Self::built_in();
+        let mut all = built_in.clone();
+        for (name, profile) in file.profiles {
+            check_name(&built_in, &name).map_err(at)?;
+            let start = profile.span().start;
+            all.insert(profile.into_inner().resolve(&built_in, name.into_inner(), start).map_err(at)?);
+        }
+        Ok(all)
+    }
+}
+
+impl Profile {
+    fn resolve(self, built_in: &Profiles, name: String, start: usize) -> Result<super::Policy, Misplaced> {
+        let extends = self.extends.as_ref();
+        let base = built_in.get(extends.map_or("SUPERVISED_PR", |extends| extends.get_ref())).ok_or_else(|| {
+            let names: Vec<_> = built_in.names().collect();
+            (extends.map_or(start, |extends| extends.span().start), format!("`extends` is one of {}", names.join(", ")))
+        })?;
+        for (purpose, globs) in
+            [(Purpose::Allow, &self.read), (Purpose::Allow, &self.write), (Purpose::Deny, &self.deny)]
+        {
+            check_globs(purpose, globs.as_deref().unwrap_or_default())?;
+        }
+        let kinds_at = self.kinds.as_ref().map_or(start, |kinds| kinds.span().start);
+        let strings = |list: Option<Vec<Spanned<String>>>| {
+            list.map(|list| list.into_iter().map(Spanned::into_inner).collect::<Vec<_>>())
+        };
+        let overrides = PolicyOverrides {
+            profile: None,
+            read: strings(self.read),
+            write: strings(self.write),
+            deny: strings(self.deny),
+            kinds: self.kinds.map(Spanned::into_inner),
+            budget: self.budget,
+            run_budget: self.run_budget,
+            max_file_bytes: self.max_file_bytes,
+            max_transfer_bytes: self.max_transfer_bytes,
+            require_approval_if: self.require_approval_if,
+            allow_mode_change: self.allow_mode_change,
+            ignored_files: self.ignored_files,
+        };
+        let mut policy = with_overrides(base, &overrides).map_err(|refusal| {
+            // A number out of bounds tells its bound; all else that can be wrong here is a kind.
+            (if refusal.about.limit.is_some() { start } else { kinds_at }, refusal.message)
+        })?;
+        policy.profile = name;
+        Ok(policy)
+    }
+}
+
+fn check_name(built_in: &Profiles, name: &Spanned<String>) -> Result<(), Misplaced> {
+    let text = name.get_ref();
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    let problem = if built_in.get(text).is_some() {
+        format!("the profile `{text}` is built in; give yours another name, and say `extends`")
+    } else if text.is_empty() || text.len() > 64 || !plain {
+        "a profile's name is 1 to 64 letters, digits, `_` and `-`".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err((name.span().start, problem))
+}
+
+fn check_globs(purpose: Purpose, globs: &[Spanned<String>]) -> Result<(), Misplaced> {
+    let texts: Vec<_> = globs.iter().map(|glob| glob.get_ref().clone()).collect();
+    match Globs::compile(purpose, &texts) {
+        Ok(_) => Ok(()),
+        Err(bad) => Err((globs.get(bad.index).map_or(0, |glob| glob.span().start), bad.to_string())),
+    }
+}
+
+fn locate(text: &str, byte: usize, message: String) -> ProfileFileError {
+    let before = text.get(..byte).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    ProfileFileError {
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        message,
+    }
+}

@@ -1,0 +1,182 @@
+//! Named profiles, and what overrides make of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Budget, BudgetOverrides, Policy, PolicyOverrides, Rules, Trigger};
+use crate::{Code, FileKind, Refusal, Result, Verdict};
+
+/// The profile that a run has where it names none.
+const DEFAULT_PROFILE: &str = "SUPERVISED_PR";
+/// The largest `maxFileBytes`: such files are held in memory, and ranged reads go up to 16 times that.
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+/// The largest number of any other kind: JSON's readers keep no larger one exactly.
+const MAX_NUMBER: u64 = (1 << 53) - 1;
+
+/// The profiles that an operator has: the three built-in ones and their own.
+#[derive(Clone, Debug)]
+pub struct Profiles(BTreeMap<String, Policy>);
+
+impl Profiles {
+    /// `READ_ONLY`, `SUPERVISED_PR` and `AUTONOMOUS`.
+    ///
+    /// `READ_ONLY` denies every mutation, by its write globs and by every kind, so that no single override opens it.
+    /// `SUPERVISED_PR` asks a person for lockfiles and for security-sensitive paths, `AUTONOMOUS` for all five triggers.
+    pub fn built_in() -> Self {
+        let supervised = base_policy(DEFAULT_PROFILE);
+        let read_only = Policy {
+            profile: "READ_ONLY".to_owned(),
+            write: Vec::new(),
+            kinds: FileKind::ALL.into_iter().map(|kind| (kind, Verdict::Deny)).collect(),
+            ..supervised.clone()
+        };
+        let autonomous =
+            Policy { profile: "AUTONOMOUS".to_owned(), require_approval_if: Trigger::ALL.into(), ..supervised.clone() };
+        let profiles = [read_only, supervised, autonomous];
+        Self(profiles.into_iter().map(|policy| (policy.profile.clone(), policy)).collect())
+    }
+
+    /// The names of all profiles, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The policy of the profile `name`.
+    pub fn get(&self, name: &str) -> Option<&Policy> {
+        self.0.get(name)
+    }
+
+    /// The policy of a profile (`SUPERVISED_PR` where none is named) with `overrides` over it.
+    ///
+    /// A list, `kinds` apart, replaces the profile's; `kinds` and the budgets replace member by member.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` for an unknown profile, a bad glob, a number out of bounds, or a kind that no policy may loosen.
+    pub fn resolve(&self, overrides: &PolicyOverrides) -> Result<Rules> {
+        let name = overrides.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
+        let Some(profile) = self.get(name) else {
+            let known: Vec<_> = self.names().collect();
+            let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+            return Err(invalid(
+                format!("there is no profile `{shown}`"),
+                &format!("Choose from {}.", known.join(", ")),
+            ));
+        };
+        Rules::compile(with_overrides(profile, overrides)?)
+    }
+
+    pub(super) fn insert(&mut self, policy: Policy) {
+        self.0.insert(policy.profile.clone(), policy);
+    }
+}
+
+fn base_policy(name: &str) -> Policy {
+    let verdict = |kind| match kind {
+        FileKind::Generated | FileKind::Vendored => Verdict::Deny,
+        FileKind::SecretLike | FileKind::GitInternal | FileKind::Directory => Verdict::Deny,
+        FileKind::Lockfile => Verdict::RequireApproval,
+        FileKind::TextSource | FileKind::TextConfig | FileKind::TextDoc | FileKind::Binary | FileKind::Unknown => {
+            Verdict::Allow
+        }
+    };
+    Policy {
+        profile: name.to_owned(),
+        read: vec!["**".to_owned()],
+        write: vec!["**".to_owned()],
+        deny: Vec::new(),
+        kinds: FileKind::ALL.into_iter().map(|kind| (kind, verdict(kind))).collect(),
+        budget: Budget::default(),
+        run_budget: None,
+        max_file_bytes: 1024 * 1024,
+        max_transfer_bytes: 1024 * 1024 * 1024,
+        require_approval_if: BTreeSet::from([Trigger::TouchesLockfile, Trigger::TouchesSecuritySensitivePath]),
+        allow_mode_change: false,
+        ignored_files: Verdict::Deny,
+    }
+}
+
+/// `profile` with `overrides` over it; `overrides.profile` is not looked at.
+pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> Result<Policy> {
+    check_numbers(overrides)?;
+    let mut policy = profile.clone();
+    let replace = |list: &mut Vec<String>, by: &Option<Vec<String>>| by.iter().for_each(|by| list.clone_from(by));
+    replace(&mut policy.read, &overrides.read);
+    replace(&mut policy.write, &overrides.write);
+    replace(&mut policy.deny, &overrides.deny);
+    override_lockfiles(&mut policy, overrides);
+    for (kind, verdict) in overrides.kinds.iter().flatten() {
+        check_kind(*kind, *verdict)?;
+        policy.kinds.insert(*kind, *verdict);
+    }
+    if let Some(budget) = &overrides.budget {
+        policy.budget = budget.over(&profile.budget);
+    }
+    if let Some(run_budget) = &overrides.run_budget {
+        let none = BudgetOverrides::default();
+        policy.run_budget = Some(run_budget.or(profile.run_budget.as_ref().unwrap_or(&none)));
+    }
+    policy.max_file_bytes = overrides.max_file_bytes.unwrap_or(profile.max_file_bytes);
+    policy.max_transfer_bytes = overrides.max_transfer_bytes.unwrap_or(profile.max_transfer_bytes);
+    policy.allow_mode_change = overrides.allow_mode_change.unwrap_or(profile.allow_mode_change);
+    policy.ignored_files = overrides.ignored_files.unwrap_or(profile.ignored_files);
+    Ok(policy)
+}
+
+/// Lockfiles are spoken of in two places, the kind and the trigger. Who speaks of them in one means both: an allowed kind
+/// is not asked about, and a list of triggers without theirs asks for none.
+fn override_lockfiles(policy: &mut Policy, overrides: &PolicyOverrides) {
+    let by_kind = overrides.kinds.as_ref().and_then(|kinds| kinds.get(&FileKind::Lockfile));
+    match (&overrides.require_approval_if, by_kind) {
+        (Some(triggers), by_kind) => {
+            policy.require_approval_if.clone_from(triggers);
+            let asked = policy.kinds.get(&FileKind::Lockfile) == Some(&Verdict::RequireApproval);
+            if by_kind.is_none() && asked && !triggers.contains(&Trigger::TouchesLockfile) {
+                policy.kinds.insert(FileKind::Lockfile, Verdict::Allow);
+            }
+        }
+        (None, Some(Verdict::Allow)) => drop(policy.require_approval_if.remove(&Trigger::TouchesLockfile)),
+        (None, Some(Verdict::RequireApproval | Verdict::Deny) | None) => {}
+    }
+}
+
+fn check_kind(kind: FileKind, verdict: Verdict) -> Result<()> {
+    let fixed = matches!(kind, FileKind::SecretLike | FileKind::GitInternal | FileKind::Directory);
+    if fixed && verdict != Verdict::Deny {
+        return Err(invalid(
+            format!("no policy may loosen the kind {}: it is always DENY", kind.as_str()),
+            "Leave it out of `kinds`.",
+        ));
+    }
+    Ok(())
+}
+
+fn check_numbers(overrides: &PolicyOverrides) -> Result<()> {
+    let of = |name: &str, budget: &Option<BudgetOverrides>| {
+        let budget = budget.clone().unwrap_or_default();
+        [
+            (format!("{name}.maxFilesTouched"), budget.max_files_touched, MAX_NUMBER),
+            (format!("{name}.maxInsertions"), budget.max_insertions, MAX_NUMBER),
+            (format!("{name}.maxDeletions"), budget.max_deletions, MAX_NUMBER),
+            (format!("{name}.maxFilesDeleted"), budget.max_files_deleted, MAX_NUMBER),
+            (format!("{name}.maxBytes"), budget.max_bytes, MAX_NUMBER),
+        ]
+    };
+    let sizes = [
+        ("maxFileBytes".to_owned(), overrides.max_file_bytes, MAX_FILE_BYTES),
+        ("maxTransferBytes".to_owned(), overrides.max_transfer_bytes, MAX_NUMBER),
+    ];
+    let numbers =
+        of("budget", &overrides.budget).into_iter().chain(of("runBudget", &overrides.run_budget)).chain(sizes);
+    for (name, number, limit) in numbers {
+        if let Some(actual) = number.filter(|number| *number > limit) {
+            let message = format!("`{name}` is {actual}; it may be {limit} at most");
+            return Err(invalid(message, "Give a smaller number.")
+                .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual))));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(message: String, hint: &str) -> Refusal {
+    Refusal::new(Code::InvalidRequest, message, hint)
+}
