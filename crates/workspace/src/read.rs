@@ -128,7 +128,13 @@ impl Tree {
         Ok(model::judge_path(rules, access, &facts)?)
     }
 
-    fn is_ignored(&self, path: &LogicalPath, real_path: Option<&LogicalPath>, wait: Wait) -> io::Result<bool> {
+    /// Whether git ignores what is at `path` and does not track it.
+    pub(crate) fn is_ignored(
+        &self,
+        path: &LogicalPath,
+        real_path: Option<&LogicalPath>,
+        wait: Wait,
+    ) -> io::Result<bool> {
         let Some(ignored) = &self.ignored else { return Ok(false) };
         let Some(real_path) = real_path else { return ignored.holds_file(&self.root, path, wait) };
         // By its own name a link, or what lies behind one, is hidden unless the link itself is tracked.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{Access, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256};
+use model::{Access, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256, Verdict};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::base::Base;
@@ -40,6 +40,8 @@ pub struct Target {
     pub path: LogicalPath,
     /// The file that is there; `None` where nothing is.
     pub before: Option<(FileState, Vec<u8>)>,
+    /// Whether git ignores it and does not track it; only looked at where policy then asks for a person.
+    pub ignored: bool,
 }
 
 impl Tree {
@@ -134,11 +136,15 @@ impl Workspace {
     /// The refusal that comes first in the order of refusal, over all paths: `PATH_REJECTED`, `POLICY_DENIED_SECRET`,
     /// `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`. A missing file is an answer, not an error.
     pub fn targets(&self, rules: &Rules, paths: &[LogicalPath]) -> Result<Vec<Target>, Fault> {
+        let asks_for_ignored = rules.policy().ignored_files == Verdict::RequireApproval;
         let mut targets = Vec::with_capacity(paths.len());
         let mut refusal: Option<Refusal> = None;
         for path in paths {
             match self.tree.target(rules, path) {
-                Ok(before) => targets.push(Target { path: path.clone(), before }),
+                Ok(before) => {
+                    let ignored = asks_for_ignored && self.tree.is_ignored(path, None, Wait::Allowed)?;
+                    targets.push(Target { path: path.clone(), before, ignored });
+                }
                 Err(Fault::Refused(next)) => {
                     refusal = Some(match refusal {
                         None => next,

@@ -1,6 +1,6 @@
 //! From what a tool wants to a planned change set with its diff.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Change, ChangeFacts, ChangeSet, Code, Content, Counts, Effect, FileDiff, FileKind, LogicalPath, Refusal, Rules,
@@ -31,6 +31,8 @@ pub(crate) struct Planned {
     pub(crate) kinds: BTreeMap<LogicalPath, FileKind>,
     /// The bytes that are there now.
     before: BTreeMap<LogicalPath, Vec<u8>>,
+    /// The paths that git ignores and does not track, where policy asks about them.
+    ignored: BTreeSet<LogicalPath>,
     /// The tool's own members of the answer.
     pub(crate) output: Map<String, Value>,
     /// One line that says what was done.
@@ -50,7 +52,11 @@ impl Planned {
     pub(crate) fn draw(rules: &Rules, targets: Vec<Target>, desired: Vec<Desired>) -> Result<Self, Refusal> {
         let mut states = BTreeMap::new();
         let mut before = BTreeMap::new();
+        let mut ignored = BTreeSet::new();
         for target in targets {
+            if target.ignored {
+                ignored.insert(target.path.clone());
+            }
             if let Some((state, bytes)) = target.before {
                 states.insert(target.path.clone(), state);
                 before.insert(target.path, bytes);
@@ -79,6 +85,7 @@ impl Planned {
             diff: Vec::new(),
             kinds,
             before,
+            ignored,
             output: Map::new(),
             summary: String::new(),
             warnings: Vec::new(),
@@ -139,6 +146,8 @@ impl Planned {
                 (Some(old), Some(content)) => (old ^ content.mode) & 0o111 != 0,
                 _ => false,
             },
+            ignored: self.ignored.contains(&change.path),
+            touched_before: false,
             old_text: self.before.get(source).map(Vec::as_slice),
             new_text: change.after.as_ref().map(|content| content.bytes.as_slice()),
         }

@@ -125,7 +125,7 @@ fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Ju
     }
     let facts = planned.facts();
     let decision = judge_change(&live.rules, &facts, &live.lane.usage());
-    let usage = usage_of(&planned);
+    let usage = Usage::of(&facts);
     Ok(Judged { planned, decision, usage })
 }
 
@@ -134,22 +134,6 @@ fn workspace_diff_after(live: &LiveRun, planned: &Planned) -> Result<model::Sha2
     let _ = planned;
     let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
     Ok(live.workspace.diff(&live.rules, &query, &AtomicBool::new(false))?.diff_sha256)
-}
-
-fn usage_of(planned: &Planned) -> Usage {
-    let counts = planned.changes.counts();
-    let changes = &planned.changes.changes;
-    Usage {
-        files_touched: changes.len() as u64,
-        insertions: counts.insertions,
-        deletions: counts.deletions,
-        files_deleted: changes.iter().filter(|change| change.effect == Effect::Delete).count() as u64,
-        bytes: changes
-            .iter()
-            .filter_map(|change| change.after.as_ref())
-            .map(|content| content.bytes.len() as u64)
-            .sum(),
-    }
 }
 
 /// Stages, journals and records, applies, answers.
