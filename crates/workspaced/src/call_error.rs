@@ -45,6 +45,17 @@ impl From<workspace::Fault> for CallError {
     }
 }
 
+impl From<workspace::ImportFault> for CallError {
+    fn from(fault: workspace::ImportFault) -> Self {
+        match fault {
+            workspace::ImportFault::Refused(refusal) => Self::Refused(refusal),
+            workspace::ImportFault::Io(error) => error.into(),
+            // Whoever asked has gone away, or the service is about to end.
+            workspace::ImportFault::Cancelled => Self::unavailable(&fault),
+        }
+    }
+}
+
 impl From<std::io::Error> for CallError {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};

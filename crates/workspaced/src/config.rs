@@ -1,0 +1,441 @@
+//! Settings: flags over environment over one TOML file, checked once.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use model::{IdInvalid, Profiles, RunId, Sha256};
+use serde::Deserialize;
+
+/// The command line.
+#[derive(Debug, clap::Parser)]
+#[command(name = "workspaced", version, about = "Hosts remote workspaces for coding agents over HTTP.")]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Serve the API.
+    ///
+    /// Every setting is taken from its flag, else from the environment, else from the file of `--config`.
+    ///
+    /// Tokens of operators come from the environment alone: `WORKSPACED_OPERATOR_TOKEN` (scope `orchestrate`; where it is
+    /// missing, one is made at the first start and printed once) and `WORKSPACED_AUDIT_TOKEN` (scope `audit`).
+    Serve(Box<ServeArgs>),
+    /// Print the OpenAPI document.
+    Openapi,
+    /// Check the audit chains in the database; exit code 1 if one is broken.
+    Verify(VerifyArgs),
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// A TOML file of settings, named as the flags are.
+    #[arg(long, env = "WORKSPACED_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, clap::Args)]
+pub struct VerifyArgs {
+    /// Check this run alone.
+    #[arg(long, value_name = "ID", value_parser = parse_run_id)]
+    pub run: Option<RunId>,
+    /// A TOML file of settings, as for `serve`.
+    #[arg(long, env = "WORKSPACED_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The folder of everything that is kept.
+    #[arg(long, env = "WORKSPACED_DATA_DIR", value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+    /// The database.
+    #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    database_url: Option<String>,
+}
+
+fn parse_run_id(raw: &str) -> Result<RunId, IdInvalid> {
+    RunId::parse(raw)
+}
+
+/// Settings as they are written: by flag, in the environment or in the file. What is missing has a default.
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Settings {
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, env = "WORKSPACED_LISTEN", value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The folder of everything that is kept: `workspaces/` and the SQLite database [default: ./data]
+    #[arg(long, env = "WORKSPACED_DATA_DIR", value_name = "FOLDER")]
+    #[serde(alias = "data_dir")]
+    data_dir: Option<PathBuf>,
+    /// The database, `sqlite://FILE` or `postgres://…` [default: sqlite://DATA_DIR/workspaced.db]
+    #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[serde(alias = "database_url")]
+    database_url: Option<String>,
+    /// A folder from which runs may be made and mounts taken; may be repeated [default: none]
+    #[arg(long = "import-root", env = "WORKSPACED_IMPORT_ROOTS", value_delimiter = ':', value_name = "FOLDER")]
+    #[serde(alias = "import_roots")]
+    import_roots: Option<Vec<PathBuf>>,
+    /// A TOML file of policy profiles beside the built-in ones [default: none]
+    #[arg(long, env = "WORKSPACED_PROFILES", value_name = "FILE")]
+    profiles: Option<PathBuf>,
+    /// How log lines on standard error look [default: text]
+    #[arg(long, env = "WORKSPACED_LOG_FORMAT", value_name = "FORMAT")]
+    #[serde(alias = "log_format")]
+    log_format: Option<LogFormat>,
+    /// What is logged, such as `warn` or `info,workspaced=debug` [default: info]
+    #[arg(long, env = "WORKSPACED_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    /// The most connections at a time [default: 4096]
+    #[arg(long, env = "WORKSPACED_MAX_CONNECTIONS", value_name = "N")]
+    #[serde(alias = "max_connections")]
+    max_connections: Option<u64>,
+    /// How long a request's head may take from its first byte, and the first byte from the connection [default: 10]
+    #[arg(long, env = "WORKSPACED_HEADER_TIMEOUT_SECONDS", value_name = "SECONDS")]
+    #[serde(alias = "header_timeout_seconds")]
+    header_timeout_seconds: Option<u64>,
+    /// How long a JSON body may take, and an upload or a download may stand still [default: 30]
+    #[arg(long, env = "WORKSPACED_BODY_TIMEOUT_SECONDS", value_name = "SECONDS")]
+    #[serde(alias = "body_timeout_seconds")]
+    body_timeout_seconds: Option<u64>,
+    /// How long a connection may be idle between two requests [default: 75]
+    #[arg(long, env = "WORKSPACED_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS")]
+    #[serde(alias = "idle_timeout_seconds")]
+    idle_timeout_seconds: Option<u64>,
+    /// How long an answer may take; mutations, imports and exports are not cut short [default: 60]
+    #[arg(long, env = "WORKSPACED_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS")]
+    #[serde(alias = "request_timeout_seconds")]
+    request_timeout_seconds: Option<u64>,
+    /// The largest body of a call, in bytes [default: 4194304]
+    #[arg(long, env = "WORKSPACED_MAX_BODY_BYTES", value_name = "BYTES")]
+    #[serde(alias = "max_body_bytes")]
+    max_body_bytes: Option<u64>,
+    /// The largest archive that a run may be made from, in bytes as sent [default: 1073741824]
+    #[arg(long, env = "WORKSPACED_MAX_ARCHIVE_BYTES", value_name = "BYTES")]
+    #[serde(alias = "max_archive_bytes")]
+    max_archive_bytes: Option<u64>,
+    /// Requests a second that one token may make; 0 for no limit [default: 0]
+    #[arg(long, env = "WORKSPACED_RATE_LIMIT_PER_SECOND", value_name = "N")]
+    #[serde(alias = "rate_limit_per_second")]
+    rate_limit_per_second: Option<u32>,
+    /// Requests that one token may make at once before the rate counts [default: twice the rate]
+    #[arg(long, env = "WORKSPACED_RATE_LIMIT_BURST", value_name = "N")]
+    #[serde(alias = "rate_limit_burst")]
+    rate_limit_burst: Option<u32>,
+    /// Requests of one token that may be under way at a time [default: 256]
+    #[arg(long, env = "WORKSPACED_TOKEN_CONCURRENCY", value_name = "N")]
+    #[serde(alias = "token_concurrency")]
+    token_concurrency: Option<u64>,
+    /// Reads that may use the disk at a time [default: 4 for each core]
+    #[arg(long, env = "WORKSPACED_READ_THREADS", value_name = "N")]
+    #[serde(alias = "read_threads")]
+    read_threads: Option<u64>,
+    /// Searches, diffs and exports that may run at a time [default: 1 for each core]
+    #[arg(long, env = "WORKSPACED_SEARCH_THREADS", value_name = "N")]
+    #[serde(alias = "search_threads")]
+    search_threads: Option<u64>,
+    /// Mutations that may use the disk at a time [default: 4 for each core]
+    #[arg(long, env = "WORKSPACED_WRITE_THREADS", value_name = "N")]
+    #[serde(alias = "write_threads")]
+    write_threads: Option<u64>,
+    /// Imports that may run at a time; others wait [default: 2]
+    #[arg(long, env = "WORKSPACED_IMPORT_THREADS", value_name = "N")]
+    #[serde(alias = "import_threads")]
+    import_threads: Option<u64>,
+    /// Runs whose folders are held open at a time; others are opened when they are called [default: 1024]
+    #[arg(long, env = "WORKSPACED_MAX_LIVE_RUNS", value_name = "N")]
+    #[serde(alias = "max_live_runs")]
+    max_live_runs: Option<u64>,
+    /// How long requests under way may take when the service ends [default: 20]
+    #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
+    #[serde(alias = "drain_seconds")]
+    drain_seconds: Option<u64>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A setting that cannot be used; the message is one line for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BadSetting(pub(crate) String);
+
+/// A secret from the environment. Never shown.
+#[derive(Clone)]
+pub(crate) struct Secret(Sha256);
+
+/// Every setting, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) database_url: DatabaseUrl,
+    pub(crate) import_roots: Vec<PathBuf>,
+    pub(crate) profiles: Profiles,
+    pub(crate) operator_token: Option<Secret>,
+    pub(crate) audit_token: Option<Secret>,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log: String,
+    pub(crate) limits: Limits,
+}
+
+/// Every bound of the service.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_connections: usize,
+    pub(crate) header_timeout: Duration,
+    pub(crate) body_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) max_body_bytes: u64,
+    pub(crate) max_archive_bytes: u64,
+    /// Requests a second of one token, and how many at once.
+    pub(crate) rate: Option<(u32, u32)>,
+    pub(crate) token_concurrency: usize,
+    pub(crate) read_threads: usize,
+    pub(crate) search_threads: usize,
+    pub(crate) write_threads: usize,
+    pub(crate) import_threads: usize,
+    pub(crate) max_live_runs: usize,
+    pub(crate) drain: Duration,
+}
+
+/// Where the ledger is. Its password is never shown.
+#[derive(Clone)]
+pub(crate) struct DatabaseUrl(pub(crate) String);
+
+/// What `verify` needs.
+#[derive(Debug)]
+pub struct VerifyConfig {
+    pub(crate) run: Option<RunId>,
+    pub(crate) database_url: DatabaseUrl,
+}
+
+impl ServeArgs {
+    /// Checks the settings; `env` answers for the variables that are no flags.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that cannot be used.
+    pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, BadSetting> {
+        let settings = match &self.config {
+            Some(file) => self.settings.over(Settings::read(file)?),
+            None => self.settings,
+        };
+        settings.check(env)
+    }
+}
+
+impl VerifyArgs {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that cannot be used.
+    pub fn check(self) -> Result<VerifyConfig, BadSetting> {
+        let given = Settings { data_dir: self.data_dir, database_url: self.database_url, ..Settings::default() };
+        let settings = match &self.config {
+            Some(file) => given.over(Settings::read(file)?),
+            None => given,
+        };
+        let database_url = DatabaseUrl::check(settings.database_url, &data_dir(settings.data_dir))?;
+        Ok(VerifyConfig { run: self.run, database_url })
+    }
+}
+
+impl Settings {
+    fn read(file: &Path) -> Result<Self, BadSetting> {
+        let shown = file.display();
+        let text = std::fs::read_to_string(file).map_err(|error| BadSetting(format!("--config {shown}: {error}")))?;
+        toml::from_str(&text).map_err(|error| BadSetting(format!("--config {shown}: {}", in_one_line(&text, &error))))
+    }
+
+    /// These settings, and those of `under` where these have none.
+    fn over(self, under: Self) -> Self {
+        Self {
+            listen: self.listen.or(under.listen),
+            data_dir: self.data_dir.or(under.data_dir),
+            database_url: self.database_url.or(under.database_url),
+            import_roots: self.import_roots.or(under.import_roots),
+            profiles: self.profiles.or(under.profiles),
+            log_format: self.log_format.or(under.log_format),
+            log: self.log.or(under.log),
+            max_connections: self.max_connections.or(under.max_connections),
+            header_timeout_seconds: self.header_timeout_seconds.or(under.header_timeout_seconds),
+            body_timeout_seconds: self.body_timeout_seconds.or(under.body_timeout_seconds),
+            idle_timeout_seconds: self.idle_timeout_seconds.or(under.idle_timeout_seconds),
+            request_timeout_seconds: self.request_timeout_seconds.or(under.request_timeout_seconds),
+            max_body_bytes: self.max_body_bytes.or(under.max_body_bytes),
+            max_archive_bytes: self.max_archive_bytes.or(under.max_archive_bytes),
+            rate_limit_per_second: self.rate_limit_per_second.or(under.rate_limit_per_second),
+            rate_limit_burst: self.rate_limit_burst.or(under.rate_limit_burst),
+            token_concurrency: self.token_concurrency.or(under.token_concurrency),
+            read_threads: self.read_threads.or(under.read_threads),
+            search_threads: self.search_threads.or(under.search_threads),
+            write_threads: self.write_threads.or(under.write_threads),
+            import_threads: self.import_threads.or(under.import_threads),
+            max_live_runs: self.max_live_runs.or(under.max_live_runs),
+            drain_seconds: self.drain_seconds.or(under.drain_seconds),
+        }
+    }
+
+    fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, BadSetting> {
+        let limits = self.limits()?;
+        let data_dir = data_dir(self.data_dir);
+        let operator_token = Secret::from_env("WORKSPACED_OPERATOR_TOKEN", env)?;
+        let audit_token = Secret::from_env("WORKSPACED_AUDIT_TOKEN", env)?;
+        if let (Some(operator), Some(audit)) = (&operator_token, &audit_token)
+            && operator.0 == audit.0
+        {
+            return Err(BadSetting("WORKSPACED_OPERATOR_TOKEN and WORKSPACED_AUDIT_TOKEN must differ".to_owned()));
+        }
+        Ok(Config {
+            listen: listen(self.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
+            database_url: DatabaseUrl::check(self.database_url, &data_dir)?,
+            data_dir,
+            import_roots: import_roots(self.import_roots.unwrap_or_default())?,
+            profiles: profiles(self.profiles.as_deref())?,
+            operator_token,
+            audit_token,
+            log_format: self.log_format.unwrap_or(LogFormat::Text),
+            log: self.log.unwrap_or_else(|| "info".to_owned()),
+            limits,
+        })
+    }
+
+    fn limits(&self) -> Result<Limits, BadSetting> {
+        let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
+        let rate = self.rate_limit_per_second.unwrap_or(0);
+        let burst = self.rate_limit_burst.unwrap_or(rate.saturating_mul(2));
+        if rate > 0 && burst == 0 {
+            return Err(BadSetting("--rate-limit-burst: at least 1".to_owned()));
+        }
+        Ok(Limits {
+            max_connections: number("max-connections", self.max_connections, 4096, 1_000_000)?,
+            header_timeout: seconds("header-timeout-seconds", self.header_timeout_seconds, 10)?,
+            body_timeout: seconds("body-timeout-seconds", self.body_timeout_seconds, 30)?,
+            idle_timeout: seconds("idle-timeout-seconds", self.idle_timeout_seconds, 75)?,
+            request_timeout: seconds("request-timeout-seconds", self.request_timeout_seconds, 60)?,
+            max_body_bytes: within("max-body-bytes", self.max_body_bytes, 4 << 20, 1 << 30)?,
+            max_archive_bytes: within("max-archive-bytes", self.max_archive_bytes, 1 << 30, 1 << 40)?,
+            rate: (rate > 0).then_some((rate, burst)),
+            token_concurrency: number("token-concurrency", self.token_concurrency, 256, 1_000_000)?,
+            read_threads: number("read-threads", self.read_threads, 4 * cores, 1024)?,
+            search_threads: number("search-threads", self.search_threads, cores, 1024)?,
+            write_threads: number("write-threads", self.write_threads, 4 * cores, 1024)?,
+            import_threads: number("import-threads", self.import_threads, 2, 1024)?,
+            max_live_runs: number("max-live-runs", self.max_live_runs, 1024, 1_000_000)?,
+            drain: seconds("drain-seconds", self.drain_seconds, 20)?,
+        })
+    }
+}
+
+impl Secret {
+    fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, BadSetting> {
+        match env(name) {
+            None => Ok(None),
+            // What compose files make of a variable that is not set.
+            Some(secret) if secret.is_empty() => Ok(None),
+            Some(secret) if secret.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Ok(Some(Self(Sha256::of(secret.as_bytes()))))
+            }
+            Some(_) => Err(BadSetting(format!("{name}: a token is printable ASCII without spaces"))),
+        }
+    }
+
+    /// What is stored and compared: the secret itself is not kept.
+    pub(crate) fn sha256(&self) -> Sha256 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl DatabaseUrl {
+    fn check(given: Option<String>, data_dir: &Path) -> Result<Self, BadSetting> {
+        let Some(url) = given else {
+            return Ok(Self(format!("sqlite://{}", data_dir.join("workspaced.db").display())));
+        };
+        if ["sqlite://", "postgres://", "postgresql://", "postgres:"].iter().any(|scheme| url.starts_with(scheme)) {
+            Ok(Self(url))
+        } else {
+            // The value may hold a password.
+            Err(BadSetting("--database-url: it begins with `sqlite://` or `postgres://`".to_owned()))
+        }
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.split_once("://").map_or("…", |(scheme, _)| scheme))
+    }
+}
+
+fn data_dir(given: Option<PathBuf>) -> PathBuf {
+    given.unwrap_or_else(|| PathBuf::from("./data"))
+}
+
+fn listen(raw: &str) -> Result<SocketAddr, BadSetting> {
+    let bad = |why: String| BadSetting(format!("--listen `{raw}`: {why}"));
+    let mut found = raw.to_socket_addrs().map_err(|error| bad(error.to_string()))?;
+    found.next().ok_or_else(|| bad("no such address".to_owned()))
+}
+
+fn import_roots(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, BadSetting> {
+    let roots: Vec<_> = given.into_iter().filter(|root| !root.as_os_str().is_empty()).collect();
+    for root in &roots {
+        let bad = |why: String| BadSetting(format!("--import-root `{}`: {why}", root.display()));
+        let found = std::fs::metadata(root).map_err(|error| bad(error.to_string()))?;
+        if !found.is_dir() {
+            return Err(bad("it is no folder".to_owned()));
+        }
+    }
+    Ok(roots)
+}
+
+fn profiles(file: Option<&Path>) -> Result<Profiles, BadSetting> {
+    let Some(file) = file else { return Ok(Profiles::built_in()) };
+    Err(BadSetting(format!("--profiles `{}`: not yet", file.display())))
+}
+
+fn seconds(name: &str, given: Option<u64>, default: u64) -> Result<Duration, BadSetting> {
+    within(name, given, default, 86_400).map(Duration::from_secs)
+}
+
+fn number(name: &str, given: Option<u64>, default: u64, most: u64) -> Result<usize, BadSetting> {
+    within(name, given, default, most).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+fn within(name: &str, given: Option<u64>, default: u64, most: u64) -> Result<u64, BadSetting> {
+    match given.unwrap_or(default) {
+        number if (1..=most).contains(&number) => Ok(number),
+        number => Err(BadSetting(format!("--{name} {number}: it takes 1 to {most}"))),
+    }
+}
+
+/// A TOML error on one line, with the place.
+pub(crate) fn in_one_line(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!("line {line}, column {column}: {message}")
+}

@@ -1,0 +1,166 @@
+//! Who calls, and for which run. A handler that takes one of these cannot forget to ask.
+
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use model::{Permission, Refusal, RunId, Sha256};
+
+use crate::http::problem::Problem;
+use crate::service::{Caller, Service};
+use crate::throttle::Turn;
+use crate::tokens::{Identity, Scope};
+
+/// An operator with the scope `orchestrate`.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    _turn: Turn,
+}
+
+/// An operator of either scope.
+#[derive(Debug)]
+pub(crate) struct Auditor {
+    _turn: Turn,
+}
+
+/// Anybody who may use tools: an operator with the scope `orchestrate`, or a run's token.
+#[derive(Debug)]
+pub(crate) struct ToolUser {
+    _turn: Turn,
+}
+
+/// Whoever may call tools on the run that the path names: its own token, or an operator with the scope `orchestrate`.
+#[derive(Debug)]
+pub(crate) struct RunCaller {
+    /// The run.
+    pub(crate) run: RunId,
+    /// Who calls.
+    pub(crate) caller: Caller,
+    _turn: Turn,
+}
+
+/// Whoever may read the audit of the run that the path names: an operator of either scope, or its own token with the
+/// permission `audit:read`.
+#[derive(Debug)]
+pub(crate) struct RunAuditor {
+    /// The run.
+    pub(crate) run: RunId,
+    _turn: Turn,
+}
+
+/// The longest token that is looked at.
+const MAX_TOKEN_BYTES: usize = 512;
+
+/// A token that is good.
+struct Bearer {
+    hash: Sha256,
+    identity: Identity,
+}
+
+impl Bearer {
+    async fn of(headers: &HeaderMap, service: &Service) -> Result<Self, Problem> {
+        let hash = bearer_hash(headers).ok_or_else(Problem::unauthenticated)?;
+        let identity = service.identify(&hash).await?.ok_or_else(Problem::unauthenticated)?;
+        Ok(Self { hash, identity })
+    }
+
+    /// Counts the request: only now, since a token that is not good is nobody's.
+    fn turn(&self, service: &Service) -> Result<Turn, Refusal> {
+        service.0.throttle.enter(self.hash)
+    }
+}
+
+/// The hash of the one bearer token that the request has.
+fn bearer_hash(headers: &HeaderMap) -> Option<Sha256> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(only), None) = (all.next(), all.next()) else { return None };
+    let (scheme, token) = only.to_str().ok()?.split_once(' ')?;
+    let token = token.trim_matches(' ');
+    let fits = scheme.eq_ignore_ascii_case("bearer")
+        && (1..=MAX_TOKEN_BYTES).contains(&token.len())
+        && token.bytes().all(|byte| byte.is_ascii_graphic());
+    fits.then(|| Sha256::of(token.as_bytes()))
+}
+
+/// The `{run}` of the path, as it was written.
+async fn named_run(parts: &mut Parts, service: &Service) -> Result<String, Problem> {
+    let members = RawPathParams::from_request_parts(parts, service).await;
+    let members = members.map_err(|_| Refusal::invalid("the address is no UTF-8", "Write it in UTF-8."))?;
+    let run = members.iter().find(|(name, _)| *name == "run").map(|(_, run)| run.to_owned());
+    run.ok_or_else(Problem::no_route)
+}
+
+fn parse_run(raw: &str) -> Result<RunId, Refusal> {
+    RunId::parse(raw).map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))
+}
+
+impl FromRequestParts<Service> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let bearer = Bearer::of(&parts.headers, service).await?;
+        match bearer.identity {
+            Identity::Operator(Scope::Orchestrate) => Ok(Self { _turn: bearer.turn(service)? }),
+            Identity::Operator(Scope::Audit) | Identity::Run(_) => Err(Problem::forbidden()),
+        }
+    }
+}
+
+impl FromRequestParts<Service> for Auditor {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let bearer = Bearer::of(&parts.headers, service).await?;
+        match bearer.identity {
+            Identity::Operator(Scope::Orchestrate | Scope::Audit) => Ok(Self { _turn: bearer.turn(service)? }),
+            Identity::Run(_) => Err(Problem::forbidden()),
+        }
+    }
+}
+
+impl FromRequestParts<Service> for ToolUser {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let bearer = Bearer::of(&parts.headers, service).await?;
+        match bearer.identity {
+            Identity::Operator(Scope::Orchestrate) | Identity::Run(_) => Ok(Self { _turn: bearer.turn(service)? }),
+            Identity::Operator(Scope::Audit) => Err(Problem::forbidden()),
+        }
+    }
+}
+
+impl FromRequestParts<Service> for RunCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let bearer = Bearer::of(&parts.headers, service).await?;
+        let named = named_run(parts, service).await?;
+        let caller = match &bearer.identity {
+            Identity::Operator(Scope::Orchestrate) => Caller::operator(),
+            // Told before anything is known of the run that was named: it may exist or not.
+            Identity::Run(token) if token.run_id.as_str() == named => Caller::of(token),
+            Identity::Operator(Scope::Audit) | Identity::Run(_) => return Err(Problem::forbidden()),
+        };
+        let turn = bearer.turn(service)?;
+        let span = tracing::Span::current();
+        span.record("run.id", &named);
+        Ok(Self { run: parse_run(&named)?, caller, _turn: turn })
+    }
+}
+
+impl FromRequestParts<Service> for RunAuditor {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let bearer = Bearer::of(&parts.headers, service).await?;
+        let named = named_run(parts, service).await?;
+        match &bearer.identity {
+            Identity::Operator(Scope::Orchestrate | Scope::Audit) => {}
+            Identity::Run(token)
+                if token.run_id.as_str() == named && token.permissions.contains(&Permission::AuditRead) => {}
+            Identity::Run(_) => return Err(Problem::forbidden()),
+        }
+        let turn = bearer.turn(service)?;
+        Ok(Self { run: parse_run(&named)?, _turn: turn })
+    }
+}

@@ -1,0 +1,212 @@
+//! Refusals and faults as `application/problem+json`: the only table of statuses.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::{About, Code, Refusal, ToolCallId};
+use serde::Serialize;
+
+use crate::CallError;
+
+/// The media type of every refusal.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Why there is no other answer: RFC 9457 with the members that every refusal has.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    refusal: Refusal,
+    status: StatusCode,
+    tool_call_id: Option<ToolCallId>,
+    headers: Vec<(header::HeaderName, HeaderValue)>,
+}
+
+/// A refusal as callers see it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody<'a> {
+    /// Names the code; not an address.
+    #[serde(rename = "type")]
+    #[schema(value_type = String, example = "urn:workspaced:problem:RUN_NOT_FOUND")]
+    problem_type: String,
+    /// The code in words.
+    #[schema(value_type = String, example = "Run not found")]
+    title: String,
+    /// The HTTP status.
+    #[schema(example = 404)]
+    status: u16,
+    /// Always false.
+    #[schema(example = false)]
+    ok: bool,
+    /// What a program switches on.
+    code: Code,
+    /// What is wrong, in one sentence.
+    #[schema(example = "there is no such run")]
+    message: &'a str,
+    /// What to do next, in one sentence.
+    #[schema(example = "List the runs with GET /v1/runs.")]
+    hint: &'a str,
+    /// The call, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a ToolCallId>,
+    #[serde(flatten)]
+    about: &'a About,
+}
+
+impl Problem {
+    /// The same problem, of one tool call.
+    #[must_use]
+    pub(crate) fn of_call(mut self, id: ToolCallId) -> Self {
+        self.tool_call_id = Some(id);
+        self
+    }
+
+    /// The same problem, with a header more.
+    #[must_use]
+    pub(crate) fn with_header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// No token, or none that is good.
+    pub(crate) fn unauthenticated() -> Self {
+        let refusal = Refusal::new(
+            Code::Unauthenticated,
+            "a valid token is needed",
+            "Send `Authorization: Bearer TOKEN` with a token that is known, not expired and not revoked.",
+        );
+        Self::from(refusal).with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    }
+
+    /// A token that may not do this, or not here. One text for all, so that nothing is told of what is not the caller's.
+    pub(crate) fn forbidden() -> Self {
+        Self::from(Refusal::new(
+            Code::Forbidden,
+            "the token may not do this",
+            "Use a token of this run with the permission that the call needs, or an operator's.",
+        ))
+    }
+
+    /// A fault of ours, whose cause was logged.
+    pub(crate) fn internal() -> Self {
+        Self::from(Refusal::new(
+            Code::Internal,
+            "the service failed; the fault is in its log",
+            "Try the same call again; if it fails once more, tell whoever runs the service.",
+        ))
+    }
+
+    /// No route has this path.
+    pub(crate) fn no_route() -> Self {
+        let hint = "GET /openapi.json lists every path.";
+        Self::from(Refusal::new(Code::NotFound, "there is nothing at this address", hint))
+    }
+
+    /// The path has no such method. HTTP asks for status 405, which no code of its own stands for.
+    pub(crate) fn no_method() -> Self {
+        let hint = "The header Allow names the methods of this address.";
+        let problem = Self::from(Refusal::invalid("the address does not have this method", hint));
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, ..problem }
+    }
+
+    /// The body is larger than what is taken here.
+    pub(crate) fn body_too_large(limit: u64) -> Self {
+        Self::from(body_too_large(limit)).with_header(header::CONNECTION, HeaderValue::from_static("close"))
+    }
+}
+
+/// A body of more than `limit` bytes.
+pub(crate) fn body_too_large(limit: u64) -> Refusal {
+    Refusal::new(Code::BodyTooLarge, format!("the body is larger than {limit} bytes"), "Send less at a time.")
+        .about(|about| about.limit = Some(limit))
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        Self { status: status(refusal.code), refusal, tool_call_id: None, headers: Vec::new() }
+    }
+}
+
+impl From<CallError> for Problem {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(refusal) => refusal.into(),
+            CallError::Internal(cause) => {
+                tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), "call failed");
+                Self::internal()
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let about = &self.refusal.about;
+        let body = ProblemBody {
+            problem_type: format!("urn:workspaced:problem:{}", self.refusal.code),
+            title: title(self.refusal.code),
+            status: self.status.as_u16(),
+            ok: false,
+            code: self.refusal.code,
+            message: &self.refusal.message,
+            hint: &self.refusal.hint,
+            tool_call_id: self.tool_call_id.as_ref(),
+            about,
+        };
+        // Strings, numbers and lists only, which always serialise.
+        let text = serde_json::to_string(&body).unwrap_or_default();
+        // A call that waits for a person is no problem, though it is told in the same members.
+        let media_type = if self.status.is_success() { "application/json" } else { PROBLEM_JSON };
+        let mut response = (self.status, [(header::CONTENT_TYPE, media_type)], text).into_response();
+        if let Some(seconds) = retry_after(self.status, about) {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response.headers_mut().extend(self.headers);
+        response
+    }
+}
+
+fn retry_after(status: StatusCode, about: &About) -> Option<u64> {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => Some(about.retry_after_seconds.unwrap_or(1)),
+        StatusCode::SERVICE_UNAVAILABLE => Some(about.retry_after_seconds.unwrap_or(5)),
+        _ => None,
+    }
+}
+
+/// `RUN_NOT_FOUND` → `Run not found`.
+fn title(code: Code) -> String {
+    let mut words = code.as_str().replace('_', " ").to_lowercase();
+    if let Some(first) = words.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    words
+}
+
+/// The status of every code.
+pub(crate) fn status(code: Code) -> StatusCode {
+    match code {
+        Code::ApprovalRequired => StatusCode::ACCEPTED,
+        Code::InvalidRequest | Code::PathRejected | Code::PatchInvalid | Code::NotAFile | Code::NotADirectory => {
+            StatusCode::BAD_REQUEST
+        }
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::Forbidden | Code::PolicyDenied | Code::PolicyDeniedSecret => StatusCode::FORBIDDEN,
+        Code::NotFound | Code::RunNotFound | Code::ToolNotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists
+        | Code::WriteConflict
+        | Code::PatchConflict
+        | Code::BaseCommitMismatch
+        | Code::EditNotFound
+        | Code::EditNotUnique
+        | Code::ToolCallIdReused
+        | Code::RunClosed
+        | Code::RevertConflict => StatusCode::CONFLICT,
+        Code::FileTooLarge | Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::UnsupportedBinary => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::PatchBudgetExceeded => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
+        Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Unavailable | Code::RunNeedsRepair => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}

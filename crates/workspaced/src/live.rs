@@ -1,0 +1,257 @@
+//! Runs that are open in this process: each once, shared by its calls, loaded when it is called.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fmt, io};
+
+use ledger::StoredRun;
+use lru::LruCache;
+use model::{Code, Mount, Refusal, Rules, RunId, RunState};
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+use workspace::{Tree, Workspace, Workspaces};
+
+use crate::CallError;
+use crate::claims::Claims;
+use crate::lane::Lane;
+use crate::service::{Service, now, run_not_found};
+
+/// A run that this process has opened. One a run, shared by its calls; dropped when others are wanted more.
+pub(crate) struct LiveRun {
+    /// Its ID.
+    pub(crate) run_id: RunId,
+    /// The policy in force.
+    pub(crate) rules: Arc<Rules>,
+    /// Its tree.
+    pub(crate) workspace: Arc<Workspace>,
+    /// Its read-only trees.
+    pub(crate) mounts: Vec<(Mount, Arc<Tree>)>,
+    /// A [`RunState`], kept up to date by whoever changes the ledger's.
+    pub(crate) state: AtomicU8,
+    /// When it closes by itself.
+    pub(crate) expires_at: Option<String>,
+    /// Whether its tree was changed from outside while a change was pending.
+    pub(crate) needs_repair: AtomicBool,
+    /// What its mutations under way hold.
+    pub(crate) lane: Lane,
+    /// Which IDs of the caller's are under way.
+    pub(crate) claims: Claims,
+    /// Cancelled when the last call that holds the run has ended.
+    ended: CancellationToken,
+}
+
+impl Drop for LiveRun {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+impl LiveRun {
+    /// Where the run stands.
+    pub(crate) fn state(&self) -> RunState {
+        const STATES: [RunState; 5] =
+            [RunState::Preparing, RunState::Open, RunState::AwaitingApproval, RunState::Closed, RunState::Deleted];
+        let told = self.state.load(Ordering::Acquire);
+        let state = STATES.into_iter().find(|state| *state as u8 == told).unwrap_or(RunState::Deleted);
+        if has_expired(state, self.expires_at.as_deref()) { RunState::Closed } else { state }
+    }
+
+    /// Takes over what the ledger was told.
+    pub(crate) fn set_state(&self, state: RunState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// A call of the run waits for a person now; the ledger has noted it with the call's record.
+    pub(crate) fn awaits_approval(&self) {
+        let (open, awaiting) = (RunState::Open as u8, RunState::AwaitingApproval as u8);
+        // A run that was closed meanwhile stays closed.
+        let _ = self.state.compare_exchange(open, awaiting, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The read-only tree called `name`.
+    pub(crate) fn mount(&self, name: &str) -> Option<Arc<Tree>> {
+        self.mounts.iter().find(|(mount, _)| mount.name == name).map(|(_, tree)| Arc::clone(tree))
+    }
+}
+
+impl fmt::Debug for LiveRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LiveRun({}, {})", self.run_id, self.state().as_str())
+    }
+}
+
+/// Whether a run in `state` should be closed by now.
+pub(crate) fn has_expired(state: RunState, expires_at: Option<&str>) -> bool {
+    match state {
+        RunState::Closed | RunState::Deleted => false,
+        RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
+            expires_at.is_some_and(|expires_at| expires_at <= now().as_str())
+        }
+    }
+}
+
+type Place = Arc<OnceCell<Arc<LiveRun>>>;
+
+/// The open runs, most recently used first. Holds as many as its size, and more while more are in use.
+pub(crate) struct LiveRuns {
+    size: usize,
+    places: Mutex<LruCache<RunId, Place>>,
+}
+
+impl LiveRuns {
+    /// An empty table.
+    pub(crate) fn new(size: usize) -> Self {
+        Self { size, places: Mutex::new(LruCache::unbounded()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LruCache<RunId, Place>> {
+        // Nothing panics while it holds the lock.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run, if it is open here.
+    pub(crate) fn get(&self, run: &RunId) -> Option<Arc<LiveRun>> {
+        self.lock().get(run).and_then(|place| place.get().cloned())
+    }
+
+    /// The run's place, filled or to be filled by whoever comes first.
+    fn place(&self, run: &RunId) -> Place {
+        let mut places = self.lock();
+        if let Some(place) = places.get(run) {
+            return Arc::clone(place);
+        }
+        let place = Place::default();
+        places.put(run.clone(), Arc::clone(&place));
+        self.shrink(&mut places);
+        place
+    }
+
+    /// Closes the runs that were not used for longest. One that is in use stays, whatever the size: two copies of a run
+    /// would not know of each other's mutations.
+    fn shrink(&self, places: &mut LruCache<RunId, Place>) {
+        for _ in 0..places.len().min(64) {
+            if places.len() <= self.size {
+                return;
+            }
+            let Some((run, place)) = places.pop_lru() else { return };
+            // Copies are made from this table, under its lock, or from another copy: a count of one cannot grow here.
+            let idle = Arc::strong_count(&place) == 1
+                && place.get().is_none_or(|live| Arc::strong_count(live) == 1 && !live.lane.is_unsettled());
+            if !idle {
+                places.put(run, place);
+            }
+        }
+    }
+
+    /// Takes the run out of the table.
+    fn remove(&self, run: &RunId) {
+        self.lock().pop(run);
+    }
+
+    /// Takes out a place that could not be filled, unless someone else still waits for it.
+    fn forget(&self, run: &RunId, place: &Place) {
+        let mut places = self.lock();
+        if place.get().is_none() && Arc::strong_count(place) <= 2 {
+            places.pop(run);
+        }
+    }
+}
+
+impl Service {
+    /// Opens a run, or shares it where it is open.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` where its files are not there yet or not any more.
+    pub(crate) async fn live(&self, run: &RunId) -> Result<Arc<LiveRun>, CallError> {
+        let place = self.0.runs.place(run);
+        let opened = place.get_or_try_init(|| self.open_live(run)).await.cloned();
+        if opened.is_err() {
+            self.0.runs.forget(run, &place);
+        }
+        opened
+    }
+
+    /// Takes over from the ledger where the run stands, after something that may have changed it.
+    pub(crate) async fn refresh_state(&self, live: &LiveRun) -> Result<(), CallError> {
+        if let Some(stored) = self.0.ledger.run(&live.run_id).await? {
+            live.set_state(stored.run.state);
+        }
+        Ok(())
+    }
+
+    async fn open_live(&self, run: &RunId) -> Result<Arc<LiveRun>, CallError> {
+        let Some(stored) = self.0.ledger.run(run).await? else {
+            return Err(if self.0.imports.get(run).is_some() {
+                no_files(RunState::Preparing)
+            } else {
+                run_not_found()
+            }
+            .into());
+        };
+        let state = stored.run.state;
+        if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
+            return Err(no_files(state).into());
+        }
+        let workspaces = Arc::clone(&self.0.workspaces);
+        self.blocking(move || Ok(Arc::new(LiveRun::open(&workspaces, stored)?))).await
+    }
+
+    /// Takes a run that was deleted out of use: calls that hold it go on, others are refused. Returns when the last of
+    /// them has ended, or `patience` has.
+    pub(crate) async fn retire(&self, live: Arc<LiveRun>, patience: Duration) {
+        live.set_state(RunState::Deleted);
+        self.0.runs.remove(&live.run_id);
+        let (run, ended) = (live.run_id.clone(), live.ended.clone());
+        drop(live);
+        if tokio::time::timeout(patience, ended.cancelled()).await.is_err() {
+            tracing::warn!(run.id = %run, "a call still holds the run; its files go all the same");
+        }
+    }
+}
+
+impl LiveRun {
+    fn open(workspaces: &Workspaces, stored: StoredRun) -> Result<Self, CallError> {
+        let StoredRun { run, usage, mount_paths, needs_repair } = stored;
+        let rules = Rules::compile(run.policy)?;
+        let workspace = workspaces.get(&run.run_id)?;
+        let mut mounts = Vec::with_capacity(run.mounts.len());
+        for mount in run.mounts {
+            let path = mount_paths.iter().find(|(name, _)| *name == mount.name).map(|(_, path)| Path::new(path));
+            let path = path.ok_or_else(|| io::Error::other("a mount has no path"))?;
+            // A mount that has gone away is no reason to refuse the run's other calls: naming it is refused then.
+            match Tree::open_mount(path) {
+                Ok(tree) => mounts.push((mount, Arc::new(tree))),
+                Err(error) => {
+                    tracing::warn!(run.id = %run.run_id, mount.name = mount.name, %error, "a mount cannot be opened");
+                }
+            }
+        }
+        Ok(Self {
+            run_id: run.run_id,
+            rules: Arc::new(rules),
+            workspace,
+            mounts,
+            state: AtomicU8::new(run.state as u8),
+            expires_at: run.expires_at,
+            needs_repair: AtomicBool::new(needs_repair),
+            lane: Lane::new(usage, false),
+            claims: Claims::default(),
+            ended: CancellationToken::new(),
+        })
+    }
+}
+
+/// A run without files, where it stands.
+fn no_files(state: RunState) -> Refusal {
+    let (message, hint) = match state {
+        RunState::Preparing => ("the run is still preparing", "Try again when the run's state is `open`."),
+        RunState::Open | RunState::AwaitingApproval | RunState::Closed => {
+            ("the run was closed before it had files", "Ask the orchestrator for a new run.")
+        }
+        RunState::Deleted => ("the run is deleted", "Its audit is still there."),
+    };
+    Refusal::new(Code::RunClosed, message, hint)
+}

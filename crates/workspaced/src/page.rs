@@ -1,0 +1,102 @@
+//! Lists in pages: a limit, and a cursor that only the service understands.
+
+use model::Refusal;
+use serde::Serialize;
+
+/// The most items of a page.
+pub(crate) const MAX_LIMIT: u32 = 1000;
+/// Items of a page where the caller names no number.
+pub(crate) const DEFAULT_LIMIT: u32 = 100;
+
+/// Where the next page begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor(i64);
+
+/// One page of a list.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Page<T> {
+    /// What is on it.
+    pub(crate) items: Vec<T>,
+    /// Give it as `cursor` for the next page; missing on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_cursor: Option<String>,
+}
+
+impl Cursor {
+    /// Behind `position`.
+    pub(crate) fn behind(position: i64) -> Self {
+        Self(position)
+    }
+
+    /// The position that the next page begins behind.
+    pub(crate) fn position(self) -> i64 {
+        self.0
+    }
+
+    /// Parses what [`Page::next_cursor`] held.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`.
+    pub(crate) fn parse(raw: &str) -> Result<Self, Refusal> {
+        let digits = raw.strip_prefix('c').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        let position = digits.and_then(|digits| u64::from_str_radix(digits, 36).ok());
+        let position = position.and_then(|position| i64::try_from(position).ok());
+        position.map(Self).ok_or_else(|| {
+            Refusal::invalid(
+                "`cursor` is none of this service",
+                "Give the nextCursor of the page before, or leave it out.",
+            )
+        })
+    }
+
+    /// What callers get.
+    pub(crate) fn to_text(self) -> String {
+        const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        let mut rest = self.0.unsigned_abs();
+        let mut digits = Vec::new();
+        loop {
+            digits.push(char::from(DIGITS[(rest % 36) as usize]));
+            rest /= 36;
+            if rest == 0 {
+                break;
+            }
+        }
+        std::iter::once('c').chain(digits.into_iter().rev()).collect()
+    }
+}
+
+impl<T> Page<T> {
+    /// Makes a page of at most `limit` items from what was found, which is one more where there is a next page.
+    pub(crate) fn cut(mut found: Vec<(i64, T)>, limit: u32) -> Self {
+        let more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let last = found.last().map(|(position, _)| Cursor::behind(*position).to_text());
+        Self { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor: last.filter(|_| more) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_parses_what_it_prints_and_nothing_else() {
+        for position in [0, 1, 35, 36, 1_000_000, i64::MAX] {
+            let cursor = Cursor::behind(position);
+            assert_eq!(Cursor::parse(&cursor.to_text()), Ok(cursor));
+        }
+        for bad in ["", "c", "1", "c-1", "c+1", "c_", "cé", "czzzzzzzzzzzzzzzz"] {
+            assert!(Cursor::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_page_with_more_behind_it_has_a_cursor() {
+        let found = |count: i64| (1..=count).map(|position| (position, position)).collect::<Vec<_>>();
+        assert_eq!(Page::cut(found(2), 2).next_cursor, None);
+        let page = Page::cut(found(3), 2);
+        assert_eq!((page.items, page.next_cursor), (vec![1, 2], Some(Cursor::behind(2).to_text())));
+    }
+}

@@ -1,0 +1,265 @@
+//! Runs: made, told, closed, deleted.
+
+mod create;
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Code, ImportReport, Refusal, Run, RunId, RunState, Source};
+use workspace::{ImportFault, ImportSource, ImportWatch as _, Imported};
+
+use crate::CallError;
+use crate::imports::{CancelOnDrop, Importing};
+use crate::live::has_expired;
+use crate::page::{Cursor, Page};
+use crate::service::{Service, now, run_not_found};
+
+pub(crate) use create::{CreatedRun, NewRun};
+
+/// How long a deletion waits for calls under way.
+const DELETE_PATIENCE: Duration = Duration::from_secs(60);
+
+impl Service {
+    /// One run, with the progress of its import.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`.
+    pub(crate) async fn run(&self, run: &RunId) -> Result<Run, CallError> {
+        Ok(self.stored_run(run).await?.0)
+    }
+
+    /// One run, and whether the ledger has it yet.
+    async fn stored_run(&self, run: &RunId) -> Result<(Run, bool), CallError> {
+        let importing = self.0.imports.get(run);
+        match (self.0.ledger.run(run).await?, importing) {
+            (Some(stored), importing) => {
+                let mut told = self.close_if_expired(stored.run).await?;
+                if let (RunState::Preparing, Some(importing)) = (told.state, importing) {
+                    told.import = importing.import;
+                }
+                Ok((told, true))
+            }
+            (None, Some(importing)) => Ok((importing, false)),
+            // The import may have ended between the two looks.
+            (None, None) => Err(run_not_found().into()),
+        }
+    }
+
+    /// Runs in order of creation.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub(crate) async fn runs(
+        &self,
+        state: Option<RunState>,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page<Run>, CallError> {
+        let importing = match state {
+            None | Some(RunState::Preparing) => self.0.imports.all(),
+            Some(RunState::Open | RunState::AwaitingApproval | RunState::Closed | RunState::Deleted) => Vec::new(),
+        };
+        let found = self.0.ledger.runs(state, after.map(Cursor::position), limit + 1).await?;
+        let mut page = Page::cut(found, limit);
+        for run in &mut page.items {
+            if has_expired(run.state, run.expires_at.as_deref()) {
+                run.state = RunState::Closed;
+            }
+        }
+        if page.next_cursor.is_none() {
+            // The newest of all: the ledger has them when they have come in.
+            let known: Vec<_> = page.items.iter().map(|run| run.run_id.clone()).collect();
+            let more = importing.into_iter().filter(|run| !known.contains(&run.run_id));
+            page.items.extend(more.filter(|run| run.source != Source::Archive {}));
+        }
+        Ok(page)
+    }
+
+    /// Closes a run: no more mutations. Closing twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in, or that was deleted.
+    pub(crate) async fn close_run(&self, run: &RunId) -> Result<Run, CallError> {
+        let (told, stored) = self.stored_run(run).await?;
+        match told.state {
+            _ if !stored => Err(still_importing().into()),
+            RunState::Closed => Ok(told),
+            RunState::Deleted => Err(deleted().into()),
+            RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
+                self.set_closed(run, &now()).await?;
+                self.run(run).await
+            }
+        }
+    }
+
+    async fn set_closed(&self, run: &RunId, at: &str) -> Result<(), CallError> {
+        // First here, then in the ledger: a call that begins meanwhile is refused rather than recorded behind the end.
+        if let Some(live) = self.0.runs.get(run) {
+            live.set_state(RunState::Closed);
+        }
+        self.0.ledger.set_run_state(run, RunState::Closed, Some(at)).await?;
+        if let Some(live) = self.0.runs.get(run) {
+            live.set_state(RunState::Closed);
+        }
+        tracing::info!(run.id = %run, "run closed");
+        Ok(())
+    }
+
+    /// Closes the run in the ledger if its time is over.
+    async fn close_if_expired(&self, run: Run) -> Result<Run, CallError> {
+        match &run.expires_at {
+            Some(expires_at) if has_expired(run.state, Some(expires_at)) => {
+                self.set_closed(&run.run_id, expires_at).await?;
+                Ok(Run { state: RunState::Closed, closed_at: Some(expires_at.clone()), ..run })
+            }
+            _ => Ok(run),
+        }
+    }
+
+    /// Removes a run's files; its audit stays. Deleting twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in.
+    pub(crate) async fn delete_run(&self, run: &RunId) -> Result<Run, CallError> {
+        let (_, stored) = self.stored_run(run).await?;
+        if !stored || self.0.imports.get(run).is_some() {
+            return Err(still_importing().into());
+        }
+        // Held from here on, so that nobody opens a second one while the files go.
+        let live = self.live(run).await.ok();
+        if let Some(live) = &live {
+            live.set_state(RunState::Deleted);
+        }
+        self.0.ledger.set_run_state(run, RunState::Deleted, Some(&now())).await?;
+        if let Some(live) = live {
+            self.retire(live, DELETE_PATIENCE).await;
+        }
+        let (workspaces, id) = (Arc::clone(&self.0.workspaces), run.clone());
+        self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
+        tracing::info!(run.id = %run, "run deleted");
+        self.run(run).await
+    }
+
+    /// Takes the archive that a run is to be made from.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`; `ALREADY_EXISTS` where the run has its files; `RUN_CLOSED`; whatever the archive is refused for,
+    /// which leaves the run `preparing`.
+    pub(crate) async fn import_archive(
+        &self,
+        run: &RunId,
+        archive: impl Read + Send + 'static,
+    ) -> Result<Run, CallError> {
+        let (told, stored) = self.stored_run(run).await?;
+        match told.state {
+            RunState::Preparing if stored && told.source == Source::Archive {} => {}
+            RunState::Preparing => return Err(still_importing().into()),
+            RunState::Open | RunState::AwaitingApproval => return Err(has_files().into()),
+            RunState::Closed => return Err(closed().into()),
+            RunState::Deleted => return Err(deleted().into()),
+        }
+        let importing = self.0.imports.begin(told).ok_or_else(has_files)?;
+        let _cancel = CancelOnDrop(Arc::clone(&importing.import));
+        let (service, id) = (self.clone(), run.clone());
+        // A task of its own: once the files are in place the ledger has to hear of it, whether or not the operator waits.
+        let task = self.0.tasks.spawn(async move {
+            let imported = service.import(&id, &importing, Origin::Archive(Box::new(archive))).await?;
+            if let Err(error) = service.0.ledger.open_run(&id, &imported.base_commit, &report_of(&imported)).await {
+                service.remove_files(&id).await;
+                return Err(error.into());
+            }
+            drop(importing);
+            service.run(&id).await
+        });
+        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+    }
+
+    /// Brings a run's files in, when there is a place for the work. Nothing is left where it fails.
+    async fn import(&self, run: &RunId, importing: &Importing, origin: Origin) -> Result<Imported, CallError> {
+        // Held by this future alone: one that is dropped gives its place back, and its thread sees that it is cancelled.
+        let _place = self.0.pools.import.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let (workspaces, import, run) = (Arc::clone(&self.0.workspaces), Arc::clone(&importing.import), run.clone());
+        let mut origin = origin;
+        self.blocking(move || {
+            if import.cancelled() {
+                return Err(ImportFault::Cancelled.into());
+            }
+            Ok(workspaces.import(&run, origin.source(), &*import)?)
+        })
+        .await
+    }
+
+    /// Removes the files of a run that the ledger could not be told of.
+    async fn remove_files(&self, run: &RunId) {
+        let (workspaces, id) = (Arc::clone(&self.0.workspaces), run.clone());
+        if let Err(error) = self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await {
+            // The next start sweeps them away.
+            tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "files are left behind");
+        }
+    }
+}
+
+/// Where a run's files come from, owned, so that it can go to another thread.
+enum Origin {
+    Empty,
+    GitRemote { url: String, reference: Option<String> },
+    GitLocal { path: PathBuf, reference: Option<String> },
+    Directory(PathBuf),
+    Archive(Box<dyn Read + Send>),
+}
+
+impl Origin {
+    fn source(&mut self) -> ImportSource<'_> {
+        match self {
+            Self::Empty => ImportSource::Empty,
+            Self::GitRemote { url, reference } => {
+                ImportSource::GitRemote { url: url.clone(), reference: reference.clone() }
+            }
+            Self::GitLocal { path, reference } => {
+                ImportSource::GitLocal { path: path.clone(), reference: reference.clone() }
+            }
+            Self::Directory(path) => ImportSource::Directory(path.clone()),
+            Self::Archive(archive) => ImportSource::Archive(archive.as_mut()),
+        }
+    }
+}
+
+fn report_of(imported: &Imported) -> ImportReport {
+    ImportReport {
+        files: imported.files,
+        bytes: imported.bytes,
+        left_out: imported.left_out.clone(),
+        progress: "done".to_owned(),
+    }
+}
+
+fn still_importing() -> Refusal {
+    Refusal::new(
+        Code::RunClosed,
+        "the run's source is still coming in",
+        "Wait until its state is `open`, or break off the request that sends it.",
+    )
+}
+
+fn has_files() -> Refusal {
+    Refusal::new(
+        Code::AlreadyExists,
+        "the run has its files already, or they are coming in",
+        "Look at the run's state; make another run for another archive.",
+    )
+}
+
+fn closed() -> Refusal {
+    Refusal::new(Code::RunClosed, "the run is closed", "Make another run.")
+}
+
+fn deleted() -> Refusal {
+    Refusal::new(Code::RunClosed, "the run is deleted", "Its audit is still there.")
+}

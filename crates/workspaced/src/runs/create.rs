@@ -1,0 +1,314 @@
+//! The making of a run: checked whole, then imported, then remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ledger::{LedgerError, StoredRun};
+use model::{
+    Code, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId, RunState, Sha256,
+    Source, Token, Usage,
+};
+use serde::{Deserialize, Serialize};
+use workspace::{ListQuery, Tree};
+
+use super::{Origin, report_of};
+use crate::CallError;
+use crate::clock::new_run_id;
+use crate::imports::{CancelOnDrop, Importing};
+use crate::service::{Service, now, now_plus};
+use crate::tokens::{IssuedToken, NewToken};
+
+const MAX_LABELS: usize = 64;
+const MAX_LABEL_NAME: usize = 128;
+const MAX_LABEL_VALUE: usize = 1024;
+const MAX_MOUNTS: usize = 16;
+const MAX_MOUNT_NAME: usize = 64;
+const MAX_MOUNT_ENTRIES: usize = 100;
+const MAX_DESCRIPTION: usize = 2000;
+/// Ten years.
+const MAX_TTL_SECONDS: i64 = 315_360_000;
+
+/// What `POST /v1/runs` takes.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct NewRun {
+    /// The run's ID; one is made where it is missing.
+    #[serde(default)]
+    #[schema(value_type = Option<RunId>, example = "issue-4711")]
+    run_id: Option<String>,
+    /// What its tree starts with.
+    source: Source,
+    /// What differs from the profile; `SUPERVISED_PR` where nothing is said.
+    #[serde(default)]
+    policy: Option<PolicyOverrides>,
+    /// Read-only trees beside its own, at most 16.
+    #[serde(default)]
+    mounts: Option<Vec<NewMount>>,
+    /// The orchestrator's own notes, at most 64: names of 1 to 128 characters, values of at most 1,024.
+    #[serde(default)]
+    #[schema(example = json!({"ticket": "4711"}))]
+    labels: Option<BTreeMap<String, String>>,
+    /// Seconds until the run closes by itself, at most ten years; never where it is missing.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 315_360_000, example = 3600)]
+    ttl_seconds: Option<i64>,
+}
+
+/// A read-only tree that a run shall have.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct NewMount {
+    /// What tools call it by.
+    #[schema(pattern = "^[a-z0-9][a-z0-9_-]{0,63}$", example = "docs")]
+    name: String,
+    /// What is in it, for the model to read; 1 to 2,000 characters.
+    #[schema(example = "The house's style guides.")]
+    description: String,
+    /// The folder, under an import root.
+    #[schema(example = "/srv/templates/docs")]
+    path: String,
+}
+
+/// A run that was made, with its token, which is shown this once.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct CreatedRun {
+    /// The run.
+    pub(crate) run: Run,
+    /// Its first token, with every permission.
+    token: IssuedToken,
+}
+
+/// A run that may be made: everything of the request is checked.
+struct Checked {
+    stored: StoredRun,
+    origin: Option<Origin>,
+    token: Token,
+    issued: IssuedToken,
+}
+
+impl Service {
+    /// Makes a run: all of it, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`, `ALREADY_EXISTS`, or whatever the source is refused for.
+    pub(crate) async fn create_run(&self, request: NewRun) -> Result<CreatedRun, CallError> {
+        let service = self.clone();
+        let checked = self.blocking(move || service.check(request).map_err(CallError::from)).await?;
+        let run = checked.stored.run.run_id.clone();
+        let importing = self.0.imports.begin(checked.stored.run.clone()).ok_or_else(|| exists(&run))?;
+        if self.0.ledger.run(&run).await?.is_some() {
+            return Err(exists(&run).into());
+        }
+        let _cancel = CancelOnDrop(Arc::clone(&importing.import));
+        let service = self.clone();
+        // A task of its own: once the files are in place the ledger has to hear of it, whether or not the operator waits.
+        let task = self.0.tasks.spawn(async move { service.bring_in(checked, importing).await });
+        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+    }
+
+    async fn bring_in(&self, checked: Checked, importing: Importing) -> Result<CreatedRun, CallError> {
+        let Checked { mut stored, origin, token, issued } = checked;
+        let id = stored.run.run_id.clone();
+        if let Some(origin) = origin {
+            let imported = self.import(&id, &importing, origin).await?;
+            stored.run.state = RunState::Open;
+            stored.run.import = report_of(&imported);
+            stored.run.base_commit = Some(imported.base_commit);
+        }
+        let has_files = stored.run.base_commit.is_some();
+        if let Err(error) = self.0.ledger.create_run(&stored, &token).await {
+            if has_files {
+                self.remove_files(&id).await;
+            }
+            return Err(match error {
+                LedgerError::AlreadyExists => exists(&id).into(),
+                error @ (LedgerError::NoSuchRun | LedgerError::Unavailable(_) | LedgerError::Internal(_)) => {
+                    error.into()
+                }
+            });
+        }
+        drop(importing);
+        tracing::info!(run.id = %id, files = stored.run.import.files, bytes = stored.run.import.bytes, "run created");
+        Ok(CreatedRun { run: stored.run, token: issued })
+    }
+
+    /// Checks everything that can be checked before files come in. Looks at the disk for paths.
+    fn check(&self, request: NewRun) -> Result<Checked, Refusal> {
+        let run_id = match request.run_id {
+            None => new_run_id(),
+            Some(raw) => RunId::parse(&raw).map_err(|error| {
+                Refusal::invalid(error.to_string(), "Give another runId, or leave it out for one that is made.")
+            })?,
+        };
+        check_labels(request.labels.as_ref())?;
+        let expires_at = request.ttl_seconds.map(check_ttl).transpose()?;
+        let rules = self.0.profiles.resolve(&request.policy.unwrap_or_default())?;
+        let origin = self.origin(&request.source)?;
+        let (mounts, mount_paths) = self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;
+        let (token, issued) = NewToken::default().issue(&run_id)?;
+        let run = Run {
+            run_id,
+            state: RunState::Preparing,
+            created_at: now(),
+            closed_at: None,
+            expires_at,
+            base_commit: None,
+            source: request.source,
+            policy: rules.policy().clone(),
+            mounts,
+            labels: request.labels.unwrap_or_default(),
+            import: ImportReport { progress: "waiting".to_owned(), ..ImportReport::default() },
+            counts: RunCounts::default(),
+            head_seq: 0,
+            head_hash: Sha256::ZERO,
+        };
+        let stored = StoredRun { run, usage: Usage::default(), mount_paths, needs_repair: false };
+        Ok(Checked { stored, origin, token, issued })
+    }
+
+    /// Where the files come from; `None` where the operator sends them next.
+    fn origin(&self, source: &Source) -> Result<Option<Origin>, Refusal> {
+        Ok(Some(match source {
+            Source::Empty {} => Origin::Empty,
+            Source::Archive {} => return Ok(None),
+            Source::Directory { path } => Origin::Directory(self.0.workspaces.allow(path)?),
+            Source::Git { url, reference } => {
+                let reference = reference.clone();
+                if let Some(reference) = &reference {
+                    check_reference(reference)?;
+                }
+                match url.split_once("://") {
+                    None => Origin::GitLocal { path: self.0.workspaces.allow(url)?, reference },
+                    Some(("https", rest)) => {
+                        check_remote(rest)?;
+                        Origin::GitRemote { url: url.clone(), reference }
+                    }
+                    Some(_) => {
+                        let hint = "Give an address that begins with `https://`, or a path under an import root.";
+                        return Err(Refusal::invalid("`source.url` is of a kind that is not allowed", hint));
+                    }
+                }
+            }
+        }))
+    }
+
+    fn check_mounts(
+        &self,
+        wanted: Vec<NewMount>,
+        rules: &Rules,
+    ) -> Result<(Vec<Mount>, Vec<(String, String)>), Refusal> {
+        if wanted.len() > MAX_MOUNTS {
+            return Err(too_many("mounts", MAX_MOUNTS, wanted.len()));
+        }
+        let mut names = BTreeSet::new();
+        let (mut mounts, mut paths) = (Vec::new(), Vec::new());
+        for mount in wanted {
+            check_mount(&mount)?;
+            if !names.insert(mount.name.clone()) {
+                let message = format!("the mount `{}` is there twice", mount.name);
+                return Err(Refusal::invalid(message, "Give every mount a name of its own."));
+            }
+            let path = self.0.workspaces.allow(&mount.path)?;
+            let entries = top_level(&path, rules)?;
+            let path = path.into_os_string().into_string();
+            let path = path.map_err(|_| Refusal::invalid("a mount's path is no UTF-8", "Give another folder."))?;
+            paths.push((mount.name.clone(), path));
+            mounts.push(Mount { name: mount.name, description: mount.description, entries });
+        }
+        Ok((mounts, paths))
+    }
+}
+
+/// The names at the top of a mount, as far as the run's policy shows them.
+fn top_level(path: &Path, rules: &Rules) -> Result<Vec<String>, Refusal> {
+    let unusable = || Refusal::invalid("a mount's path is no folder that can be opened", "Give another folder.");
+    let tree = Tree::open_mount(path).map_err(|_| unusable())?;
+    let query = ListQuery {
+        path: LogicalPath::root(),
+        max_depth: 1,
+        include_hidden: false,
+        include_ignored: true,
+        max_entries: MAX_MOUNT_ENTRIES,
+    };
+    let listing = tree.list(rules, &query, &AtomicBool::new(false)).map_err(|_| unusable())?;
+    Ok(listing.entries.into_iter().map(|entry| entry.path).collect())
+}
+
+fn exists(run: &RunId) -> Refusal {
+    let message = format!("there is a run `{run}` already");
+    Refusal::new(Code::AlreadyExists, message, "Give another runId, or leave it out for one that is made.")
+}
+
+fn too_many(what: &str, limit: usize, actual: usize) -> Refusal {
+    Refusal::invalid(format!("`{what}` takes at most {limit}"), "Give fewer.")
+        .about(|about| (about.limit, about.actual) = (Some(limit as u64), Some(actual as u64)))
+}
+
+fn check_ttl(seconds: i64) -> Result<String, Refusal> {
+    if (1..=MAX_TTL_SECONDS).contains(&seconds) {
+        Ok(now_plus(seconds))
+    } else {
+        let message = format!("`ttlSeconds` takes 1 to {MAX_TTL_SECONDS}");
+        Err(Refusal::invalid(message, "Give another number, or leave it out for a run that stays open."))
+    }
+}
+
+fn check_labels(labels: Option<&BTreeMap<String, String>>) -> Result<(), Refusal> {
+    let Some(labels) = labels else { return Ok(()) };
+    if labels.len() > MAX_LABELS {
+        return Err(too_many("labels", MAX_LABELS, labels.len()));
+    }
+    for (name, value) in labels {
+        let name_fits = (1..=MAX_LABEL_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+        let value_fits = value.chars().count() <= MAX_LABEL_VALUE && !value.contains('\0');
+        if !name_fits || !value_fits {
+            let shown: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+            return Err(Refusal::invalid(
+                format!("the label `{shown}` is too long, empty or holds control characters"),
+                format!("A label's name takes 1 to {MAX_LABEL_NAME} characters, its value at most {MAX_LABEL_VALUE}."),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_mount(mount: &NewMount) -> Result<(), Refusal> {
+    let of_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let name_fits = mount.name.len() <= MAX_MOUNT_NAME
+        && mount.name.bytes().next().is_some_and(of_name)
+        && mount.name.bytes().all(|byte| of_name(byte) || matches!(byte, b'_' | b'-'));
+    if !name_fits {
+        let hint = "Use a lower-case letter or digit, then up to 63 lower-case letters, digits, `_` or `-`.";
+        return Err(Refusal::invalid("a mount's name breaks its grammar", hint));
+    }
+    if mount.description.trim().is_empty() || mount.description.chars().count() > MAX_DESCRIPTION {
+        let message = format!("the description of the mount `{}` takes 1 to {MAX_DESCRIPTION} characters", mount.name);
+        return Err(Refusal::invalid(message, "Say in a sentence what is in it: models read it."));
+    }
+    Ok(())
+}
+
+/// What follows `https://`: the run shows its source, so it may hold no secret; and git may take it for nothing else.
+fn check_remote(rest: &str) -> Result<(), Refusal> {
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let odd = |c: char| c.is_control() || c.is_whitespace();
+    if host.is_empty() || host.starts_with('-') || rest.len() > 2000 || rest.contains(odd) {
+        return Err(Refusal::invalid("`source.url` is no usable address", "Give `https://HOST/PATH`."));
+    }
+    if host.contains('@') {
+        let hint = "Whoever may read the run would see them. Give an address without credentials.";
+        return Err(Refusal::invalid("`source.url` holds credentials", hint));
+    }
+    Ok(())
+}
+
+fn check_reference(reference: &str) -> Result<(), Refusal> {
+    let odd = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '~' | '^' | ':' | '?' | '*' | '[' | '\\');
+    if reference.is_empty() || reference.len() > 255 || reference.starts_with('-') || reference.contains(odd) {
+        return Err(Refusal::invalid("`source.ref` is no branch, tag or commit", "Give the name or the whole hash."));
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! Who may call: operators' tokens, and the tokens of runs.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ledger::Ledger;
+use lru::LruCache;
+use model::{Code, Permission, Refusal, RunId, RunState, Sha256, Token, TokenId};
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
+
+use crate::CallError;
+use crate::clock::{new_secret, new_token_id, now, parse_time};
+use crate::config::Config;
+use crate::service::{Caller, Service, run_not_found};
+
+/// Where the ledger keeps the hash of the operator token that was made at the first start.
+const OPERATOR_SETTING: &str = "operator_token_sha256";
+/// The most run tokens that are remembered without asking the ledger.
+const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// What an operator may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything.
+    Orchestrate,
+    /// Read runs, audit, artifacts and approvals.
+    Audit,
+}
+
+/// Who a token belongs to.
+#[derive(Clone, Debug)]
+pub(crate) enum Identity {
+    /// An operator.
+    Operator(Scope),
+    /// The agent of a run.
+    Run(Arc<Token>),
+}
+
+/// Every token that is good, as far as this process needs to remember.
+pub(crate) struct Tokens {
+    orchestrate: Sha256,
+    audit: Option<Sha256>,
+    cache: Mutex<LruCache<Sha256, Arc<Token>>>,
+    /// Grows with every revocation, so that a look-up that was under way meanwhile is not remembered.
+    revocations: AtomicU64,
+}
+
+/// What `POST …/tokens` takes.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct NewToken {
+    /// What the token may do; everything where it is missing.
+    #[serde(default)]
+    #[schema(example = json!(["file:list", "file:read"]))]
+    permissions: Option<Vec<Permission>>,
+    /// When it ends, RFC 3339; never where it is missing.
+    #[serde(default)]
+    #[schema(example = "2030-01-01T00:00:00Z")]
+    expires_at: Option<String>,
+}
+
+/// A run token with its secret, which is shown this once.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct IssuedToken {
+    /// Its name, for revoking it.
+    pub(crate) token_id: TokenId,
+    /// The secret: `Authorization: Bearer` takes it.
+    #[schema(example = "wsr_9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
+    token: String,
+    /// What it may do.
+    permissions: Vec<Permission>,
+    /// When it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+}
+
+impl Tokens {
+    /// Takes the operators' tokens from the settings. Where there is none for orchestrating, one is made at the first start:
+    /// the second answer, to be printed once.
+    pub(crate) async fn load(config: &Config, ledger: &dyn Ledger) -> ledger::Result<(Self, Option<String>)> {
+        let (orchestrate, printed) = match &config.operator_token {
+            Some(secret) => (secret.sha256(), None),
+            None => made_once(ledger).await?,
+        };
+        let tokens = Self {
+            orchestrate,
+            audit: config.audit_token.as_ref().map(crate::config::Secret::sha256),
+            cache: Mutex::new(LruCache::new(CACHED)),
+            revocations: AtomicU64::new(0),
+        };
+        Ok((tokens, printed))
+    }
+
+    fn cache(&self) -> MutexGuard<'_, LruCache<Sha256, Arc<Token>>> {
+        // Nothing panics while it holds the lock.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn operator(&self, hash: &Sha256) -> Option<Scope> {
+        if same(&self.orchestrate, hash) {
+            Some(Scope::Orchestrate)
+        } else if self.audit.is_some_and(|audit| same(&audit, hash)) {
+            Some(Scope::Audit)
+        } else {
+            None
+        }
+    }
+}
+
+async fn made_once(ledger: &dyn Ledger) -> ledger::Result<(Sha256, Option<String>)> {
+    let stored = |text: String| Sha256::parse(&text).map_err(|error| ledger::LedgerError::Internal(Box::new(error)));
+    if let Some(text) = ledger.setting(OPERATOR_SETTING).await? {
+        return Ok((stored(text)?, None));
+    }
+    let secret = new_secret("wso");
+    let hash = Sha256::of(secret.as_bytes());
+    let kept = stored(ledger.set_setting_once(OPERATOR_SETTING, &hash.to_string()).await?)?;
+    // Another process on the same database may have been first.
+    Ok((kept, (kept == hash).then_some(secret)))
+}
+
+fn same(one: &Sha256, other: &Sha256) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
+}
+
+impl Scope {
+    /// As the audit names an operator of this scope.
+    pub(crate) fn actor(self) -> &'static str {
+        match self {
+            Self::Orchestrate => "operator:orchestrate",
+            Self::Audit => "operator:audit",
+        }
+    }
+}
+
+impl Caller {
+    /// An operator, who may do everything in every run.
+    pub(crate) fn operator() -> Self {
+        Self { actor: Scope::Orchestrate.actor().to_owned(), permissions: BTreeSet::from(Permission::ALL) }
+    }
+
+    /// The agent that holds `token`.
+    pub(crate) fn of(token: &Token) -> Self {
+        Self {
+            actor: format!("run-token:{}", token.token_id),
+            permissions: token.permissions.iter().copied().collect(),
+        }
+    }
+}
+
+impl Service {
+    /// Finds out whose token has this hash; `None` for one that is unknown, expired or revoked.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub(crate) async fn identify(&self, hash: &Sha256) -> Result<Option<Identity>, CallError> {
+        let tokens = &self.0.tokens;
+        if let Some(scope) = tokens.operator(hash) {
+            return Ok(Some(Identity::Operator(scope)));
+        }
+        let cached = tokens.cache().get(hash).cloned();
+        let token = match cached {
+            Some(token) => token,
+            None => {
+                let revocations = tokens.revocations.load(Ordering::Acquire);
+                let Some(token) = self.0.ledger.token(hash).await? else { return Ok(None) };
+                let token = Arc::new(token);
+                if !same(&token.secret_sha256, hash) || token.revoked {
+                    return Ok(None);
+                }
+                let mut cache = tokens.cache();
+                if tokens.revocations.load(Ordering::Acquire) == revocations {
+                    cache.put(*hash, Arc::clone(&token));
+                }
+                token
+            }
+        };
+        let expired = token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= now());
+        Ok((!expired).then_some(Identity::Run(token)))
+    }
+
+    /// Issues a further token for a run.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`, `RUN_CLOSED` for a deleted run, `INVALID_REQUEST`.
+    pub(crate) async fn issue_token(&self, run: &RunId, request: NewToken) -> Result<IssuedToken, CallError> {
+        let stored = self.0.ledger.run(run).await?.ok_or_else(run_not_found)?;
+        let (token, issued) = request.issue(run)?;
+        if stored.run.state == RunState::Deleted {
+            return Err(Refusal::new(Code::RunClosed, "the run is deleted", "Its audit is still there.").into());
+        }
+        self.0.ledger.create_token(&token).await?;
+        tracing::info!(run.id = %run, token.id = %token.token_id, "token issued");
+        Ok(issued)
+    }
+
+    /// Revokes a token: from the answer on it is refused.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`, `NOT_FOUND`.
+    pub(crate) async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<(), CallError> {
+        if !self.0.ledger.revoke_token(run, token).await? {
+            self.0.ledger.run(run).await?.ok_or_else(run_not_found)?;
+            let message = format!("the run has no token `{token}`");
+            return Err(Refusal::new(Code::NotFound, message, "Give the tokenId that came with the token.").into());
+        }
+        let tokens = &self.0.tokens;
+        let mut cache = tokens.cache();
+        tokens.revocations.fetch_add(1, Ordering::AcqRel);
+        let known = cache.iter().find(|(_, known)| known.token_id == *token && known.run_id == *run);
+        if let Some(hash) = known.map(|(hash, _)| *hash) {
+            cache.pop(&hash);
+        }
+        drop(cache);
+        tracing::info!(run.id = %run, token.id = %token, "token revoked");
+        Ok(())
+    }
+}
+
+impl NewToken {
+    /// Makes the token; its secret is in the second answer only.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` for no permission at all, a bad time or one that has passed.
+    pub(crate) fn issue(self, run: &RunId) -> Result<(Token, IssuedToken), Refusal> {
+        let permissions: BTreeSet<_> = match self.permissions {
+            None => BTreeSet::from(Permission::ALL),
+            Some(some) if some.is_empty() => {
+                return Err(Refusal::invalid("`permissions` is empty", "Name at least one, or leave it out for all."));
+            }
+            Some(some) => some.into_iter().collect(),
+        };
+        let expires_at = self.expires_at.as_deref().map(future_time).transpose()?;
+        let secret = new_secret("wsr");
+        let token = Token {
+            token_id: new_token_id(),
+            run_id: run.clone(),
+            secret_sha256: Sha256::of(secret.as_bytes()),
+            permissions: permissions.into_iter().collect(),
+            expires_at,
+            revoked: false,
+        };
+        let issued = IssuedToken {
+            token_id: token.token_id.clone(),
+            token: secret,
+            permissions: token.permissions.clone(),
+            expires_at: token.expires_at.clone(),
+        };
+        Ok((token, issued))
+    }
+}
+
+fn future_time(raw: &str) -> Result<String, Refusal> {
+    let hint = "Give a time in the future, such as `2030-01-01T00:00:00Z`, or leave it out.";
+    let time = parse_time(raw).map_err(|_| Refusal::invalid("`expiresAt` is no RFC 3339 time", hint))?;
+    if time <= now() { Err(Refusal::invalid("`expiresAt` has passed", hint)) } else { Ok(time) }
+}
