@@ -5,6 +5,7 @@
 //! then does the ledger forget its steps.
 
 mod approve;
+mod history;
 mod recover;
 
 use std::sync::Arc;
@@ -46,8 +47,13 @@ pub(crate) async fn mutate(
         return answer;
     }
     let tool = match parse() {
+        Ok(tool) => with_history(service, &head, tool).await,
+        Err(refusal) => Err(refusal.into()),
+    };
+    let tool = match tool {
         Ok(tool) => tool,
-        Err(refusal) => return Err(service.record_refused(&head, &[], refusal).await),
+        Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &[], refusal).await),
+        Err(error) => return Err(error),
     };
     let paths = tool.paths();
     let held = if tool.exclusive() { vec![LogicalPath::root()] } else { paths.clone() };
@@ -66,6 +72,18 @@ pub(crate) async fn mutate(
             Err(service.record_refused(&head, &paths, refusal).await)
         }
     }
+}
+
+/// The tool with the earlier calls that it asks for.
+async fn with_history(
+    service: &Service,
+    head: &Head,
+    mut tool: Box<dyn Mutation>,
+) -> Result<Box<dyn Mutation>, CallError> {
+    if let Some(wanted) = tool.history() {
+        tool.take_history(history::find(service, &head.run_id, wanted).await?)?;
+    }
+    Ok(tool)
 }
 
 /// The first answer of this call, if it is a repetition.

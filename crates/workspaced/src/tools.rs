@@ -14,7 +14,7 @@ mod write_file;
 
 use std::sync::atomic::AtomicBool;
 
-use model::{Code, FileKind, LogicalPath, Permission, RecordFile, Refusal, Rules, Sha256};
+use model::{Code, FileKind, LogicalPath, Permission, Record, RecordFile, Refusal, Rules, Sha256, ToolCallId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -99,6 +99,16 @@ impl Told {
 
 /// The parsed input of a mutating tool. It describes; whether it may is decided in the pipeline.
 pub(crate) trait Mutation: Send {
+    /// Earlier calls that the plan needs; asked before anything else.
+    fn history(&self) -> Option<History> {
+        None
+    }
+
+    /// Takes the earlier calls that [`history`](Self::history) asked for.
+    fn take_history(&mut self, _calls: Vec<PastCall>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// Every place that may change, each once.
     fn paths(&self) -> Vec<LogicalPath>;
 
@@ -114,6 +124,24 @@ pub(crate) trait Mutation: Send {
 
     /// Plans the change from what is there; `targets` stand in the order of [`paths`](Self::paths).
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal>;
+}
+
+/// Which earlier calls a plan needs.
+#[derive(Clone, Debug)]
+pub(crate) enum History {
+    /// The mutations under these IDs.
+    Calls(Vec<ToolCallId>),
+    /// Every mutation whose record comes after this one.
+    After(u64),
+}
+
+/// An earlier call that has changed files.
+#[derive(Debug)]
+pub(crate) struct PastCall {
+    /// Its record.
+    pub(crate) record: Record,
+    /// The diff that it left.
+    pub(crate) diff: Vec<u8>,
 }
 
 /// What a plan is made with.

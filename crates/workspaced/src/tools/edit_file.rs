@@ -1,0 +1,177 @@
+//! `edit_file`: one text for another inside a file.
+
+use model::{Code, EditFault, Edited, Effect, LogicalPath, Near, Permission, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::Target;
+
+use super::write_file::{expect_version, members};
+use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use crate::change::{Desired, Planned};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "edit_file",
+    description: "Replaces oldString by newString in one text file. oldString must stand in the file exactly once, \
+                  unless replaceAll is set; give enough lines around it. Everything else stays as it is, byte for byte.",
+    permissions: &[Permission::FileWriteReplace],
+    input: ToolSchema::of::<EditFileInput>,
+    output: ToolSchema::of::<EditFileOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(EditFile::try_from(parse::<EditFileInput>(members)?)?))),
+};
+
+/// What `edit_file` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "path": "src/main.rs",
+    "oldString": "let limit = 10;",
+    "newString": "let limit = 20;",
+    "reason": "allow more"
+}))]
+pub(crate) struct EditFileInput {
+    /// The file.
+    path: String,
+    /// What goes. LF in it also stands for CRLF.
+    old_string: String,
+    /// What comes in its stead.
+    new_string: String,
+    /// Whether every place is changed, not only one.
+    #[serde(default)]
+    replace_all: bool,
+    /// The version that is edited.
+    #[serde(default)]
+    expected_sha256: Option<Sha256>,
+}
+
+/// What `edit_file` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EditFileOutput {
+    /// The file, cleaned.
+    path: LogicalPath,
+    /// Always false: an edit needs a file.
+    created: bool,
+    /// Hash of what was there.
+    old_sha256: Sha256,
+    /// Hash of what is there now.
+    new_sha256: Sha256,
+    /// Its length in bytes.
+    bytes_written: u64,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+    /// How many places were changed.
+    replacements: u64,
+}
+
+struct EditFile {
+    path: LogicalPath,
+    old: String,
+    new: String,
+    all: bool,
+    expected: Option<Sha256>,
+}
+
+impl TryFrom<EditFileInput> for EditFile {
+    type Error = Refusal;
+
+    fn try_from(input: EditFileInput) -> Result<Self, Refusal> {
+        let invalid = |message: &str, hint: &str| Err(Refusal::invalid(message, hint));
+        if input.old_string.is_empty() {
+            return invalid("`oldString` is empty", "Give the text that goes; write_file makes new files.");
+        }
+        if input.old_string == input.new_string {
+            return invalid("`oldString` and `newString` are the same", "Give another newString.");
+        }
+        Ok(Self {
+            path: file_path(&input.path)?,
+            old: input.old_string,
+            new: input.new_string,
+            all: input.replace_all,
+            expected: input.expected_sha256,
+        })
+    }
+}
+
+impl Mutation for EditFile {
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
+        let Some((state, bytes)) = targets.first().and_then(|target| target.before.as_ref()) else {
+            return Err(Refusal::not_found(&self.path));
+        };
+        let (old_sha256, mode) = (state.sha256, state.mode);
+        if self.expected.is_some() {
+            expect_version(&self.path, Some(old_sha256), self.expected)?;
+        }
+        let decoded = model::decode(bytes).ok_or_else(|| super::unsupported_binary(&self.path))?;
+        let edited = model::edit(&decoded.text, &self.old, &self.new, self.all).map_err(|fault| self.refuse(fault))?;
+        let Edited { text, replacements } = edited;
+        let bytes = model::encode(&text, decoded.encoding).ok_or_else(|| self.not_encodable())?;
+        let desired = Desired { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
+        let mut planned = Planned::draw(context.rules, targets, vec![desired])?;
+        self.describe(&mut planned, old_sha256, replacements);
+        Ok(planned)
+    }
+}
+
+impl EditFile {
+    fn describe(&self, planned: &mut Planned, old_sha256: Sha256, replacements: u64) {
+        let Some((counts, content)) = planned.at(&self.path).and_then(|change| Some((change.counts, change.after.as_ref()?)))
+        else {
+            return;
+        };
+        let output = EditFileOutput {
+            path: self.path.clone(),
+            created: false,
+            old_sha256,
+            new_sha256: content.sha256,
+            bytes_written: content.bytes.len() as u64,
+            insertions: counts.insertions,
+            deletions: counts.deletions,
+            replacements,
+        };
+        planned.summary = format!("edited {} in {replacements} places (+{} -{})", self.path, counts.insertions, counts.deletions);
+        planned.output = members(&output);
+    }
+
+    fn refuse(&self, fault: EditFault) -> Refusal {
+        let path = &self.path;
+        match fault {
+            EditFault::NotUnique(lines) => {
+                let places = lines.len();
+                let hint = "Give more lines around the one that you mean, or set replaceAll.";
+                Refusal::new(Code::EditNotUnique, format!("`oldString` stands at {places} places in `{path}`"), hint)
+                    .at(path)
+                    .about(|about| about.lines = lines)
+            }
+            EditFault::NotFound(near) => not_found(path, near),
+        }
+    }
+
+    fn not_encodable(&self) -> Refusal {
+        let message = format!("`newString` holds characters that the encoding of `{}` does not have", self.path);
+        Refusal::new(Code::UnsupportedBinary, message, "Keep to the file's own characters.").at(&self.path)
+    }
+}
+
+fn not_found(path: &LogicalPath, near: Vec<Near>) -> Refusal {
+    let mut message = format!("`oldString` does not stand in `{path}`");
+    if let Some(best) = near.first() {
+        message.push_str(&format!("; the nearest place is at line {}", best.line));
+        if let Some(only) = best.only {
+            message.push_str(&format!(" and differs in {only} only"));
+        }
+    }
+    let hint = if near.is_empty() {
+        "Read the file again and copy the text as it is there."
+    } else {
+        "Copy the text as it is there: in `difference`, lines with + are in the file."
+    };
+    Refusal::new(Code::EditNotFound, message, hint).at(path).about(|about| {
+        about.lines = near.iter().map(|place| place.line).collect();
+        about.difference = near.into_iter().next().map(|best| best.difference);
+    })
+}

@@ -1,0 +1,203 @@
+//! `revert_calls`: earlier mutations are undone, newest first, as one new change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Code, Effect, LogicalPath, Patch, Permission, Refusal, Section, Sha256, ToolCallId};
+use serde::{Deserialize, Serialize};
+use workspace::Target;
+
+use super::write_file::members;
+use super::{History, Mutation, PastCall, PlanContext, Tool, ToolRun, ToolSchema, parse};
+use crate::change::{Desired, Planned};
+
+/// The most calls that are named at once.
+const MAX_CALLS: usize = 100;
+/// The permission bits of a file that comes back, where its diff names none.
+const DEFAULT_MODE: u32 = 0o644;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "revert_calls",
+    description: "Undoes earlier mutations of this run, newest first, all or nothing: those named by toolCallIds, or \
+                  every one after the record toSeq. Refused where a file has changed since.",
+    permissions: &[Permission::FilePatchApply],
+    input: ToolSchema::of::<RevertCallsInput>,
+    output: ToolSchema::of::<RevertCallsOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(RevertCalls::try_from(parse::<RevertCallsInput>(members)?)?))),
+};
+
+/// What `revert_calls` takes: one of the two.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"toolCallIds": ["tc_7"], "reason": "it broke the build"}))]
+pub(crate) struct RevertCallsInput {
+    /// The calls.
+    #[serde(default)]
+    #[schema(max_items = 100)]
+    tool_call_ids: Vec<String>,
+    /// Undo every mutation whose record comes after this one; 0 undoes them all.
+    #[serde(default)]
+    to_seq: Option<u64>,
+}
+
+/// What `revert_calls` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RevertCallsOutput {
+    /// The calls that were undone, newest first.
+    reverted: Vec<ToolCallId>,
+    /// Every path that changes.
+    files_touched: Vec<LogicalPath>,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+}
+
+struct RevertCalls {
+    wanted: History,
+    /// Newest first.
+    calls: Vec<PastCall>,
+}
+
+impl TryFrom<RevertCallsInput> for RevertCalls {
+    type Error = Refusal;
+
+    fn try_from(input: RevertCallsInput) -> Result<Self, Refusal> {
+        let wanted = match (input.tool_call_ids, input.to_seq) {
+            (ids, None) if (1..=MAX_CALLS).contains(&ids.len()) => {
+                let ids = ids.iter().map(|raw| ToolCallId::parse(raw));
+                let ids = ids.collect::<Result<_, _>>().map_err(|error| {
+                    Refusal::invalid(error.to_string(), "Name calls by the toolCallId of their answers.")
+                })?;
+                History::Calls(ids)
+            }
+            (ids, Some(seq)) if ids.is_empty() => History::After(seq),
+            (ids, None) => {
+                let message = format!("`toolCallIds` has {} entries; it takes 1 to {MAX_CALLS}", ids.len());
+                return Err(Refusal::invalid(message, "Name the calls to undo, or give toSeq."));
+            }
+            (_, Some(_)) => {
+                let hint = "Name the calls to undo, or give the record to go back to.";
+                return Err(Refusal::invalid("`toolCallIds` and `toSeq` exclude each other", hint));
+            }
+        };
+        Ok(Self { wanted, calls: Vec::new() })
+    }
+}
+
+impl Mutation for RevertCalls {
+    fn history(&self) -> Option<History> {
+        Some(self.wanted.clone())
+    }
+
+    fn take_history(&mut self, mut calls: Vec<PastCall>) -> Result<(), Refusal> {
+        calls.sort_by_key(|call| std::cmp::Reverse(call.record.seq));
+        if calls.is_empty() {
+            return Err(Refusal::new(
+                Code::NotFound,
+                "there is nothing to undo: no such call has changed a file",
+                "Look at the run's audit for calls whose pathsWritten is not empty.",
+            ));
+        }
+        self.calls = calls;
+        Ok(())
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        let paths: BTreeSet<_> = self.calls.iter().flat_map(|call| call.record.paths_written.iter().cloned()).collect();
+        paths.into_iter().collect()
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
+        let mut tree = Undone::of(&targets);
+        for call in &self.calls {
+            tree.undo(call)?;
+        }
+        let desired = tree.desired(&targets);
+        let mut planned = Planned::draw(context.rules, targets, desired)?;
+        let counts = planned.changes.counts();
+        let reverted: Vec<_> = self.calls.iter().map(|call| call.record.tool_call_id.clone()).collect();
+        planned.summary = format!("undid {} calls (+{} -{})", reverted.len(), counts.insertions, counts.deletions);
+        planned.output = members(&RevertCallsOutput {
+            reverted,
+            files_touched: planned.changes.changes.iter().map(|change| change.path.clone()).collect(),
+            insertions: counts.insertions,
+            deletions: counts.deletions,
+        });
+        Ok(planned)
+    }
+}
+
+/// The files as they are while calls are undone one by one: bytes and permission bits, or nothing.
+struct Undone(BTreeMap<LogicalPath, Option<(Vec<u8>, u32)>>);
+
+impl Undone {
+    fn of(targets: &[Target]) -> Self {
+        let file = |target: &Target| target.before.as_ref().map(|(state, bytes)| (bytes.clone(), state.mode));
+        Self(targets.iter().map(|target| (target.path.clone(), file(target))).collect())
+    }
+
+    fn hash(&self, path: &LogicalPath) -> Option<Sha256> {
+        self.0.get(path)?.as_ref().map(|(bytes, _)| Sha256::of(bytes))
+    }
+
+    /// Takes one call back, if every file is as the call left it.
+    fn undo(&mut self, call: &PastCall) -> Result<(), Refusal> {
+        for file in &call.record.files {
+            if self.hash(&file.path) != file.new_sha256 {
+                return Err(conflict(call, &file.path));
+            }
+        }
+        let text = std::str::from_utf8(&call.diff).map_err(|_| not_kept(call))?;
+        let sections = if text.is_empty() { Vec::new() } else { Patch::parse(text).map_err(|_| not_kept(call))?.sections };
+        let mut after = Vec::new();
+        for section in sections.iter().map(Section::reversed) {
+            let (bytes, mode) = self.0.get(&section.from).cloned().flatten().unwrap_or((Vec::new(), DEFAULT_MODE));
+            let patched = section.apply(&bytes).map_err(|_| not_kept(call))?;
+            let mode = section.mode.unwrap_or(mode);
+            after.push((section.path.clone(), patched.bytes, mode));
+        }
+        for file in &call.record.files {
+            self.0.insert(file.path.clone(), None);
+        }
+        for (path, bytes, mode) in after {
+            self.0.insert(path, Some((bytes, mode)));
+        }
+        for file in &call.record.files {
+            if file.old_sha256.is_none() {
+                self.0.insert(file.path.clone(), None);
+            }
+            if self.hash(&file.path) != file.old_sha256 {
+                return Err(not_kept(call));
+            }
+        }
+        Ok(())
+    }
+
+    fn desired(mut self, targets: &[Target]) -> Vec<Desired> {
+        let mut desired = Vec::new();
+        for target in targets {
+            let there = target.before.as_ref().map(|(state, bytes)| (bytes, state.mode));
+            let after = self.0.remove(&target.path).flatten();
+            let effect = match (there, &after) {
+                (None, None) => continue,
+                (Some((bytes, mode)), Some((new, new_mode))) if bytes == new && mode == *new_mode => continue,
+                (None, Some(_)) => Effect::Create,
+                (Some(_), Some(_)) => Effect::Replace,
+                (Some(_), None) => Effect::Delete,
+            };
+            desired.push(Desired { path: target.path.clone(), effect, after });
+        }
+        desired
+    }
+}
+
+fn conflict(call: &PastCall, path: &LogicalPath) -> Refusal {
+    let message = format!("`{path}` has changed since call `{}`", call.record.tool_call_id);
+    Refusal::new(Code::RevertConflict, message, "Undo the later calls too, or change the file by hand.").at(path)
+}
+
+fn not_kept(call: &PastCall) -> Refusal {
+    let message = format!("what call `{}` replaced is not kept as text", call.record.tool_call_id);
+    Refusal::new(Code::RevertConflict, message, "Bring the file back by the files plane.")
+}
