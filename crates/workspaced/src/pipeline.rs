@@ -174,6 +174,9 @@ async fn carry_out(
         Err(CallError::Refused(refusal)) => return Err(refusal.into()),
         Err(error) => return Err(service.record_failed(head, &paths, error).await),
     };
+    if !staged.changed_outside().is_empty() {
+        return Err(service.record_refused(head, &paths, changed_meanwhile(staged.changed_outside())).await);
+    }
     let (mut entry, members) = entry_of(head, planned, decision, steps, usage.clone());
     entry.decides = decides;
     live.lane.reserve(&usage);
@@ -299,6 +302,14 @@ fn denied(reasons: Vec<String>) -> Refusal {
         "Look at the run's policy, and stay within it.",
     )
     .about(|about| about.reasons = reasons)
+}
+
+/// Files were changed from outside between the plan and the journal: nothing is pending yet, so this is a plain conflict.
+fn changed_meanwhile(paths: &[LogicalPath]) -> Refusal {
+    let names: Vec<_> = paths.iter().map(|path| format!("`{path}`")).collect();
+    let message = format!("{} changed while the call was under way", names.join(", "));
+    let refusal = Refusal::new(Code::WriteConflict, message, "Read the file again, and make the call anew.");
+    paths.first().map_or(refusal.clone(), |path| refusal.at(path))
 }
 
 fn needs_repair() -> Refusal {

@@ -31,7 +31,12 @@ async fn redo(service: &Service, live: &Arc<LiveRun>, open: Vec<OpenSteps>) -> R
     let done = service.blocking(move || run.workspace.redo(&steps).map_err(CallError::from)).await?;
     match done {
         Redo::Done(applied) => {
-            service.blocking(move || sync(vec![applied])).await?;
+            service
+                .blocking(move || {
+                    sync(vec![applied]);
+                    Ok(())
+                })
+                .await?;
             let done: Vec<_> = seq.into_iter().map(|seq| (live.run_id.clone(), seq)).collect();
             service.0.ledger.forget(&done).await?;
             Ok(Vec::new())
@@ -85,15 +90,9 @@ pub(super) async fn mark_for_repair(
 
 /// Syncs what was applied. A sync that fails must not be tried again, since the kernel may have dropped the data: the
 /// process ends, and the next start does the steps again from the journal.
-pub(crate) fn sync(applied: Vec<Applied>) -> Result<(), CallError> {
-    for one in applied {
-        if let Err(error) = one.sync() {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "a sync failed: ending, to recover from the journal"
-            );
-            std::process::abort();
-        }
+pub(crate) fn sync(applied: Vec<Applied>) {
+    if let Err(error) = Applied::sync_all(applied) {
+        tracing::error!(error = &error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
+        std::process::abort();
     }
-    Ok(())
 }
