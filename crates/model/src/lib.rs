@@ -11,6 +11,8 @@ mod hash;
 mod id;
 mod judge;
 mod kind;
+#[cfg(test)]
+mod oracle;
 mod patch;
 mod path;
 mod policy;
@@ -21,7 +23,7 @@ mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
 pub use credential::{credential_in, new_credential};
-pub use diff::{FileDiff, Side, diff_file};
+pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, RunId, TokenId, ToolCallId};

@@ -1,0 +1,189 @@
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::oracle::Git;
+
+fn path(raw: &str) -> LogicalPath {
+    LogicalPath::parse(raw).unwrap()
+}
+
+/// The diff of one path's bytes, mode 644.
+fn diff(old: Option<&[u8]>, new: Option<&[u8]>) -> FileDiff {
+    let path = path("x");
+    let side = |bytes| Side { path: &path, bytes, mode: 0o644 };
+    diff_file(old.map(side), new.map(side))
+}
+
+fn text_of(diff: &FileDiff) -> &str {
+    std::str::from_utf8(&diff.text).unwrap()
+}
+
+#[test]
+fn a_change_a_creation_and_a_deletion_are_written_as_git_writes_them() {
+    let table: [(Option<&[u8]>, Option<&[u8]>, &str); 8] = [
+        (Some(b"a\nb\nc\n"), Some(b"a\nB\nc\n"), "--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"),
+        (None, Some(b"a\n"), "new file mode 100644\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+a\n"),
+        (Some(b"a\n"), None, "deleted file mode 100644\n--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n"),
+        (None, Some(b""), "new file mode 100644\n"),
+        (Some(b""), None, "deleted file mode 100644\n"),
+        (Some(b"a"), Some(b"a\n"), "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"),
+        (
+            Some(b"a\r\n\xff"),
+            Some(b"a\r\nb\n\xff"),
+            "--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n a\r\n+b\n \u{fffd}\n\\ No newline at end of file\n",
+        ),
+        (Some(b"a\0"), Some(b"b\0"), "Binary files a/x and b/x differ\n"),
+    ];
+    for (old, new, want) in table {
+        let diff = diff(old, new);
+        assert_eq!(String::from_utf8_lossy(&diff.text), format!("diff --git a/x b/x\n{want}"));
+    }
+}
+
+#[test]
+fn equal_sides_have_no_diff() {
+    assert_eq!(diff(Some(b"a\n"), Some(b"a\n")).text, b"");
+    assert_eq!(diff(Some(b"a\0\n"), Some(b"a\0\n")).text, b"");
+    assert_eq!(diff(None, None).text, b"");
+}
+
+#[test]
+fn a_rename_tells_both_names_and_how_much_stays() {
+    let (from, to) = (path("old name"), path("dir/neu\"é\t"));
+    let old = Side { path: &from, bytes: b"1\n2\n3\n4\n", mode: 0o644 };
+    let moved = diff_file(Some(old), Some(Side { path: &to, mode: 0o755, ..old }));
+    let want = "diff --git a/old name \"b/dir/neu\\\"\\303\\251\\t\"\nold mode 100644\nnew mode 100755\n\
+                similarity index 100%\nrename from old name\nrename to \"dir/neu\\\"\\303\\251\\t\"\n";
+    assert_eq!(text_of(&moved), want);
+    let edited = diff_file(Some(old), Some(Side { path: &to, bytes: b"1\n2\n3\n5\n", ..old }));
+    assert!(text_of(&edited).contains("similarity index 75%\n"), "{}", text_of(&edited));
+    assert!(text_of(&edited).contains("--- a/old name\t\n+++ \"b/dir/neu"), "{}", text_of(&edited));
+}
+
+#[test]
+fn a_mode_change_alone_is_told() {
+    let path = path("run.sh");
+    let old = Side { path: &path, bytes: b"x\n", mode: 0o664 };
+    let diff = diff_file(Some(old), Some(Side { mode: 0o775, ..old }));
+    assert_eq!(text_of(&diff), "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n");
+    assert_eq!(diff.counts, Counts::default());
+}
+
+#[test]
+fn the_line_above_a_hunk_that_heads_it_is_told() {
+    let old = "fn one() {\n    1;\n    2;\n    3;\n    4;\n    5;\n}\n";
+    let diff = diff(Some(old.as_bytes()), Some(old.replace("5", "6").as_bytes()));
+    assert!(text_of(&diff).contains("@@ -3,5 +3,5 @@ fn one() {\n"), "{}", text_of(&diff));
+}
+
+#[test]
+fn an_inserted_function_shows_from_its_own_first_line() {
+    let old = "fn a() {\n    x();\n}\n\nfn c() {\n    x();\n}\n";
+    let new = "fn a() {\n    x();\n}\n\nfn b() {\n    x();\n}\n\nfn c() {\n    x();\n}\n";
+    let diff = diff(Some(old.as_bytes()), Some(new.as_bytes()));
+    assert!(text_of(&diff).contains("+fn b() {\n+    x();\n+}\n+\n"), "{}", text_of(&diff));
+}
+
+/// Lines of few kinds, so that much is alike; sometimes without an end.
+fn texts() -> impl Strategy<Value = Vec<u8>> {
+    let line = prop_oneof![4 => "[ab]{0,1}\n", 1 => "[a-c]{1,2}\r\n", 1 => "\n"];
+    (prop::collection::vec(line, 0..40), prop_oneof![3 => Just(""), 1 => Just("z")])
+        .prop_map(|(lines, end)| (lines.concat() + end).into_bytes())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn git_applies_every_diff_and_counts_alike(old in texts(), new in texts()) {
+        let git = Git::new();
+        git.write("x", &old);
+        let diff = diff(Some(&old), Some(&new));
+        prop_assert_eq!(count_changes(&old, &new), diff.counts);
+        if old != new {
+            prop_assert_eq!(git.apply(&diff.text), Ok(()), "{}", String::from_utf8_lossy(&diff.text));
+            prop_assert_eq!(git.read("x"), Some(new.clone()));
+            git.write("old", &old);
+            git.write("new", &new);
+            let stat = git.run(&["diff", "--no-index", "--minimal", "--numstat", "old", "new"], b"").stdout;
+            let want = format!("{}\t{}\t", diff.counts.insertions, diff.counts.deletions);
+            prop_assert!(stat.starts_with(want.as_bytes()), "{} {}", want, String::from_utf8_lossy(&stat));
+        }
+    }
+}
+
+#[test]
+fn git_applies_creations_deletions_renames_and_odd_names() {
+    for name in ["plain", "two words", "tab\there", "quote\"", "back\\slash", "umlaut-é", "new\nline", "\u{1}\u{7f}"] {
+        let git = Git::new();
+        let (old, new) = (path(name), path(&format!("to/{name}")));
+        for bytes in [&b"1\n2\n3\n"[..], b"no end", b""] {
+            let there = Side { path: &old, bytes, mode: 0o644 };
+            let steps = [
+                (None, Some(there)),
+                (Some(there), Some(Side { mode: 0o755, ..there })),
+                (Some(there), Some(Side { bytes: b"1\nzwei\n3\n", ..there })),
+                (
+                    Some(Side { bytes: b"1\nzwei\n3\n", ..there }),
+                    Some(Side { path: &new, bytes: b"1\n3\n", mode: 0o644 }),
+                ),
+                (Some(Side { path: &new, bytes: b"1\n3\n", mode: 0o644 }), Some(there)),
+                (Some(there), None),
+            ];
+            for (from, to) in steps {
+                let diff = diff_file(from, to);
+                assert_eq!(git.apply(&diff.text), Ok(()), "{}", text_of(&diff));
+                for side in [from, to].into_iter().flatten() {
+                    let want = to.filter(|to| to.path == side.path).map(|to| to.bytes.to_vec());
+                    assert_eq!(git.read(side.path.as_str()), want, "{}", text_of(&diff));
+                }
+            }
+        }
+    }
+}
+
+/// Pairs made to cost a diff as much as they can.
+fn hostile_pairs() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+    let numbered = |count: usize, modulo: usize, step: usize| -> Vec<u8> {
+        (0..count).flat_map(|i| format!("{}\n", i * step % modulo).into_bytes()).collect()
+    };
+    let reversed = |count: usize| -> Vec<u8> { (0..count).rev().flat_map(|i| format!("{i}\n").into_bytes()).collect() };
+    vec![
+        ("a rewrite", numbered(200_000, 1_000_000, 1), numbered(200_000, 1_000_000, 1).iter().map(|b| b ^ 1).collect()),
+        ("a reversal", numbered(100_000, 1_000_000, 1), reversed(100_000)),
+        ("a shuffle", numbered(100_000, 100_003, 1), numbered(100_000, 100_003, 7919)),
+        (
+            "two kinds of lines",
+            numbered(250_000, 2, 1),
+            numbered(250_000, 3, 1).iter().map(|b| if *b == b'2' { b'1' } else { *b }).collect(),
+        ),
+        ("blank lines", vec![b'\n'; 500_000], b"x\n".repeat(1000).into_iter().chain(vec![b'\n'; 400_000]).collect()),
+        ("one long line", vec![b'x'; 16 << 20], vec![b'y'; 16 << 20]),
+    ]
+}
+
+#[test]
+fn hostile_pairs_are_bounded_in_work() {
+    for (what, old, new) in hostile_pairs() {
+        let started = Instant::now();
+        let diff = diff(Some(&old), Some(&new));
+        let took = started.elapsed();
+        assert_ne!(diff.counts, Counts::default(), "{what}");
+        // Generous: this is built without optimisation, on machines that do other things too.
+        assert!(took < Duration::from_secs(20), "{what} took {took:?}");
+    }
+}
+
+#[test]
+fn a_small_change_of_a_huge_file_costs_no_table_of_its_lines() {
+    let old: Vec<u8> = (0..2_000_000).flat_map(|i| format!("line {i}\n").into_bytes()).collect();
+    let mut new = old.clone();
+    let at = new.len() / 2;
+    new[at] = b'X';
+    let region = Region::new(&old, &new);
+    assert!(region.old.len() < 100 && region.new.len() < 100, "{}", region.old.len());
+    let diff = diff(Some(&old), Some(&new));
+    assert_eq!(diff.counts, Counts { insertions: 1, deletions: 1 });
+}

@@ -1,0 +1,179 @@
+//! How git writes the diff of a file: headers, quoted names, hunks.
+
+use std::io::Write as _;
+use std::ops::Range;
+
+use super::Side;
+use super::lines::{CONTEXT, Region};
+use super::script::Replace;
+use crate::LogicalPath;
+
+/// Bytes of the line that a hunk's header tells for orientation.
+const HEADING_BYTES: usize = 80;
+/// How far back that line is looked for, in bytes.
+const HEADING_REACH: usize = 64 * 1024;
+
+/// Writes `diff --git` and the lines on mode, creation, deletion and renaming; nothing where the sides do not differ.
+pub(super) fn header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>, similarity: u64) {
+    let (Some(first), Some(last)) = (old.or(new), new.or(old)) else { return };
+    let (old_mode, new_mode) = (git_mode(first), git_mode(last));
+    let moved = first.path != last.path;
+    let there = old.is_some() && new.is_some();
+    if there && !moved && old_mode == new_mode && first.bytes == last.bytes {
+        return;
+    }
+    put(out, &[b"diff --git ", &name("a/", first.path), b" ", &name("b/", last.path), b"\n"]);
+    match (old, new) {
+        (None, _) => put(out, &[b"new file mode ", new_mode, b"\n"]),
+        (_, None) => put(out, &[b"deleted file mode ", old_mode, b"\n"]),
+        (Some(_), Some(_)) if old_mode != new_mode => {
+            put(out, &[b"old mode ", old_mode, b"\nnew mode ", new_mode, b"\n"]);
+        }
+        (Some(_), Some(_)) => {}
+    }
+    if moved {
+        put(out, &[b"similarity index ", similarity.to_string().as_bytes(), b"%\n"]);
+        put(out, &[b"rename from ", &name("", first.path), b"\nrename to ", &name("", last.path), b"\n"]);
+    }
+}
+
+/// Writes the lines `---` and `+++`.
+pub(super) fn names(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>) {
+    for (mark, prefix, side) in [("--- ", "a/", old), ("+++ ", "b/", new)] {
+        put(out, &[mark.as_bytes(), &name_or_null(prefix, side)]);
+        // A tab ends a name that holds blanks, as nothing else would.
+        let blank = side.is_some_and(|side| side.path.as_str().contains(' '));
+        out.extend_from_slice(if blank { b"\t\n" } else { b"\n" });
+    }
+}
+
+/// Writes that the sides differ, for files whose bytes are not shown.
+pub(super) fn binary_line(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>) {
+    put(out, &[b"Binary files ", &name_or_null("a/", old), b" and ", &name_or_null("b/", new), b" differ\n"]);
+}
+
+fn put(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+fn git_mode(side: Side<'_>) -> &'static [u8] {
+    if side.mode & 0o111 == 0 { b"100644" } else { b"100755" }
+}
+
+fn name_or_null(prefix: &str, side: Option<Side<'_>>) -> Vec<u8> {
+    side.map_or_else(|| b"/dev/null".to_vec(), |side| name(prefix, side.path))
+}
+
+/// A name as git writes it: in quotes, with escapes, if it holds anything but plain ASCII.
+fn name(prefix: &str, path: &LogicalPath) -> Vec<u8> {
+    let plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
+    let mut out = Vec::with_capacity(path.as_str().len() + 4);
+    if path.as_str().bytes().all(plain) {
+        put(&mut out, &[prefix.as_bytes(), path.as_str().as_bytes()]);
+        return out;
+    }
+    put(&mut out, &[b"\"", prefix.as_bytes()]);
+    for byte in path.as_str().bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0x07 => out.extend_from_slice(b"\\a"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            0x0b => out.extend_from_slice(b"\\v"),
+            0x0c => out.extend_from_slice(b"\\f"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            byte if plain(byte) => out.push(byte),
+            byte => out.extend_from_slice(&[b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)]),
+        }
+    }
+    out.push(b'"');
+    out
+}
+
+/// Writes every hunk of `script`.
+pub(super) fn hunks(out: &mut Vec<u8>, region: &Region<'_>, script: &[Replace]) {
+    let near = |a: &Replace, b: &Replace| b.old.start - a.old.end <= 2 * CONTEXT;
+    let mut heading = Heading { region, seen: 0, line: None };
+    for hunk in script.chunk_by(near) {
+        write_hunk(out, region, hunk, &mut heading);
+    }
+}
+
+fn write_hunk(out: &mut Vec<u8>, region: &Region<'_>, hunk: &[Replace], heading: &mut Heading<'_>) {
+    let [first, ..] = hunk else { return };
+    let lead = first.old.start.min(CONTEXT);
+    let last = &hunk[hunk.len() - 1];
+    let trail = (region.old.len() - last.old.end).min(CONTEXT);
+    let old = first.old.start - lead..last.old.end + trail;
+    let new = first.new.start - lead..last.new.end + trail;
+    out.extend_from_slice(b"@@ -");
+    write_range(out, region.lines_before, &old);
+    out.extend_from_slice(b" +");
+    write_range(out, region.lines_before, &new);
+    out.extend_from_slice(b" @@");
+    heading.write(out, old.start);
+    out.push(b'\n');
+    let mut at = old.start;
+    for replace in hunk {
+        write_lines(out, b' ', &region.old[at..replace.old.start]);
+        write_lines(out, b'-', &region.old[replace.old.clone()]);
+        write_lines(out, b'+', &region.new[replace.new.clone()]);
+        at = replace.old.end;
+    }
+    write_lines(out, b' ', &region.old[at..old.end]);
+}
+
+/// Writes `start,count`: the count left out if it is 1, the line before the place if it is 0.
+fn write_range(out: &mut Vec<u8>, lines_before: usize, range: &Range<usize>) {
+    let start = lines_before + range.start;
+    // Writing to a vector does not fail.
+    let _ = match range.len() {
+        0 => write!(out, "{start},0"),
+        1 => write!(out, "{}", start + 1),
+        count => write!(out, "{},{count}", start + 1),
+    };
+}
+
+fn write_lines(out: &mut Vec<u8>, mark: u8, lines: &[&[u8]]) {
+    for line in lines {
+        out.push(mark);
+        out.extend_from_slice(line);
+        if !line.ends_with(b"\n") {
+            out.extend_from_slice(b"\n\\ No newline at end of file\n");
+        }
+    }
+}
+
+/// The nearest line above a hunk that starts with a letter: mostly the head of the function that the hunk is in.
+struct Heading<'a> {
+    region: &'a Region<'a>,
+    /// Old lines of the region that were looked at.
+    seen: usize,
+    line: Option<&'a [u8]>,
+}
+
+impl Heading<'_> {
+    fn write(&mut self, out: &mut Vec<u8>, start: usize) {
+        let telling = |line: &&[u8]| line.first().is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, b'_' | b'$'));
+        let above = self.region.old[self.seen..start].iter().rev().copied().find(telling);
+        let before = || {
+            let before = &self.region.before[self.region.before.len().saturating_sub(HEADING_REACH)..];
+            before.rsplit(|byte| *byte == b'\n').find(telling)
+        };
+        self.line = above.or(self.line).or_else(before);
+        self.seen = start;
+        if let Some(line) = self.line {
+            out.push(b' ');
+            let cut = &line[..line.len().min(HEADING_BYTES)];
+            // Not in the middle of a character, if the line is UTF-8 otherwise.
+            let cut = cut.utf8_chunks().next().map_or(cut, |chunk| match chunk.invalid().len() {
+                1..=3 if chunk.valid().len() + chunk.invalid().len() == cut.len() => chunk.valid().as_bytes(),
+                _ => cut,
+            });
+            out.extend_from_slice(cut.trim_ascii_end());
+        }
+    }
+}
