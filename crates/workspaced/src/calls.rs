@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::service::{Caller, LiveRun, Service};
 use crate::tools::{Read, ReadContext, Told, Tool, ToolRun};
-use crate::{CallError, pipeline};
+use crate::{CallError, json, pipeline};
 
 /// An answer to a tool call that went well.
 #[derive(Debug)]
@@ -134,6 +134,9 @@ impl Service {
             None => None,
             Some(name) => Some(live.mount(name).ok_or_else(|| unknown_mount(name, live))?),
         };
+        let pools = &self.0.pools;
+        let pool = if head.tool.takes_long { &pools.search } else { &pools.read };
+        let _place = pool.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
         let live = Arc::clone(live);
         let cancel = Arc::new(AtomicBool::new(false));
         // Dropped with this future when the caller goes away; the thread sees the flag and stops.
@@ -237,7 +240,7 @@ impl Head {
     }
 
     fn take_members(&mut self, body: &[u8]) -> Result<Map<String, Value>, Refusal> {
-        let mut members = parse_object(body)?;
+        let mut members = json::parse_object(body)?;
         let id = text_member(&mut members, "toolCallId")?;
         if self.tool.mutates() || id.is_some() {
             self.input = canonical_json(&Value::Object(members.clone()));
@@ -322,18 +325,6 @@ struct CancelOnDrop(Arc<AtomicBool>);
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn parse_object(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
-    let invalid = |what: String| Refusal::invalid(what, "Send one JSON object, as the tool's schema has it.");
-    if body.is_empty() {
-        return Ok(Map::new());
-    }
-    match serde_json::from_slice(body) {
-        Ok(Value::Object(members)) => Ok(members),
-        Ok(_) => Err(invalid("the body is JSON, but no object".to_owned())),
-        Err(error) => Err(invalid(format!("the body is no JSON: {error}"))),
     }
 }
 

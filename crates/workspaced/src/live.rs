@@ -237,7 +237,8 @@ impl LiveRun {
             state: AtomicU8::new(run.state as u8),
             expires_at: run.expires_at,
             needs_repair: AtomicBool::new(needs_repair),
-            lane: Lane::new(usage, false),
+            // Whether steps are left of an earlier time is asked before the first mutation.
+            lane: Lane::new(usage, true),
             claims: Claims::default(),
             ended: CancellationToken::new(),
         })

@@ -126,6 +126,8 @@ async fn prepare(
     if live.needs_repair.load(Ordering::Acquire) {
         return Err(needs_repair().into());
     }
+    let places = &service.0.pools.write;
+    let _place = places.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
     let (run, head) = (Arc::clone(live), head.clone());
     service.blocking(move || plan_and_judge(&run, &head, tool.as_ref())).await
 }

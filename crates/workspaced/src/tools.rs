@@ -31,6 +31,8 @@ pub(crate) struct Tool {
     pub(crate) name: &'static str,
     /// What it does and when to use it, for a model to read.
     pub(crate) description: &'static str,
+    /// Whether it may look at the whole tree: such calls have places of their own, so that quick ones never wait for them.
+    pub(crate) takes_long: bool,
     /// What a token needs: one of these at least; a mutation may ask for more once its effect is known.
     pub(crate) permissions: &'static [Permission],
     /// The input's schema, without the members that every tool has.

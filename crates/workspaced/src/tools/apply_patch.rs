@@ -19,6 +19,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "apply_patch",
     description: "Applies a unified diff, as `git diff` writes it, to one or many files: all of it or nothing. Hunks \
                   must match what is there; a hunk that fits at one other place is moved there, and the answer says so.",
+    takes_long: false,
     permissions: &[Permission::FilePatchApply],
     input: ToolSchema::of::<ApplyPatchInput>,
     output: ToolSchema::of::<ApplyPatchOutput>,

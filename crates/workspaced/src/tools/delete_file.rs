@@ -11,6 +11,7 @@ use crate::change::{Desired, Planned};
 pub(super) const TOOL: Tool = Tool {
     name: "delete_file",
     description: "Deletes one file. Give as expectedSha256 the sha256 that read_file told. Folders are not deleted.",
+    takes_long: false,
     permissions: &[Permission::FileDelete],
     input: ToolSchema::of::<DeleteFileInput>,
     output: ToolSchema::of::<DeleteFileOutput>,

@@ -13,6 +13,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "diff_workspace",
     description: "Shows everything that differs from what the run started with, as one unified diff with counts. Use \
                   statOnly first where much has changed.",
+    takes_long: true,
     permissions: &[Permission::FileDiff],
     input: ToolSchema::of::<DiffWorkspaceInput>,
     output: ToolSchema::of::<DiffWorkspaceOutput>,

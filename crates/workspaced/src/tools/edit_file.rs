@@ -12,6 +12,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "edit_file",
     description: "Replaces oldString by newString in one text file. oldString must stand in the file exactly once, \
                   unless replaceAll is set; give enough lines around it. Everything else stays as it is, byte for byte.",
+    takes_long: false,
     permissions: &[Permission::FileWriteReplace],
     input: ToolSchema::of::<EditFileInput>,
     output: ToolSchema::of::<EditFileOutput>,

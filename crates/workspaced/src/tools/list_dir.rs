@@ -10,6 +10,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "list_dir",
     description: "Lists the files and folders in a folder, sorted by path. Hidden entries, and entries that git ignores \
                   or that are generated or vendored, are left out unless asked for.",
+    takes_long: false,
     permissions: &[Permission::FileList],
     input: ToolSchema::of::<ListDirInput>,
     output: ToolSchema::of::<ListDirOutput>,

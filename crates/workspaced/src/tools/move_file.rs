@@ -12,6 +12,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "move_file",
     description: "Moves or renames one file; nothing may be at the new path. Give as expectedSha256 the sha256 that \
                   read_file told.",
+    takes_long: false,
     permissions: &[Permission::FileMove],
     input: ToolSchema::of::<MoveFileInput>,
     output: ToolSchema::of::<MoveFileOutput>,

@@ -15,6 +15,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "read_file",
     description: "Reads lines of a text file, 200 unless asked for more, and tells the file's sha256, which write_file \
                   and apply_patch take as the version that you saw. Go on with nextStartLine.",
+    takes_long: false,
     permissions: &[Permission::FileRead],
     input: ToolSchema::of::<ReadFileInput>,
     output: ToolSchema::of::<ReadFileOutput>,

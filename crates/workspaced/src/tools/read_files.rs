@@ -17,6 +17,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "read_files",
     description: "Reads up to 50 whole text files at once. Each has its own status; a file that cannot be read does \
                   not fail the others.",
+    takes_long: false,
     permissions: &[Permission::FileRead],
     input: ToolSchema::of::<ReadFilesInput>,
     output: ToolSchema::of::<ReadFilesOutput>,

@@ -19,6 +19,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "revert_calls",
     description: "Undoes earlier mutations of this run, newest first, all or nothing: those named by toolCallIds, or \
                   every one after the record toSeq. Refused where a file has changed since.",
+    takes_long: false,
     permissions: &[Permission::FilePatchApply],
     input: ToolSchema::of::<RevertCallsInput>,
     output: ToolSchema::of::<RevertCallsOutput>,

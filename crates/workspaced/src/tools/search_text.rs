@@ -17,6 +17,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "search_text",
     description: "Searches text files for a literal text or, with mode `regex`, for a regular expression, line by \
                   line, and tells the first matches in path order. Narrow with path, includeGlob and excludeGlob.",
+    takes_long: true,
     permissions: &[Permission::FileSearch],
     input: ToolSchema::of::<SearchTextInput>,
     output: ToolSchema::of::<SearchTextOutput>,

@@ -16,6 +16,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Writes the whole content of one text file. To replace a file, give as expectedSha256 the sha256 that \
                   read_file told: if the file has changed since, nothing is written. Prefer apply_patch for small \
                   changes.",
+    takes_long: false,
     permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
     input: ToolSchema::of::<WriteFileInput>,
     output: ToolSchema::of::<WriteFileOutput>,
