@@ -57,7 +57,11 @@ pub(crate) async fn mutate(
     };
     let paths = tool.paths();
     let held = if tool.exclusive() { vec![LogicalPath::root()] } else { paths.clone() };
-    let _pass = live.lane.enter(held).await;
+    let _pass = match recover::enter_settled(service, live, held).await {
+        Ok(pass) => pass,
+        Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &paths, refusal).await),
+        Err(error) => return Err(error),
+    };
     let judged = match prepare(service, &head, live, tool).await {
         Ok(judged) => judged,
         Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &paths, refusal).await),
@@ -119,9 +123,6 @@ async fn prepare(
     match live.state() {
         RunState::Open | RunState::AwaitingApproval => {}
         state @ (RunState::Preparing | RunState::Closed | RunState::Deleted) => return Err(run_not_open(state).into()),
-    }
-    if live.lane.is_unsettled() {
-        recover::settle(service, live).await?;
     }
     if live.needs_repair.load(Ordering::Acquire) {
         return Err(needs_repair().into());
@@ -211,12 +212,12 @@ async fn carry_out(
             return Err(needs_repair().into());
         }
         Ok(Err(ApplyFault::Io(error))) => {
-            live.lane.set_unsettled(true);
-            recover::settle(service, live).await.map_err(|_| CallError::from(error))?;
+            tracing::warn!(run.id = %live.run_id, seq = record.seq, %error, "a change is journalled but not applied: once more");
+            recover::apply_again(service, live, record.seq).await?;
         }
         Err(panic) => {
-            live.lane.set_unsettled(true);
-            recover::settle(service, live).await.map_err(|_| CallError::Internal(Box::new(panic)))?;
+            tracing::error!(run.id = %live.run_id, seq = record.seq, error = %panic, "applying a change panicked: once more");
+            recover::apply_again(service, live, record.seq).await?;
         }
     }
     Ok(done_answer(head, members, record.seq))

@@ -6,7 +6,7 @@ use ledger::Decides;
 use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, Code, Effect, Outcome, Permission, Refusal, Verdict};
 use serde_json::Value;
 
-use super::{Judged, append, carry_out, not_pending, paths_of, prepare, with_history};
+use super::{Judged, append, carry_out, not_pending, paths_of, prepare, recover, with_history};
 use crate::CallError;
 use crate::calls::{Answer, Head, asked, reasons_of, stored_reply, verdict_of};
 use crate::change::Planned;
@@ -169,7 +169,7 @@ impl Service {
         };
         let tool = with_history(self, head, parse(members)?).await?;
         let held = if tool.exclusive() { vec![model::LogicalPath::root()] } else { tool.paths() };
-        let pass = live.lane.enter(held).await;
+        let pass = recover::enter_settled(self, live, held).await?;
         let judged = prepare(self, head, live, tool).await?;
         if judged.decision.verdict == Verdict::Deny {
             let reasons = judged.decision.reasons.clone();

@@ -9,16 +9,44 @@ use workspace::{Applied, Redo};
 
 use super::needs_repair;
 use crate::CallError;
+use crate::lane::Pass;
 use crate::service::{LiveRun, Service};
 
-/// Does again whatever steps of the run the ledger still keeps.
-pub(super) async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
-    let open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
-    if !redo(service, live, open).await?.is_empty() {
-        return Err(needs_repair().into());
+/// Enters the lane for `paths`, once nothing is left that the ledger holds and the tree has not seen.
+pub(super) async fn enter_settled<'a>(
+    service: &Service,
+    live: &'a Arc<LiveRun>,
+    paths: Vec<LogicalPath>,
+) -> Result<Pass<'a>, CallError> {
+    loop {
+        let pass = live.lane.enter(paths.clone()).await;
+        if !live.lane.is_unsettled() {
+            return Ok(pass);
+        }
+        drop(pass);
+        // Alone in the lane: steps of a mutation that is under way must not be taken for left ones.
+        let _alone = live.lane.enter(vec![LogicalPath::root()]).await;
+        if live.lane.is_unsettled() {
+            settle(service, live).await?;
+        }
     }
+}
+
+/// Does again whatever steps of the run the ledger still keeps. The caller is alone in the lane.
+async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
+    let open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
+    redo(service, live, open).await?;
     live.lane.set_unsettled(false);
     Ok(())
+}
+
+/// Does the steps of one record again, for whose paths the caller holds the pass.
+pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seq: u64) -> Result<(), CallError> {
+    // Should this fail too, the next mutation does it again.
+    live.lane.set_unsettled(true);
+    let mut open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
+    open.retain(|steps| steps.seq == seq);
+    if redo(service, live, open).await?.is_empty() { Ok(()) } else { Err(needs_repair().into()) }
 }
 
 /// Does steps again, in order; the answer is what was changed from outside.
