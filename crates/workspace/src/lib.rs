@@ -19,6 +19,7 @@ mod search;
 #[cfg(test)]
 mod testkit;
 mod tree;
+mod walk;
 
 pub use apply::{Applied, ApplyFault, Redo, Staged, StagedFile};
 pub use diff::{DiffFile, DiffQuery, WorkspaceDiff};
