@@ -9,6 +9,8 @@ mod base;
 mod diff;
 mod export;
 mod fault;
+#[cfg(test)]
+mod fixture;
 mod git;
 mod guard;
 mod ignored;
