@@ -136,7 +136,7 @@ fn look(root: &Root, path: &LogicalPath) -> io::Result<(Found, Option<Place>)> {
 }
 
 /// The hash of the file at `path`, and its stamp before and after the reading; `None` where no such file can be read.
-fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, Stamp)>> {
+pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, Stamp)>> {
     let opened = match root.open_unlinked(path) {
         Ok(opened) => opened,
         Err(GuardFault::Io(fault)) => return Err(fault),

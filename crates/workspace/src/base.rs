@@ -2,6 +2,7 @@
 
 mod blobs;
 pub(crate) mod manifest;
+mod parts;
 mod shelf;
 
 use std::fs::File;
@@ -13,8 +14,10 @@ use std::{collections::HashMap, fmt};
 
 use rustix::fs::{Mode, OFlags};
 
-pub(crate) use blobs::Blobs;
+pub(crate) use blobs::{Blobs, OpenBlobs};
 use manifest::{FileIndex, Head, Input, Manifest, Stamp};
+pub(crate) use parts::Part;
+use parts::Parts;
 pub(crate) use shelf::Shelf;
 
 use crate::git::Git;
@@ -41,6 +44,8 @@ pub(crate) struct Loaded {
     pub(crate) ignores: Vec<(Vec<u8>, Vec<u8>)>,
     /// Files whose bytes were found to be the base's under another stamp.
     same: Mutex<HashMap<FileIndex, Stamp>>,
+    /// Changes that were diffed.
+    parts: Mutex<Parts>,
 }
 
 impl fmt::Debug for Base {
@@ -77,7 +82,7 @@ impl Base {
         let written = Stamp::of(&rustix::fs::fstat(self.file.as_fd())?);
         let bytes = read_whole(&self.file, written.size)?;
         let (Head { ignores, .. }, manifest) = Manifest::read(&bytes, written.modified_ns)?;
-        let fresh = Arc::new(Loaded { manifest, ignores, same: Mutex::default() });
+        let fresh = Arc::new(Loaded { manifest, ignores, same: Mutex::default(), parts: Mutex::default() });
         *loaded = Arc::downgrade(&fresh);
         self.shelf.keep(&fresh);
         Ok(fresh)
@@ -123,9 +128,24 @@ impl Loaded {
             || self.same.lock().unwrap_or_else(PoisonError::into_inner).get(&file) == Some(stamp)
     }
 
-    /// Remembers that the file had the base's bytes under `stamp`.
+    /// Remembers that the file had the base's bytes under `stamp`, if a later write cannot leave the stamp as it is.
     pub(crate) fn found_same(&self, file: FileIndex, stamp: Stamp) {
+        if !stamp.is_settled() {
+            return;
+        }
         self.same.lock().unwrap_or_else(PoisonError::into_inner).insert(file, stamp);
+    }
+
+    /// The change of `file` to what has `stamp` now (`None` where it is gone), if it was diffed before.
+    pub(crate) fn part(&self, file: FileIndex, stamp: Option<Stamp>) -> Option<Arc<Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).get(file, stamp)
+    }
+
+    /// Keeps a change for the next diff, if a later write cannot leave the stamp as it is.
+    pub(crate) fn keep_part(&self, file: FileIndex, stamp: Option<Stamp>, part: &Arc<Part>) {
+        if stamp.is_none_or(|stamp| stamp.is_settled()) {
+            self.parts.lock().unwrap_or_else(PoisonError::into_inner).keep(file, stamp, part);
+        }
     }
 
     fn weight(&self) -> usize {

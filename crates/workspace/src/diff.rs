@@ -1,11 +1,24 @@
 //! The diff of the whole tree against its base.
 
-use std::sync::atomic::AtomicBool;
+mod report;
+mod scan;
+mod stat;
+#[cfg(test)]
+mod tests;
 
-use model::{LogicalPath, Rules, Sha256};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules, Sha256};
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use crate::base::Loaded;
+use crate::git::GitFault;
+use crate::guard::{GuardFault, Wait};
 use crate::{Fault, Workspace};
+use report::Report;
+use scan::{Candidate, Scan, Where};
 
 /// What to diff.
 #[derive(Clone, Debug)]
@@ -65,7 +78,71 @@ impl Workspace {
     /// # Errors
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND` for the path; `Cancelled`.
-    pub fn diff(&self, _rules: &Rules, _query: &DiffQuery, _cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
-        unimplemented!()
+    pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
+        let loaded = self.base().load()?;
+        let place = self.find(rules, query.path.as_ref(), &loaded)?;
+        let mut candidates = Scan::run(self.tree(), &loaded, &place, cancel)?;
+        candidates.retain(|candidate| is_told(rules, candidate));
+        candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        let mut report = Report::new(self, &loaded, query);
+        candidates = report.drop_same(candidates, cancel)?;
+        if candidates.iter().any(|candidate| candidate.base.is_some_and(|file| !report.knows(candidate, file))) {
+            let mut fault = None;
+            let said = self.base().blobs().with(cancel, |blobs| {
+                report.add_all(&candidates, Some(blobs), cancel).map_err(|found| {
+                    fault = Some(found);
+                    io::Error::from(io::ErrorKind::Interrupted)
+                })
+            });
+            match (fault, said) {
+                (Some(fault), _) => return Err(fault),
+                (None, Ok(())) => {}
+                (None, Err(GitFault::Cancelled)) => return Err(Fault::Cancelled),
+                (None, Err(fault)) => return Err(Fault::Io(io::Error::other(fault))),
+            }
+        } else {
+            report.add_all(&candidates, None, cancel)?;
+        }
+        Ok(report.finish())
     }
+
+    /// Where to look: the whole tree, a folder, or one file. A link on the way is followed, as by any read.
+    fn find(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &Loaded) -> Result<Where, Fault> {
+        let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Where::Folder(LogicalPath::root())) };
+        let tree = self.tree();
+        let found = match tree.root.open(path, Wait::Allowed) {
+            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            found => found,
+        };
+        let opened = found.as_ref().ok();
+        let real = opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path);
+        let manifest = &loaded.manifest;
+        if opened.is_some_and(|opened| opened.file_type() == FileType::Directory)
+            || opened.is_none() && manifest.has_folder(path.as_str().as_bytes())
+        {
+            return Ok(Where::Folder(real.clone()));
+        }
+        tree.judge(rules, Access::Read, path, opened, FileKind::of_path(real), Wait::Allowed)?;
+        if opened.is_none() && manifest.get(path.as_str().as_bytes()).is_none() {
+            return Err(Refusal::not_found(path).into());
+        }
+        Ok(Where::File(real.clone()))
+    }
+}
+
+/// Whether policy lets the caller know of the file.
+fn is_told(rules: &Rules, candidate: &Candidate) -> bool {
+    let facts = PathFacts {
+        path: &candidate.path,
+        real_path: None,
+        kind: FileKind::of_path(&candidate.path),
+        // What is ignored was left out by the scan.
+        ignored: false,
+        hard_linked: candidate.now.as_ref().is_some_and(|now| now.hard_linked),
+    };
+    model::judge_path(rules, Access::Read, &facts).is_ok()
+}
+
+fn check(cancel: &AtomicBool) -> Result<(), Fault> {
+    if cancel.load(Ordering::Relaxed) { Err(Fault::Cancelled) } else { Ok(()) }
 }

@@ -27,6 +27,8 @@ use crate::{Workspace, guard};
 
 pub(crate) use git::hex;
 pub(crate) use remove::all_in as remove_all_in;
+pub(crate) use sink::stays_inside;
+
 use sink::Sink;
 
 /// What a folder in the making is called; no run has such a name.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use model::RunId;
+use model::{PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
 
 use crate::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, Workspace, Workspaces};
@@ -129,4 +129,9 @@ pub(crate) fn tree_of(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
         }
     }
     found
+}
+
+/// The rules of the default profile.
+pub(crate) fn rules() -> Rules {
+    Profiles::built_in().resolve(&PolicyOverrides::default()).unwrap()
 }

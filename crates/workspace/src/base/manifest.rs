@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::Crc;
 
@@ -38,6 +39,15 @@ impl Stamp {
             modified_ns: nanos(stat.st_mtime, stat.st_mtime_nsec),
             changed_ns: nanos(stat.st_ctime, stat.st_ctime_nsec),
         }
+    }
+}
+
+impl Stamp {
+    /// Whether the last change is more than a second ago, so that another one cannot leave the same times.
+    pub(crate) fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let last = u128::try_from(self.changed_ns.max(self.modified_ns)).unwrap_or(0);
+        now.saturating_sub(last) > 1_000_000_000
     }
 }
 

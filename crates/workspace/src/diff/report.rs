@@ -1,0 +1,274 @@
+//! Candidates → what the caller is told: counts, text up to a bound, and the hash of all text.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use model::{Counts, FileDiff, LogicalPath, Sha256, Side, diff_file};
+use sha2::Digest as _;
+
+use super::scan::{Candidate, Now};
+use super::{DiffFile, DiffQuery, WorkspaceDiff, check, stat};
+use crate::apply::hash;
+use crate::base::manifest::{FileIndex, MODE_LINK};
+use crate::base::{Loaded, OpenBlobs, Part};
+use crate::import::stays_inside;
+use crate::{Fault, Workspace};
+
+/// Larger files are shown as binary ones are: that they differ, and how large they are.
+const MAX_SHOWN_BYTES: u64 = 16 << 20;
+
+/// A diff in the making.
+pub(super) struct Report<'a> {
+    workspace: &'a Workspace,
+    loaded: &'a Loaded,
+    stat_only: bool,
+    max_bytes: usize,
+    rows: Vec<stat::Row>,
+    text: Vec<u8>,
+    truncated: bool,
+    sha256: sha2::Sha256,
+}
+
+/// One side of a file's change.
+struct Version {
+    sha256: Sha256,
+    size: u64,
+    /// `None` where there are too many to be shown.
+    bytes: Option<Vec<u8>>,
+    is_link: bool,
+    mode: u32,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(workspace: &'a Workspace, loaded: &'a Loaded, query: &DiffQuery) -> Self {
+        Self {
+            workspace,
+            loaded,
+            stat_only: query.stat_only,
+            max_bytes: query.max_bytes,
+            rows: Vec::new(),
+            text: Vec::new(),
+            truncated: false,
+            sha256: sha2::Sha256::new(),
+        }
+    }
+
+    /// Leaves out the candidates whose bytes are the base's after all, and remembers them.
+    pub(super) fn drop_same(&self, candidates: Vec<Candidate>, cancel: &AtomicBool) -> Result<Vec<Candidate>, Fault> {
+        let manifest = &self.loaded.manifest;
+        let mut differing = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            check(cancel)?;
+            if let (Some(file), Some(now)) = (candidate.base, &candidate.now)
+                && now.git_mode() == manifest.mode(file)
+                && now.stamp.size == manifest.size(file)
+                && !self.knows(&candidate, file)
+                && self.sha256_of(&candidate.path, now)? == Some(Sha256::from_bytes(*manifest.sha256(file)))
+            {
+                self.loaded.found_same(file, now.stamp);
+                continue;
+            }
+            differing.push(candidate);
+        }
+        Ok(differing)
+    }
+
+    /// Whether the change was diffed before and is still the same.
+    pub(super) fn knows(&self, candidate: &Candidate, file: FileIndex) -> bool {
+        self.loaded.part(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
+    }
+
+    fn sha256_of(&self, path: &LogicalPath, now: &Now) -> Result<Option<Sha256>, Fault> {
+        if now.is_link {
+            return Ok(self.target(path)?.map(|target| Sha256::of(&target)));
+        }
+        let hashed = hash(&self.workspace.tree().root, path)?;
+        Ok(hashed.filter(|(_, stamp)| *stamp == now.stamp).map(|(sha256, _)| sha256))
+    }
+
+    /// Adds every candidate, in their order.
+    pub(super) fn add_all(
+        &mut self,
+        candidates: &[Candidate],
+        mut blobs: Option<&mut OpenBlobs>,
+        cancel: &AtomicBool,
+    ) -> Result<(), Fault> {
+        for candidate in candidates {
+            check(cancel)?;
+            let stamp = candidate.now.as_ref().map(|now| now.stamp);
+            let known = candidate.base.and_then(|file| self.loaded.part(file, stamp));
+            let part = match known {
+                Some(part) => part,
+                None => match self.make(candidate, blobs.as_deref_mut())? {
+                    Some(part) => Arc::new(part),
+                    None => continue,
+                },
+            };
+            if let Some(file) = candidate.base {
+                self.loaded.keep_part(file, stamp, &part);
+            }
+            self.add(&part);
+        }
+        Ok(())
+    }
+
+    /// Adds one change; of its text only what is shown.
+    fn add(&mut self, part: &Part) {
+        self.sha256.update(&part.text);
+        let room = self.max_bytes.saturating_sub(self.text.len());
+        if self.stat_only {
+            // Nothing is shown, and nothing is missing.
+        } else if part.text.len() <= room && !self.truncated {
+            self.text.extend_from_slice(&part.text);
+        } else if !self.truncated {
+            let cut = part.text[..room].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            self.text.extend_from_slice(&part.text[..cut]);
+            self.truncated = true;
+        }
+        self.rows.push(stat::Row { file: part.file.clone(), bytes: part.bytes });
+    }
+
+    /// One file's change; `None` where there turns out to be none.
+    fn make(&self, candidate: &Candidate, blobs: Option<&mut OpenBlobs>) -> Result<Option<Part>, Fault> {
+        let path = &candidate.path;
+        let new = match &candidate.now {
+            Some(now) => self.read(path, now)?,
+            None => None,
+        };
+        let old = match (candidate.base, blobs) {
+            (Some(file), Some(blobs)) => Some(self.read_base(file, blobs)?),
+            (Some(_), None) => return Err(io::Error::other("a diff needs the base and has none").into()),
+            (None, _) => None,
+        };
+        let status = match (&old, &new) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => "created",
+            (Some(_), None) => "deleted",
+            (Some(old), Some(new)) if old.sha256 == new.sha256 && old.git_mode() == new.git_mode() => return Ok(None),
+            (Some(_), Some(_)) => "modified",
+        };
+        let FileDiff { text, counts, binary } = diff_versions(path, old.as_ref(), new.as_ref());
+        let size = |side: &Option<Version>| side.as_ref().map_or(0, |version| version.size);
+        Ok(Some(Part {
+            bytes: (size(&old), size(&new)),
+            file: DiffFile {
+                path: path.to_string(),
+                status: status.to_owned(),
+                insertions: counts.insertions,
+                deletions: counts.deletions,
+                binary,
+                old_sha256: old.map(|version| version.sha256),
+                new_sha256: new.map(|version| version.sha256),
+            },
+            text,
+        }))
+    }
+
+    /// What is in the tree; `None` where it went away or may not be read.
+    fn read(&self, path: &LogicalPath, now: &Now) -> Result<Option<Version>, Fault> {
+        let version = |sha256, size, bytes| Version { sha256, size, bytes, is_link: now.is_link, mode: now.mode };
+        if now.is_link {
+            let target = self.target(path)?;
+            return Ok(target.map(|target| {
+                // Where a link leads outside is a place on the machine, which nobody is told.
+                let shown = stays_inside(path.as_str().as_bytes(), &target).then(|| target.clone());
+                version(Sha256::of(&target), target.len() as u64, shown)
+            }));
+        }
+        let root = &self.workspace.tree().root;
+        if now.stamp.size > MAX_SHOWN_BYTES {
+            return Ok(hash(root, path)?.map(|(sha256, stamp)| version(sha256, stamp.size, None)));
+        }
+        let Ok(opened) = root.open_unlinked(path) else { return Ok(None) };
+        if !opened.file_type().is_file() || opened.is_hard_linked() {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(now.stamp.size).unwrap_or(0));
+        io::Read::read_to_end(&mut io::Read::take(File::from(opened.file), MAX_SHOWN_BYTES + 1), &mut bytes)?;
+        Ok(Some(version(Sha256::of(&bytes), bytes.len() as u64, Some(bytes))))
+    }
+
+    fn target(&self, path: &LogicalPath) -> Result<Option<Vec<u8>>, Fault> {
+        let Ok(place) = self.workspace.tree().root.place(path) else { return Ok(None) };
+        match rustix::fs::readlinkat(&place.dir, &*place.name, Vec::new()) {
+            Ok(target) => Ok(Some(target.into_bytes())),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::INVAL) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn read_base(&self, file: FileIndex, blobs: &mut OpenBlobs) -> Result<Version, Fault> {
+        let manifest = &self.loaded.manifest;
+        let size = manifest.size(file);
+        let bytes = if size > MAX_SHOWN_BYTES { None } else { Some(blobs.get(manifest.oid(file))?) };
+        let mode = manifest.mode(file);
+        let sha256 = Sha256::from_bytes(*manifest.sha256(file));
+        Ok(Version { sha256, size, bytes, is_link: mode == MODE_LINK, mode: mode & 0o777 })
+    }
+
+    pub(super) fn finish(self) -> WorkspaceDiff {
+        let counts = self.rows.iter().fold(Counts::default(), |sum, row| {
+            sum + Counts { insertions: row.file.insertions, deletions: row.file.deletions }
+        });
+        WorkspaceDiff {
+            stat: stat::table(&self.rows, counts.insertions, counts.deletions),
+            files: self.rows.into_iter().map(|row| row.file).collect(),
+            insertions: counts.insertions,
+            deletions: counts.deletions,
+            diff: String::from_utf8_lossy(&self.text).into_owned(),
+            truncated: self.truncated,
+            diff_sha256: Sha256::from_bytes(self.sha256.finalize().into()),
+        }
+    }
+}
+
+impl Version {
+    fn git_mode(&self) -> (bool, bool) {
+        (self.is_link, self.mode & 0o111 != 0)
+    }
+
+    fn stand_in<'a>(&self, path: &'a LogicalPath, bytes: &'a [u8]) -> Side<'a> {
+        Side { path, bytes, mode: if self.is_link { 0o644 } else { self.mode } }
+    }
+
+    fn side<'a>(&'a self, path: &'a LogicalPath) -> Side<'a> {
+        self.stand_in(path, self.bytes.as_deref().unwrap_or_default())
+    }
+}
+
+/// The change as git writes it.
+fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Option<&Version>) -> FileDiff {
+    let mut diff = match (old, new) {
+        // One goes and another comes, where a file becomes a link or a link a file.
+        (Some(gone), Some(come)) if gone.is_link != come.is_link => {
+            let (gone, come) = (diff_versions(path, old, None), diff_versions(path, None, new));
+            return FileDiff {
+                text: [gone.text, come.text].concat(),
+                counts: gone.counts + come.counts,
+                binary: gone.binary || come.binary,
+            };
+        }
+        _ if old.into_iter().chain(new).any(|version| version.bytes.is_none()) => {
+            // Bytes that make the sides binary and differ, as the true ones do.
+            diff_file(old.map(|old| old.stand_in(path, b"\0old")), new.map(|new| new.stand_in(path, b"\0new")))
+        }
+        _ => diff_file(old.map(|old| old.side(path)), new.map(|new| new.side(path))),
+    };
+    if old.or(new).is_some_and(|version| version.is_link) {
+        mark_as_link(&mut diff.text);
+    }
+    diff
+}
+
+/// Puts a link's mode in place of a file's.
+fn mark_as_link(text: &mut [u8]) {
+    for line in text.split_mut(|byte| *byte == b'\n').take(4) {
+        if (line.starts_with(b"new file mode ") || line.starts_with(b"deleted file mode ")) && line.ends_with(b"100644")
+        {
+            let start = line.len() - 6;
+            line[start..].copy_from_slice(b"120000");
+        }
+    }
+}

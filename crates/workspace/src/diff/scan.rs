@@ -1,0 +1,350 @@
+//! Which files differ from the base, by their stamps alone: a walk by folder handles, in two threads.
+
+use std::collections::VecDeque;
+use std::ffi::CStr;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use model::LogicalPath;
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::check;
+use crate::base::Loaded;
+use crate::base::manifest::{FileIndex, MODE_EXECUTABLE, MODE_LINK, Stamp};
+use crate::guard::{self, GuardFault, Wait};
+use crate::ignored::{Ignored, RULES_NAME, Scope};
+use crate::{Fault, Tree};
+
+/// How many threads look. More only wait for one another.
+const THREADS: usize = 2;
+
+/// Where to look.
+pub(super) enum Where {
+    Folder(LogicalPath),
+    File(LogicalPath),
+}
+
+/// A file that may differ from the base.
+pub(super) struct Candidate {
+    pub(super) path: LogicalPath,
+    /// The base's file at the path.
+    pub(super) base: Option<FileIndex>,
+    /// What is there now.
+    pub(super) now: Option<Now>,
+}
+
+/// A file or link in the tree.
+pub(super) struct Now {
+    pub(super) stamp: Stamp,
+    pub(super) is_link: bool,
+    /// Its permission bits.
+    pub(super) mode: u32,
+    pub(super) hard_linked: bool,
+}
+
+/// A walk over a tree.
+pub(super) struct Scan<'a> {
+    tree: &'a Tree,
+    ignored: &'a Ignored,
+    loaded: &'a Loaded,
+    cancel: &'a AtomicBool,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// Files of the base that are there.
+    seen: Vec<AtomicBool>,
+}
+
+/// Folders that are yet to be looked at.
+#[derive(Default)]
+struct Queue {
+    folders: VecDeque<(LogicalPath, Scope)>,
+    /// Threads that may still add some.
+    busy: usize,
+    /// Whether a thread has failed, so that the others stop.
+    failed: bool,
+}
+
+impl<'a> Scan<'a> {
+    /// Every file at or beneath `place` whose stamp is not the base's; ignored files left out, in no order.
+    pub(super) fn run(
+        tree: &'a Tree,
+        loaded: &'a Loaded,
+        place: &Where,
+        cancel: &'a AtomicBool,
+    ) -> Result<Vec<Candidate>, Fault> {
+        let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
+        let seen = (0..loaded.manifest.len()).map(|_| AtomicBool::new(false)).collect();
+        let scan = Self { tree, ignored, loaded, cancel, queue: Mutex::default(), wake: Condvar::new(), seen };
+        match place {
+            Where::File(path) => Ok(scan.file(path)?.into_iter().collect()),
+            Where::Folder(path) => scan.folder(path),
+        }
+    }
+
+    fn file(&self, path: &LogicalPath) -> Result<Option<Candidate>, Fault> {
+        let base = self.loaded.manifest.get(path.as_str().as_bytes());
+        let stat = match self.tree.root.place(path) {
+            Ok(place) => place.stat()?,
+            Err(GuardFault::Missing | GuardFault::NotADirectory) => None,
+            Err(fault) => return Err(fault.at(path)),
+        };
+        if base.is_none() && self.ignored.holds_file(&self.tree.root, path, Wait::Allowed)? {
+            return Ok(None);
+        }
+        let now = stat.and_then(|stat| Now::of(&stat));
+        Ok(self.candidate(path.clone(), base, now))
+    }
+
+    fn folder(&self, path: &LogicalPath) -> Result<Vec<Candidate>, Fault> {
+        let scope = match path.parent() {
+            None => Scope::default(),
+            Some(parent) => self.ignored.scope_of(&self.tree.root, &parent, Wait::Allowed)?,
+        };
+        self.lock().folders.push_back((path.clone(), scope));
+        let mut found = std::thread::scope(|threads| {
+            let others: Vec<_> = (1..THREADS).map(|_| threads.spawn(|| self.work())).collect();
+            let mut found = self.work();
+            for other in others {
+                let more = other.join().unwrap_or_else(|_| Err(io::Error::other("a walk broke off").into()));
+                found = found.and_then(|mut found| {
+                    found.append(&mut more?);
+                    Ok(found)
+                });
+            }
+            found
+        })?;
+        self.add_missing(path, &mut found);
+        Ok(found)
+    }
+
+    /// Looks at folders until none is left.
+    fn work(&self) -> Result<Vec<Candidate>, Fault> {
+        let mut found = Vec::new();
+        let mut buffer = Vec::new();
+        while let Some((path, scope)) = self.next() {
+            let done = self.enter(&path, &scope, &mut buffer, &mut found);
+            let mut queue = self.lock();
+            queue.busy -= 1;
+            match done {
+                Ok(folders) => queue.folders.extend(folders),
+                Err(fault) => {
+                    queue.failed = true;
+                    self.wake.notify_all();
+                    return Err(fault);
+                }
+            }
+            self.wake.notify_all();
+        }
+        Ok(found)
+    }
+
+    fn next(&self) -> Option<(LogicalPath, Scope)> {
+        let mut queue = self.lock();
+        loop {
+            if queue.failed {
+                return None;
+            }
+            // The last first: its handle and its parents are the warmest, and the queue stays short.
+            if let Some(next) = queue.folders.pop_back() {
+                queue.busy += 1;
+                return Some(next);
+            }
+            if queue.busy == 0 {
+                return None;
+            }
+            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Looks at one folder, and returns those in it.
+    fn enter(
+        &self,
+        path: &LogicalPath,
+        above: &Scope,
+        buffer: &mut Vec<u8>,
+        found: &mut Vec<Candidate>,
+    ) -> Result<Vec<(LogicalPath, Scope)>, Fault> {
+        check(self.cancel)?;
+        let opened = match self.tree.root.open_unlinked(path) {
+            Ok(opened) => opened,
+            Err(GuardFault::Io(fault)) => return Err(fault.into()),
+            // It went away, or is unreadable: what the base has in it is missing.
+            Err(_) => return Ok(Vec::new()),
+        };
+        let mut names = Names::default();
+        each_entry(opened.file.as_fd(), buffer, self.cancel, |name, file_type| {
+            names.add(name, file_type);
+            Ok(())
+        })?;
+        let raw: &[u8] = if path.is_root() { b"" } else { path.as_str().as_bytes() };
+        let shown = path.as_str().as_bytes();
+        let scope = if names.has_rules {
+            self.ignored.enter(&self.tree.root, above, shown, opened.file.as_fd())?
+        } else {
+            self.ignored.enter_without_rules(above, shown)?
+        };
+        let files = self.loaded.manifest.folder(raw);
+        for name in names.files() {
+            self.look(opened.file.as_fd(), path, name, files.clone(), &scope, found)?;
+        }
+        let mut folders = Vec::new();
+        for name in names.folders() {
+            // Names that are not UTF-8 or git's own are in reach of no tool.
+            let Some(child) = name.to_str().ok().and_then(|name| path.child(name).ok()) else { continue };
+            if !self.ignored.hides(&scope, child.as_str().as_bytes(), true)? {
+                folders.push((child, scope.clone()));
+            }
+        }
+        Ok(folders)
+    }
+
+    fn look(
+        &self,
+        dir: BorrowedFd<'_>,
+        folder: &LogicalPath,
+        name: &CStr,
+        files: Range<u32>,
+        scope: &Scope,
+        found: &mut Vec<Candidate>,
+    ) -> Result<(), Fault> {
+        let base = self.loaded.manifest.find(files, name.to_bytes());
+        let path = || name.to_str().ok().and_then(|name| folder.child(name).ok());
+        if base.is_none() {
+            let Some(path) = path() else { return Ok(()) };
+            if self.ignored.hides(scope, path.as_str().as_bytes(), false)? {
+                return Ok(());
+            }
+        }
+        let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        let Some(now) = Now::of(&stat) else { return Ok(()) };
+        if let Some(file) = base {
+            self.seen[file.0 as usize].store(true, Ordering::Relaxed);
+            if self.is_same(file, &now) {
+                return Ok(());
+            }
+        }
+        found.extend(path().and_then(|path| self.candidate(path, base, Some(now))));
+        Ok(())
+    }
+
+    fn candidate(&self, path: LogicalPath, base: Option<FileIndex>, now: Option<Now>) -> Option<Candidate> {
+        let same = match (base, &now) {
+            (Some(file), Some(now)) => self.is_same(file, now),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        (!same).then_some(Candidate { path, base, now })
+    }
+
+    fn is_same(&self, file: FileIndex, now: &Now) -> bool {
+        now.git_mode() == self.loaded.manifest.mode(file) && self.loaded.is_same(file, &now.stamp)
+    }
+
+    /// Adds the base's files at or beneath `path` that were not seen.
+    fn add_missing(&self, path: &LogicalPath, found: &mut Vec<Candidate>) {
+        let beneath = |folder: &[u8]| {
+            path.is_root()
+                || folder
+                    .strip_prefix(path.as_str().as_bytes())
+                    .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        };
+        let manifest = &self.loaded.manifest;
+        for (folder, files) in manifest.folders().filter(|(folder, _)| beneath(folder)) {
+            for file in files.map(FileIndex).filter(|file| !self.seen[file.0 as usize].load(Ordering::Relaxed)) {
+                let name = manifest.name(file);
+                let path = if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() };
+                let path = String::from_utf8(path).ok().and_then(|path| LogicalPath::parse(&path).ok());
+                found.extend(path.map(|path| Candidate { path, base: Some(file), now: None }));
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Now {
+    /// What is there, if it is a file or a link.
+    fn of(stat: &rustix::fs::Stat) -> Option<Self> {
+        let is_link = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => false,
+            FileType::Symlink => true,
+            _ => return None,
+        };
+        let hard_linked = guard::is_hard_linked(stat);
+        Some(Self { stamp: Stamp::of(stat), is_link, mode: stat.st_mode & 0o7777, hard_linked })
+    }
+
+    /// Its mode in git's words.
+    pub(super) fn git_mode(&self) -> u32 {
+        if self.is_link {
+            MODE_LINK
+        } else if self.mode & 0o111 == 0 {
+            crate::base::manifest::MODE_FILE
+        } else {
+            MODE_EXECUTABLE
+        }
+    }
+}
+
+/// The entries of one folder, in one piece of memory.
+#[derive(Default)]
+struct Names {
+    bytes: Vec<u8>,
+    files: Vec<usize>,
+    folders: Vec<usize>,
+    has_rules: bool,
+}
+
+impl Names {
+    fn add(&mut self, name: &CStr, file_type: FileType) {
+        let start = self.bytes.len();
+        match file_type {
+            FileType::Directory => self.folders.push(start),
+            FileType::RegularFile | FileType::Symlink => self.files.push(start),
+            _ => return,
+        }
+        self.has_rules |= name.to_bytes() == RULES_NAME.as_bytes();
+        self.bytes.extend_from_slice(name.to_bytes_with_nul());
+    }
+
+    fn files(&self) -> impl Iterator<Item = &CStr> {
+        self.at(&self.files)
+    }
+
+    fn folders(&self) -> impl Iterator<Item = &CStr> {
+        self.at(&self.folders)
+    }
+
+    fn at<'a>(&'a self, starts: &'a [usize]) -> impl Iterator<Item = &'a CStr> {
+        starts.iter().filter_map(|start| CStr::from_bytes_until_nul(&self.bytes[*start..]).ok())
+    }
+}
+
+fn each_entry(
+    dir: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    cancel: &AtomicBool,
+    mut tell: impl FnMut(&CStr, FileType) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    buffer.clear();
+    buffer.reserve(32 * 1024);
+    let mut entries = rustix::fs::RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        check(cancel)?;
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            tell(entry.file_name(), entry.file_type())?;
+        }
+    }
+    Ok(())
+}

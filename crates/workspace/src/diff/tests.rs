@@ -1,0 +1,293 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use model::{Code, PolicyOverrides, Profiles};
+
+use super::*;
+use crate::ImportSource;
+use crate::testkit::{Rig, git, rules};
+
+const ALL: DiffQuery = DiffQuery { path: None, stat_only: false, max_bytes: usize::MAX };
+
+fn diff(workspace: &Workspace) -> WorkspaceDiff {
+    workspace.diff(&rules(), &ALL, &AtomicBool::new(false)).unwrap()
+}
+
+fn diff_of(workspace: &Workspace, path: &str) -> Result<WorkspaceDiff, Fault> {
+    let query = DiffQuery { path: Some(LogicalPath::parse(path).unwrap()), ..ALL };
+    workspace.diff(&rules(), &query, &AtomicBool::new(false))
+}
+
+/// What git says of `repo` against the run's base, new files included.
+fn git_says(rig: &Rig, run: &str, args: &[&str]) -> String {
+    let repo = rig.repo(run);
+    let index = rig.outside().join("index");
+    let _ = fs::remove_file(&index);
+    let run_git = |args: &[&str]| {
+        let output = std::process::Command::new("git")
+            .env("GIT_INDEX_FILE", &index)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_DIR", rig.run(run).join("base.git"))
+            .env("GIT_WORK_TREE", &repo)
+            .args(["-c", "core.bare=false", "-c", "core.excludesFile=/dev/null"])
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let base = rig.workspaces.get(&model::RunId::parse(run).unwrap()).unwrap().base_commit().to_owned();
+    run_git(&["read-tree", &base]);
+    run_git(&["add", "-A"]);
+    run_git(&[&["diff", "--cached", "--no-renames", "--no-color"], args, &[&base]].concat())
+}
+
+fn without_index_lines(text: &str) -> String {
+    text.split_inclusive('\n').filter(|line| !line.starts_with("index ")).collect()
+}
+
+#[test]
+fn an_untouched_tree_does_not_differ() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "1\n"), ("b/c", "2\n"), (".gitignore", "*.log\n"), ("x.log", "3\n")]);
+    let diff = diff(&workspace);
+    assert_eq!((diff.files.len(), diff.diff.as_str(), diff.stat.as_str()), (0, "", ""));
+    assert_eq!(diff.diff_sha256, Sha256::of(b""));
+}
+
+#[test]
+fn the_text_and_the_table_are_gits_own() {
+    let rig = Rig::new();
+    let many: String = (0..300).map(|n| format!("line {n}\n")).collect();
+    let workspace = rig.with_files(
+        "r",
+        &[
+            ("src/main.rs", "fn main() {\n    old();\n}\n"),
+            ("src/gone.rs", "mod a;\nmod b;\n"),
+            ("docs/a name with spaces.md", &many),
+            ("docs/ümlaut.md", "alt\n"),
+            ("run.sh", "#!/bin/sh\n"),
+            ("no-newline", "a\nb"),
+            ("binary.bin", "a\0b"),
+            ("a/very/long/path/that/does/not/fit/into/the/table/because/it/is/so/long/file.txt", "x\n"),
+            ("same", "same\n"),
+        ],
+    );
+    let repo = rig.repo("r");
+    fs::write(repo.join("src/main.rs"), "fn main() {\n    new();\n    more();\n}\n").unwrap();
+    fs::remove_file(repo.join("src/gone.rs")).unwrap();
+    fs::write(repo.join("docs/a name with spaces.md"), many.replace("line 1", "row 1")).unwrap();
+    fs::write(repo.join("docs/ümlaut.md"), "neu\n").unwrap();
+    fs::set_permissions(repo.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(repo.join("no-newline"), "a\nc").unwrap();
+    fs::write(repo.join("binary.bin"), "a\0cd").unwrap();
+    fs::write(repo.join("a/very/long/path/that/does/not/fit/into/the/table/because/it/is/so/long/file.txt"), "y\n")
+        .unwrap();
+    fs::create_dir(repo.join("new")).unwrap();
+    fs::write(repo.join("new/file"), "new\n").unwrap();
+    fs::write(repo.join("new/empty"), "").unwrap();
+    symlink("file", repo.join("new/link")).unwrap();
+    fs::write(repo.join("same"), "same\n").unwrap();
+
+    let told = diff(&workspace);
+    assert_eq!(told.diff, without_index_lines(&git_says(&rig, "r", &[])));
+    assert_eq!(told.stat, git_says(&rig, "r", &["--stat"]));
+    assert_eq!(told.diff_sha256, Sha256::of(told.diff.as_bytes()));
+    let numbers: Vec<_> = told.files.iter().map(|file| (file.path.as_str(), &*file.status, file.insertions)).collect();
+    assert!(numbers.is_sorted());
+    assert!(numbers.contains(&("src/gone.rs", "deleted", 0)) && numbers.contains(&("new/file", "created", 1)));
+    let main = told.files.iter().find(|file| file.path == "src/main.rs").unwrap();
+    assert_eq!(main.old_sha256, Some(Sha256::of(b"fn main() {\n    old();\n}\n")));
+    assert_eq!(main.new_sha256, Some(Sha256::of(&fs::read(repo.join("src/main.rs")).unwrap())));
+    assert_eq!(told.insertions, told.files.iter().map(|file| file.insertions).sum::<u64>());
+    assert!(!told.files.iter().any(|file| file.path == "same"));
+
+    let again = diff(&workspace);
+    assert_eq!((again.diff, again.stat, again.files), (told.diff, told.stat, told.files));
+}
+
+#[test]
+fn a_file_that_becomes_a_link_goes_and_comes() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "text\n"), ("b", "other\n")]);
+    let repo = rig.repo("r");
+    fs::remove_file(repo.join("a")).unwrap();
+    symlink("b", repo.join("a")).unwrap();
+    symlink("/etc/passwd", repo.join("leaves")).unwrap();
+    let told = diff(&workspace);
+    let says = git_says(&rig, "r", &["--", "a"]);
+    assert!(told.diff.starts_with(&without_index_lines(&says)), "{}\n--\n{says}", told.diff);
+    assert!(!told.diff.contains("/etc/passwd"), "{}", told.diff);
+    let leaves = told.files.iter().find(|file| file.path == "leaves").unwrap();
+    assert!(leaves.binary);
+}
+
+#[test]
+fn secrets_ignored_files_and_what_policy_denies_are_never_told() {
+    let rig = Rig::new();
+    let workspace = rig.with_files(
+        "r",
+        &[(".env", "A=1\n"), ("keys/id_rsa", "1\n"), (".gitignore", "*.log\n"), ("hidden/a", "1\n"), ("seen", "1\n")],
+    );
+    let repo = rig.repo("r");
+    for path in [".env", "keys/id_rsa", "hidden/a", "new.log", ".env.local", "hidden/b", "seen"] {
+        fs::write(repo.join(path), "the secret\n").unwrap();
+    }
+    fs::hard_link(repo.join(".env"), repo.join("alias")).unwrap();
+    // Nobody un-hides a file by other rules.
+    fs::write(repo.join(".gitignore"), "").unwrap();
+    let overrides = PolicyOverrides { deny: Some(vec!["hidden/**".to_owned()]), ..PolicyOverrides::default() };
+    let rules = Profiles::built_in().resolve(&overrides).unwrap();
+    let told = workspace.diff(&rules, &ALL, &AtomicBool::new(false)).unwrap();
+    let paths: Vec<_> = told.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, [".gitignore", "seen"]);
+    for path in [".env", "hidden/a", "new.log"] {
+        let query = DiffQuery { path: Some(LogicalPath::parse(path).unwrap()), ..ALL };
+        let refused = workspace.diff(&rules, &query, &AtomicBool::new(false));
+        assert!(
+            matches!(&refused, Err(Fault::Refused(refusal)) if matches!(refusal.code, Code::PolicyDenied | Code::PolicyDeniedSecret)),
+            "{path}: {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_path_narrows_the_diff_to_a_folder_or_a_file() {
+    let rig = Rig::new();
+    let workspace =
+        rig.with_files("r", &[("a/b/x", "1\n"), ("a/y", "1\n"), ("ab/z", "1\n"), ("gone/deep/q", "1\n"), ("t", "1\n")]);
+    let repo = rig.repo("r");
+    for path in ["a/b/x", "a/y", "ab/z"] {
+        fs::write(repo.join(path), "22\n").unwrap();
+    }
+    fs::remove_dir_all(repo.join("gone")).unwrap();
+    fs::write(repo.join("a/b/new"), "1\n").unwrap();
+    symlink("a/b", repo.join("link")).unwrap();
+    let paths = |path: &str| {
+        let told = diff_of(&workspace, path).unwrap();
+        told.files.into_iter().map(|file| file.path).collect::<Vec<_>>()
+    };
+    assert_eq!(paths("a"), ["a/b/new", "a/b/x", "a/y"]);
+    assert_eq!(paths("a/b"), ["a/b/new", "a/b/x"]);
+    assert_eq!(paths("link"), ["a/b/new", "a/b/x"]);
+    assert_eq!(paths("a/y"), ["a/y"]);
+    assert_eq!(paths("gone"), ["gone/deep/q"]);
+    assert_eq!(paths("gone/deep/q"), ["gone/deep/q"]);
+    assert_eq!(paths("t"), [""; 0]);
+    assert_eq!(paths("."), ["a/b/new", "a/b/x", "a/y", "ab/z", "gone/deep/q", "link"]);
+    for path in ["nothing", "a/nothing", "t/x"] {
+        let refused = diff_of(&workspace, path);
+        assert!(matches!(&refused, Err(Fault::Refused(refusal)) if refusal.code == Code::NotFound), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder_are_told() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "1\n"), ("b/c", "2\n"), ("p", "3\n")]);
+    let repo = rig.repo("r");
+    fs::remove_file(repo.join("a")).unwrap();
+    fs::create_dir(repo.join("a")).unwrap();
+    fs::write(repo.join("a/x"), "1\n").unwrap();
+    fs::remove_dir_all(repo.join("b")).unwrap();
+    fs::write(repo.join("b"), "2\n").unwrap();
+    fs::remove_file(repo.join("p")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, repo.join("p"), rustix::fs::Mode::RWXU).unwrap();
+    let told = diff(&workspace);
+    let files: Vec<_> = told.files.iter().map(|file| (file.path.as_str(), file.status.as_str())).collect();
+    assert_eq!(files, [("a", "deleted"), ("a/x", "created"), ("b", "created"), ("b/c", "deleted"), ("p", "deleted")]);
+}
+
+#[test]
+fn text_is_cut_at_a_lines_end_and_the_hash_is_of_all_of_it() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[]);
+    for n in 0..10 {
+        fs::write(rig.repo("r").join(n.to_string()), "ä line\n".repeat(20)).unwrap();
+    }
+    let whole = diff(&workspace);
+    for max_bytes in [0, 1, 100, 500, 1000, whole.diff.len() - 1, whole.diff.len()] {
+        let query = DiffQuery { max_bytes, ..ALL };
+        let cut = workspace.diff(&rules(), &query, &AtomicBool::new(false)).unwrap();
+        assert!(cut.diff.len() <= max_bytes && whole.diff.starts_with(&cut.diff));
+        assert!(cut.diff.is_empty() || cut.diff.ends_with('\n'));
+        assert_eq!(cut.truncated, max_bytes < whole.diff.len());
+        assert_eq!((cut.diff_sha256, cut.files.len(), &cut.stat), (whole.diff_sha256, 10, &whole.stat));
+    }
+    let query = DiffQuery { stat_only: true, ..ALL };
+    let stat = workspace.diff(&rules(), &query, &AtomicBool::new(false)).unwrap();
+    assert_eq!((stat.diff.as_str(), stat.truncated, stat.diff_sha256), ("", false, whole.diff_sha256));
+}
+
+#[test]
+fn a_change_that_keeps_size_and_times_is_found() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "old\n"), ("b", "b\n")]);
+    let file = rig.repo("r").join("a");
+    let times = fs::metadata(&file).unwrap().modified().unwrap();
+    fs::write(&file, "new\n").unwrap();
+    fs::File::options().write(true).open(&file).unwrap().set_modified(times).unwrap();
+    assert_eq!(diff(&workspace).files.len(), 1);
+    // And as it was, under another stamp.
+    fs::write(&file, "old\n").unwrap();
+    assert_eq!(diff(&workspace).files.len(), 0);
+}
+
+#[test]
+fn a_copied_data_folder_does_not_differ_and_is_looked_at_only_once() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a/b", "1\n"), ("c", "2\n")]);
+    for path in ["a/b", "c"] {
+        let (from, to) = (rig.repo("r").join(path), rig.repo("r").join(format!("{path}~")));
+        fs::copy(&from, &to).unwrap();
+        fs::rename(to, from).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert_eq!(diff(&workspace).files.len(), 0);
+    let loaded = workspace.base().load().unwrap();
+    for path in ["a/b", "c"] {
+        let file = loaded.manifest.get(path.as_bytes()).unwrap();
+        let stamp = crate::base::manifest::Stamp::of(&rustix::fs::stat(rig.repo("r").join(path)).unwrap());
+        assert!(!loaded.manifest.is_unchanged(file, &stamp) && loaded.is_same(file, &stamp));
+    }
+}
+
+#[test]
+fn a_huge_file_is_shown_as_binary() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "1\n")]);
+    let file = fs::File::create(rig.repo("r").join("huge")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    fs::write(rig.repo("r").join("text"), "a line of text\n".repeat(2 << 20)).unwrap();
+    let told = diff(&workspace);
+    assert!(told.files.iter().all(|file| file.binary && file.new_sha256.is_some()));
+    assert!(told.diff.contains("Binary files /dev/null and b/text differ\n") && told.diff.len() < 500, "{}", told.diff);
+    assert!(told.stat.contains("Bin 0 -> 67108864 bytes"), "{}", told.stat);
+}
+
+#[test]
+fn a_cancelled_diff_stops() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "1\n")]);
+    assert!(matches!(workspace.diff(&rules(), &ALL, &AtomicBool::new(true)), Err(Fault::Cancelled)));
+}
+
+#[test]
+fn a_git_run_differs_from_its_commit() {
+    let rig = Rig::new();
+    let source = rig.root("source");
+    git(&source, &["init", "-q"]);
+    fs::write(source.join("a"), "1\n").unwrap();
+    fs::write(source.join("tracked.log"), "1\n").unwrap();
+    fs::write(source.join(".gitignore"), "*.log\n").unwrap();
+    git(&source, &["add", "-f", "."]);
+    git(&source, &["commit", "-qm", "one"]);
+    let git_dir = ImportSource::GitLocal { path: source, reference: None };
+    let workspace = rig.import("r", git_dir).unwrap().workspace;
+    fs::write(rig.repo("r").join("tracked.log"), "22\n").unwrap();
+    fs::write(rig.repo("r").join("new.log"), "22\n").unwrap();
+    let told = diff(&workspace);
+    assert_eq!(told.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["tracked.log"]);
+    let _: &Path = rig.outside();
+}
