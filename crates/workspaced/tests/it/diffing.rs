@@ -1,0 +1,144 @@
+//! `diff_workspace`: every input with its default and its most, every member of the output.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, git, put, sha256};
+
+#[rstest]
+#[tokio::test]
+async fn a_fresh_run_has_no_difference(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
+    let diff = run.ok("diff_workspace", json!({})).await;
+    for (member, want) in [
+        ("filesChanged", json!(0)),
+        ("insertions", json!(0)),
+        ("deletions", json!(0)),
+        ("files", json!([])),
+        ("diff", json!("")),
+        ("truncated", json!(false)),
+        ("diffSha256", json!(sha256(""))),
+        ("baseCommit", run.get().await["baseCommit"].clone()),
+    ] {
+        assert_eq!(diff[member], want, "{member}");
+    }
+    assert!(diff["stat"].is_string());
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_change_is_told_and_git_can_apply_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [
+        ("keep.txt", "k\n"),
+        ("edit.txt", "1\n2\n3\n"),
+        ("gone.txt", "g\n"),
+        ("dir/old name.txt", "o\n"),
+        ("crlf.txt", "a\r\nb\r\n"),
+        ("ü.txt", "no end"),
+    ];
+    let (server, run) = Run::shared(backend, &files).await;
+    run.replace("edit.txt", "1\ntwo\n3\n4\n", &sha256("1\n2\n3\n")).await.ok();
+    run.replace("crlf.txt", "a\r\nB\r\n", &sha256("a\r\nb\r\n")).await.ok();
+    run.replace("ü.txt", "an end\n", &sha256("no end")).await.ok();
+    run.create("new/file.txt", "n\n").await;
+    run.create("new/empty.txt", "").await;
+    run.patch("--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n").await.ok();
+    let diff = run.ok("diff_workspace", json!({})).await;
+    assert_eq!(diff["filesChanged"], 6, "{diff:#}");
+    assert_eq!((&diff["insertions"], &diff["deletions"]), (&json!(5), &json!(4)));
+    let text = diff["diff"].as_str().unwrap();
+    assert_eq!(diff["diffSha256"], sha256(text));
+    let told: Vec<_> = diff["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    let mut sorted = told.clone();
+    sorted.sort_unstable();
+    assert_eq!(told, sorted);
+    assert!(diff["stat"].as_str().unwrap().contains("edit.txt"));
+
+    let place = server.template(&files);
+    git(&place, &["init", "-q"]);
+    put(&server.home, "applied.patch", text);
+    git(&place, &["apply", "--whitespace=nowarn", "../../applied.patch"]);
+    std::fs::remove_dir_all(place.join(".git")).unwrap();
+    let applied = crate::harness::snapshot(&place);
+    assert_eq!(applied, run.snapshot());
+}
+
+#[rstest]
+#[tokio::test]
+async fn parts_and_cuts_are_told_without_changing_the_hash(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    run.create("a/x.txt", &"a line of text\n".repeat(200)).await;
+    run.create("b/y.txt", "y\n").await;
+    let whole = run.ok("diff_workspace", json!({})).await;
+    let part = run.ok("diff_workspace", json!({"path": "b"})).await;
+    assert_eq!((&part["filesChanged"], &part["insertions"]), (&json!(1), &json!(1)));
+    assert!(!part["diff"].as_str().unwrap().contains("a/x.txt"));
+    assert_eq!(run.ok("diff_workspace", json!({"path": "b/y.txt"})).await["diff"], part["diff"]);
+
+    let stat = run.ok("diff_workspace", json!({"statOnly": true})).await;
+    assert!(stat["diff"].as_str().is_none_or(str::is_empty));
+    assert_eq!(stat["diffSha256"], whole["diffSha256"]);
+    let cut = run.ok("diff_workspace", json!({"maxBytes": 500})).await;
+    let shown = cut["diff"].as_str().unwrap();
+    assert!(shown.len() <= 500 && whole["diff"].as_str().unwrap().starts_with(shown), "{shown}");
+    assert_eq!((&cut["truncated"], &cut["diffSha256"]), (&json!(true), &whole["diffSha256"]));
+    assert_eq!(cut["filesChanged"], 2, "what is cut is the text alone");
+    for (input, code) in [
+        (json!({"path": "none-such"}), "NOT_FOUND"),
+        (json!({"path": "../x"}), "PATH_REJECTED"),
+        (json!({"path": ".env"}), "POLICY_DENIED_SECRET"),
+        (json!({"base": "x"}), "INVALID_REQUEST"),
+    ] {
+        run.call("diff_workspace", input).await.refused(code);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_removed_file_can_still_be_asked_for(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("dir/gone.txt", "g\n")]).await;
+    run.patch("--- a/dir/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n").await.ok();
+    let diff = run.ok("diff_workspace", json!({"path": "dir/gone.txt"})).await;
+    assert_eq!((&diff["filesChanged"], &diff["deletions"]), (&json!(1), &json!(1)), "{diff:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn binary_ignored_and_secret_files_keep_their_content(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files = [(".gitignore", "*.log\n"), (".env", "PASSWORD=hunter2\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    run.put("pic.bin", [1, 0, 2, 0, 3]);
+    run.put("x.log", "noise\n");
+    run.put(".env", "PASSWORD=changed-secret\n");
+    run.put("deploy/id_rsa", "PRIVATE-BYTES\n");
+    run.put("ok.txt", "ok\n");
+    let answer = run.call("diff_workspace", json!({})).await;
+    for secret in ["hunter2", "changed-secret", "PRIVATE-BYTES", "noise"] {
+        assert!(!answer.holds(secret), "{}", answer.text());
+    }
+    let diff = answer.ok();
+    let told: Vec<(&str, &Value)> = diff["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| (file["path"].as_str().unwrap(), &file["binary"]))
+        .collect();
+    assert!(told.contains(&("ok.txt", &json!(false))) && told.contains(&("pic.bin", &json!(true))), "{diff:#}");
+    assert!(!told.iter().any(|(path, _)| path.ends_with(".log")));
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_diff_does_not_follow_an_agent_that_rewrites_the_ignore_rules(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("src/a.rs", "fn a() {}\n"), (".gitignore", "*.log\n")]).await;
+    run.replace("src/a.rs", "fn evil() {}\n", &sha256("fn a() {}\n")).await.ok();
+    run.replace(".gitignore", "*\n", &sha256("*.log\n")).await;
+    let diff = run.ok("diff_workspace", json!({})).await;
+    assert!(diff["diff"].as_str().unwrap().contains("fn evil"), "a tracked file cannot be hidden: {diff:#}");
+}

@@ -1,0 +1,218 @@
+//! Errors: every code can be reached, with its status and its shape; which comes first; nothing physical in any.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, sha256};
+
+#[rstest]
+#[tokio::test]
+async fn the_order_of_refusal_tells_nothing_it_should_not(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files = [("Cargo.lock", "l\n"), (".env", "A=1\n"), ("target/x", "g\n"), ("a.txt", "a\n")];
+    let extra = json!({"policy": {"budget": {"maxInsertions": 1, "maxBytes": 100}, "maxFileBytes": 1000}});
+    let (server, run) = Run::shared_with(backend, &files, extra).await;
+    let stale = sha256("stale");
+    let many = "x\n".repeat(20);
+    // Each call breaks several rules; the first in the contract's order is the one that is told.
+    let table = [
+        (json!({"path": "../x", "content": many}), "INVALID_REQUEST"),
+        (json!({"path": "../.env", "content": many, "reason": "r"}), "PATH_REJECTED"),
+        (json!({"path": ".env", "content": many, "expectedSha256": stale, "reason": "r"}), "POLICY_DENIED_SECRET"),
+        (
+            json!({"path": "none/.env", "content": many, "mode": "REPLACE_EXISTING", "reason": "r"}),
+            "POLICY_DENIED_SECRET",
+        ),
+        (json!({"path": "target/.env", "content": many, "reason": "r"}), "POLICY_DENIED_SECRET"),
+        (json!({"path": "target/none", "content": many, "mode": "REPLACE_EXISTING", "reason": "r"}), "POLICY_DENIED"),
+        (json!({"path": "target/x", "content": many, "expectedSha256": stale, "reason": "r"}), "POLICY_DENIED"),
+        (
+            json!({"path": "Cargo.lock", "content": "y".repeat(2000), "mode": "CREATE_NEW", "reason": "r"}),
+            "ALREADY_EXISTS",
+        ),
+        (
+            json!({"path": "Cargo.lock", "content": "y".repeat(2000), "expectedSha256": stale, "reason": "r"}),
+            "FILE_TOO_LARGE",
+        ),
+        (json!({"path": "Cargo.lock", "content": many, "expectedSha256": stale, "reason": "r"}), "WRITE_CONFLICT"),
+        (
+            json!({"path": "Cargo.lock", "content": many, "expectedSha256": sha256("l\n"), "reason": "r"}),
+            "PATCH_BUDGET_EXCEEDED",
+        ),
+        (
+            json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n"), "reason": "r"}),
+            "APPROVAL_REQUIRED",
+        ),
+    ];
+    for (input, code) in table {
+        let mut dry = input.clone();
+        dry["dryRun"] = json!(true);
+        for input in [dry, input] {
+            let told = run.call("write_file", input.clone()).await.refusal();
+            assert_eq!(told, code, "{input}");
+        }
+    }
+    for (tool, path) in [
+        ("read_file", "none/.env"),
+        ("read_file", ".env"),
+        ("list_dir", ".env/none"),
+        ("search_text", ".aws/credentials"),
+    ] {
+        let mut input = json!({"path": path});
+        if tool == "search_text" {
+            input["query"] = json!("x");
+        }
+        run.call(tool, input).await.refused("POLICY_DENIED_SECRET");
+    }
+    // Before the call itself is looked at: who, for which run, with which permission.
+    let path = format!("/v1/runs/{}/tools/write_file", run.id);
+    server.nobody().post(&path, json!({"path": "../x"})).await.refused("UNAUTHENTICATED");
+    let reader =
+        run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:read"]})).await.is(201);
+    run.agent.with_token(reader["token"].as_str()).post(&path, json!({"path": "../x"})).await.refused("FORBIDDEN");
+    run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
+    for (input, code) in [
+        (json!({"path": "a.txt"}), "INVALID_REQUEST"),
+        (json!({"path": "../a", "content": "x", "reason": "r"}), "PATH_REJECTED"),
+        (json!({"path": ".env", "content": "x", "reason": "r"}), "RUN_CLOSED"),
+    ] {
+        run.call("write_file", input).await.refused(code);
+    }
+    run.patch("junk").await.refused("PATCH_INVALID");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_secret_that_exists_is_answered_as_one_that_does_not(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a/.env", "A=1\n"), ("target/a", "x\n")]).await;
+    let told = async |tool: &str, input: Value| {
+        let mut problem = run.call(tool, input).await.json();
+        for member in ["toolCallId", "seq"] {
+            problem.as_object_mut().unwrap().remove(member);
+        }
+        problem
+    };
+    for tool in ["read_file", "list_dir"] {
+        assert_eq!(
+            told(tool, json!({"path": "a/.env"})).await.to_string().replace("a/", "b/"),
+            told(tool, json!({"path": "b/.env"})).await.to_string()
+        );
+    }
+    let write = |path: &str| json!({"path": path, "content": "x", "reason": "r", "mode": "REPLACE_EXISTING", "expectedSha256": sha256("A=1\n")});
+    assert_eq!(
+        told("write_file", write("a/.env")).await.to_string().replace("a/", "b/"),
+        told("write_file", write("b/.env")).await.to_string()
+    );
+    assert_eq!(
+        told("write_file", write("target/a")).await.to_string().replace("target/a", "target/b"),
+        told("write_file", write("target/b")).await.to_string()
+    );
+}
+
+#[rstest]
+#[tokio::test]
+async fn bodies_that_are_no_call_are_problems_too(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let path = format!("/v1/runs/{}/tools/read_file", run.id);
+    let post = |body: Vec<u8>, content_type: &'static str| {
+        let request = run.agent.request(reqwest::Method::POST, &path).header("content-type", content_type).body(body);
+        run.agent.send(request)
+    };
+    let bad: [&[u8]; 9] = [
+        b"{",
+        b"null",
+        b"[]",
+        b"\"x\"",
+        b"{\"path\":}",
+        b"\xff\xfe",
+        b"{\"path\":\"a\\ud800\"}",
+        b"{\"path\":\"a.txt\"} x",
+        b"{\"path\":\"a.txt\",\"path\":\"b\"}",
+    ];
+    for body in bad {
+        post(body.to_vec(), "application/json").await.refused("INVALID_REQUEST");
+    }
+    post(b"path=a.txt".to_vec(), "application/x-www-form-urlencoded").await.refused("INVALID_REQUEST");
+    run.operator.post("/v1/runs", json!("x")).await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_no_route_is_a_problem_too(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let operator = server.operator();
+    for path in
+        ["/", "/v1", "/v1/none", "/v2/runs", "/v1/runs/x/none", "/v1/runs//audit", "/%00", "/..%2f..%2fetc/passwd"]
+    {
+        let answer = operator.get(path).await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text());
+        answer.refusal();
+    }
+    let run = server.run(json!({})).await;
+    let answer = operator.get(&format!("/v1/runs/{}/tools/list_dir", run.id)).await;
+    assert_eq!(answer.status, 405, "{}", answer.text());
+    assert_eq!(answer.json()["ok"], false);
+    for bad in ["%00", "a%2fb", "..%2f..%2fx", "ü", "a%0ab"] {
+        let told = operator.get(&format!("/v1/runs/{bad}")).await.refusal();
+        assert!(["INVALID_REQUEST", "RUN_NOT_FOUND", "NOT_FOUND"].contains(&told.as_str()), "{bad}: {told}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hint_says_what_to_do_next_without_a_secret(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\ntwo\nthree\n")]).await;
+    let problem = run
+        .patch("--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-zwei\n+2\n three\n")
+        .await
+        .refused("PATCH_CONFLICT");
+    assert_eq!((&problem["path"], &problem["hunk"]), (&json!("a.txt"), &json!(1)));
+    let conflict = &problem["conflicts"][0];
+    assert!(
+        conflict["expected"].as_str().unwrap().contains("zwei") && conflict["found"].as_str().unwrap().contains("two"),
+        "{problem:#}"
+    );
+    let problem = run.call("read_file", json!({"path": "none.txt", "toolCallId": "mine"})).await.refused("NOT_FOUND");
+    assert_eq!(problem["toolCallId"], "mine");
+    assert_eq!(problem["path"], "none.txt");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_store_that_is_away_is_unavailable_and_changes_nothing(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    // Whoever holds SQLite's write lock is to the service what a database that is away is.
+    let holder = server.database.hold().await;
+    let write = json!({"path": "b.txt", "content": "b\n", "reason": "r", "toolCallId": "w"});
+    let answer = run.call("write_file", write.clone()).await;
+    answer.refused("UNAVAILABLE");
+    assert!(!run.repo.join("b.txt").exists());
+    drop(holder);
+    run.ok("write_file", write).await;
+    assert_eq!(run.on_disk("b.txt"), "b\n");
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_disk_that_fails_is_unavailable_and_service_resumes_by_itself(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let tmp = server.workspace(&run.id).join("tmp");
+    std::fs::remove_dir_all(&tmp).unwrap();
+    std::fs::write(&tmp, "not a folder").unwrap();
+    let write = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
+    let told = run.call("write_file", write.clone()).await.refusal();
+    assert!(["UNAVAILABLE", "INTERNAL"].contains(&told.as_str()), "{told}");
+    assert!(!run.repo.join("b.txt").exists());
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    std::fs::remove_file(&tmp).unwrap();
+    std::fs::create_dir(&tmp).unwrap();
+    run.ok("write_file", write).await;
+    assert_eq!(run.verify().await["intact"], true);
+}

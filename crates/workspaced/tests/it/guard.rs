@@ -1,0 +1,306 @@
+//! The guard: no path leads out, whatever stands in the tree, and whatever happens to it meanwhile.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, mkfifo, put, sha256};
+
+fn write(path: &str) -> Value {
+    json!({"path": path, "content": "written\n", "reason": "r"})
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_path_matrix(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [
+        ("src/App.java", "class App {}\n"),
+        ("pom.xml", "<x/>\n"),
+        ("target/generated/X.java", "x\n"),
+        (".env", "A=1\n"),
+    ];
+    let (_server, run) = Run::shared(backend, &files).await;
+    for (raw, clean) in [
+        ("src/App.java", "src/App.java"),
+        ("./src/App.java", "src/App.java"),
+        ("src//App.java", "src/App.java"),
+        ("src/./App.java", "src/App.java"),
+        ("src/../pom.xml", "pom.xml"),
+        ("none-such/../pom.xml", "pom.xml"),
+    ] {
+        let page = run.ok("read_file", json!({"path": raw})).await;
+        assert_eq!(page["path"], clean, "{raw}");
+        let content = run.on_disk(clean);
+        let mut input = write(raw);
+        input["content"] = json!(content);
+        input["expectedSha256"] = page["sha256"].clone();
+        assert_eq!(run.ok("write_file", input).await["path"], clean, "{raw}");
+    }
+    let long = "a/".repeat(2050) + "b";
+    for raw in [
+        "../../etc/passwd",
+        "..",
+        "../",
+        "src/../../x",
+        "/etc/passwd",
+        "//etc/passwd",
+        "/",
+        "",
+        "a\u{0}b",
+        "src/App.java/",
+        ".git/config",
+        ".git",
+        "src/.git/config",
+        "src/../.git/config",
+        &long,
+    ] {
+        for (tool, input) in [("read_file", json!({"path": raw})), ("write_file", write(raw))] {
+            let problem = run.call(tool, input).await.refused("PATH_REJECTED");
+            assert!(problem["path"].as_str().unwrap_or_default().len() <= 1000, "{tool}");
+        }
+    }
+    run.call("read_file", json!({"path": ".env"})).await.refused("POLICY_DENIED_SECRET");
+    run.ok("read_file", json!({"path": "target/generated/X.java"})).await;
+    run.call("write_file", write("target/generated/X.java")).await.refused("POLICY_DENIED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn new_names_are_plain(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let long = "x".repeat(256);
+    let deep = vec!["d"; 65].join("/");
+    for bad in [
+        "tab\there",
+        "line\nbreak",
+        "esc\u{1b}[31m",
+        "del\u{7f}",
+        "bidi\u{202e}txt",
+        "bidi\u{2066}txt",
+        "mark\u{200f}x",
+        "back\\slash",
+        "dot.",
+        "space ",
+        "dir./x",
+        "dir /x",
+        &long,
+        &deep,
+    ] {
+        run.call("write_file", write(bad)).await.refused("PATH_REJECTED");
+        if !bad.contains(['\n', '\t']) {
+            let patch = format!("--- /dev/null\n+++ b/{bad}\n@@ -0,0 +1 @@\n+x\n");
+            let told = run.patch(&patch).await.refusal();
+            assert!(["PATH_REJECTED", "PATCH_INVALID"].contains(&told.as_str()), "{bad:?}: {told}");
+        }
+    }
+    assert!(run.snapshot().is_empty());
+    for good in [
+        "ü/ñ/日本.txt",
+        " leading",
+        "a b c.txt",
+        "...",
+        "..x",
+        "-rf",
+        "~",
+        "$HOME",
+        "*",
+        "a'b\"c",
+        &"y".repeat(255),
+        &vec!["e"; 64].join("/"),
+    ] {
+        run.call("write_file", write(good)).await.ok();
+        run.ok("read_file", json!({"path": good})).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn links_are_followed_inside_and_never_out(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("dir/a.txt", "inside\n"), (".env", "A=1\n")]).await;
+    let outside = server.home.join(format!("outside-{}", run.id));
+    put(&outside, "secret.txt", "outside\n");
+    let absolute_inside = run.repo.join("dir/a.txt");
+    for (link, target) in [
+        ("good", "dir/a.txt"),
+        ("folder", "dir"),
+        ("chain", "good"),
+        ("loop", "loop"),
+        ("dangling", "dir/none"),
+        ("out", outside.join("secret.txt").to_str().unwrap()),
+        ("outdir", outside.to_str().unwrap()),
+        ("up", "../../../../../../etc/passwd"),
+        ("sibling", "../base.git/HEAD"),
+        ("etc", "/etc"),
+        ("absolute", absolute_inside.to_str().unwrap()),
+        ("newout", outside.join("new.txt").to_str().unwrap()),
+        ("innocent.txt", ".env"),
+        ("proc", "/proc/self/environ"),
+        ("fd", "/proc/self/fd"),
+    ] {
+        run.link(link, target);
+    }
+    for inside in ["good", "chain", "folder/a.txt"] {
+        let page = run.ok("read_file", json!({"path": inside, "format": "raw"})).await;
+        assert_eq!(page["content"], "inside\n", "{inside}");
+    }
+    assert_eq!(run.ok("list_dir", json!({"path": "folder"})).await["entries"].as_array().unwrap().len(), 1);
+    run.call("read_file", json!({"path": "innocent.txt"})).await.refused("POLICY_DENIED_SECRET");
+    for out in ["out", "outdir/secret.txt", "up", "sibling", "etc/passwd", "absolute", "proc", "fd/0"] {
+        run.call("read_file", json!({"path": out})).await.refused("PATH_REJECTED");
+    }
+    for out in ["outdir", "etc", "fd"] {
+        run.call("list_dir", json!({"path": out})).await.refused("PATH_REJECTED");
+        run.call("search_text", json!({"path": out, "query": "outside"})).await.refused("PATH_REJECTED");
+    }
+    for broken in ["loop", "dangling"] {
+        let told = run.call("read_file", json!({"path": broken})).await.refusal();
+        assert!(["PATH_REJECTED", "NOT_FOUND"].contains(&told.as_str()), "{broken}: {told}");
+    }
+    let tree = run.snapshot();
+    for link in [
+        "good",
+        "chain",
+        "folder/a.txt",
+        "folder/new.txt",
+        "loop",
+        "dangling",
+        "out",
+        "newout",
+        "outdir/new.txt",
+        "etc/new",
+        "innocent.txt",
+        "absolute",
+    ] {
+        let mut input = write(link);
+        run.call("write_file", input.clone()).await.refused("PATH_REJECTED");
+        input["expectedSha256"] = json!(sha256("inside\n"));
+        run.call("write_file", input).await.refused("PATH_REJECTED");
+        run.patch(&format!("--- a/{link}\n+++ b/{link}\n@@ -1 +1 @@\n-inside\n+x\n")).await.refused("PATH_REJECTED");
+        run.patch(&format!("--- /dev/null\n+++ b/{link}\n@@ -0,0 +1 @@\n+x\n")).await.refused("PATH_REJECTED");
+        run.patch(&format!("--- a/{link}\n+++ /dev/null\n@@ -1 +0,0 @@\n-inside\n")).await.refused("PATH_REJECTED");
+    }
+    assert_eq!(run.snapshot(), tree);
+    assert!(!outside.join("new.txt").exists());
+    for (tool, input) in [
+        ("search_text", json!({"query": "outside"})),
+        ("list_dir", json!({"maxDepth": 20, "includeHidden": true, "includeIgnored": true})),
+        ("diff_workspace", json!({})),
+    ] {
+        let answer = run.call(tool, input).await;
+        answer.ok();
+        assert!(!answer.holds("secret.txt") && !answer.holds("outside\\n"), "{}", answer.text());
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hard_link_may_be_an_alias_and_is_denied(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[(".env", "PASSWORD=hunter2\n")]).await;
+    std::fs::hard_link(run.repo.join(".env"), run.repo.join("notes.txt")).unwrap();
+    run.call("read_file", json!({"path": "notes.txt"})).await.refused("POLICY_DENIED");
+    run.call("write_file", write("notes.txt")).await.refused("POLICY_DENIED");
+    let search = run.call("search_text", json!({"query": "hunter2"})).await;
+    assert_eq!(search.ok()["matches"], json!([]));
+    assert!(!run.call("diff_workspace", json!({})).await.holds("hunter2"));
+    let archive = run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await;
+    assert!(!crate::harness::names_in(&archive.body).contains(&"notes.txt".to_owned()));
+}
+
+#[rstest]
+#[tokio::test]
+async fn pipes_sockets_and_devices_answer_at_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "needle\n")]).await;
+    mkfifo(&run.repo.join("pipe"));
+    let _socket = std::os::unix::net::UnixListener::bind(run.repo.join("socket")).unwrap();
+    let started = std::time::Instant::now();
+    for path in ["pipe", "socket"] {
+        run.call("read_file", json!({"path": path})).await.refused("NOT_A_FILE");
+        run.call("write_file", write(path)).await.refused("NOT_A_FILE");
+    }
+    assert_eq!(run.ok("search_text", json!({"query": "needle"})).await["matches"].as_array().unwrap().len(), 1);
+    run.ok("diff_workspace", json!({})).await;
+    assert_eq!(run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await.status, 200);
+    assert!(started.elapsed().as_secs() < 10, "something waited for the other end");
+}
+
+#[rstest]
+#[tokio::test]
+async fn letter_case_makes_another_file_but_no_other_rule(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("readme.md", "lower\n")]).await;
+    run.create("README.md", "upper\n").await;
+    assert_eq!((run.on_disk("readme.md").as_str(), run.on_disk("README.md").as_str()), ("lower\n", "upper\n"));
+    for alias in [".Env", ".eNV", "Target/x", "NODE_MODULES/x"] {
+        let told = run.call("write_file", write(alias)).await.refusal();
+        assert!(told.starts_with("POLICY_DENIED"), "{alias}: {told}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn odd_names_on_disk_do_no_harm(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "needle\n")]).await;
+    for name in [
+        &b"caf\xe9"[..],
+        b"line\nbreak.txt",
+        b"back\\slash.txt",
+        b"esc\x1b[31m.txt",
+        b"dot.",
+        b"bidi\xe2\x80\xae.txt",
+        b"-n",
+        b"\xf0\x9f\xa6\x80",
+    ] {
+        std::fs::write(run.repo.join(std::ffi::OsStr::from_bytes(name)), "needle\n").unwrap();
+    }
+    run.ok("list_dir", json!({"includeHidden": true})).await;
+    let found = run.ok("search_text", json!({"query": "needle"})).await;
+    assert!(found["matches"].as_array().unwrap().len() >= 3, "{found:#}");
+    run.ok("diff_workspace", json!({})).await;
+    assert_eq!(run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await.status, 200);
+    // What is there already may be read by its name, though no tool would make it.
+    for name in ["line\nbreak.txt", "back\\slash.txt", "dot."] {
+        run.ok("read_file", json!({"path": name})).await;
+    }
+    run.audit().await;
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_folder_that_is_swapped_with_a_link_lets_nothing_through(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let run = server.run_with_files(&[("d/f.txt", "inside\n")], json!({})).await;
+    let outside = server.home.join("swapped");
+    put(&outside, "f.txt", "outside\n");
+    put(&outside, "untouched.txt", "untouched\n");
+    std::os::unix::fs::symlink(&outside, run.repo.join("link")).unwrap();
+    let swapper = crate::harness::swap_until_stopped(&run.repo, "d", "link");
+    let (mut read, mut refused) = (0, 0);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(4);
+    let mut round = 0;
+    while std::time::Instant::now() < deadline {
+        round += 1;
+        let new = write(&format!("d/new{round}.txt"));
+        let calls = [
+            run.call("read_file", json!({"path": "d/f.txt", "format": "raw"})),
+            run.call("search_text", json!({"query": "side"})),
+            run.call("list_dir", json!({"path": "d", "maxEntries": 5})),
+            run.call("write_file", new),
+            run.call("diff_workspace", json!({"maxBytes": 2000})),
+        ];
+        for answer in futures_util::future::join_all(calls).await {
+            assert!(!answer.holds("outside\\n") && !answer.holds("untouched"), "{}: {}", answer.what, answer.text());
+            if answer.status == 200 { read += 1 } else { refused += 1 }
+        }
+    }
+    let swaps = swapper.stop();
+    assert!(
+        swaps > 1000 && read > 0 && refused > 0,
+        "no race took place: {swaps} swaps, {read} answers, {refused} refusals"
+    );
+    let names = crate::harness::snapshot(&outside).into_keys().collect::<Vec<_>>();
+    assert_eq!(names, ["f.txt", "untouched.txt"], "something was written outside");
+    assert_eq!(run.verify().await["intact"], true);
+}

@@ -1,0 +1,113 @@
+//! One answer, and what must hold of every one.
+
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+
+/// What a caller got. Every check names the request that led to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) what: String,
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+/// The status that the contract's table gives `code`; written here once more, so that the service's table has a judge.
+pub(crate) fn status_of(code: &str) -> u16 {
+    match code {
+        "APPROVAL_REQUIRED" => 202,
+        "INVALID_REQUEST" | "PATH_REJECTED" | "PATCH_INVALID" | "NOT_A_FILE" | "NOT_A_DIRECTORY" => 400,
+        "UNAUTHENTICATED" => 401,
+        "FORBIDDEN" | "POLICY_DENIED" | "POLICY_DENIED_SECRET" => 403,
+        "NOT_FOUND" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" => 404,
+        "ALREADY_EXISTS"
+        | "WRITE_CONFLICT"
+        | "PATCH_CONFLICT"
+        | "BASE_COMMIT_MISMATCH"
+        | "EDIT_NOT_FOUND"
+        | "EDIT_NOT_UNIQUE"
+        | "TOOL_CALL_ID_REUSED"
+        | "RUN_CLOSED"
+        | "REVERT_CONFLICT" => 409,
+        "FILE_TOO_LARGE" | "BODY_TOO_LARGE" => 413,
+        "UNSUPPORTED_BINARY" => 415,
+        "PATCH_BUDGET_EXCEEDED" => 422,
+        "RATE_LIMITED" => 429,
+        "INTERNAL" => 500,
+        "UNAVAILABLE" | "RUN_NEEDS_REPAIR" => 503,
+        other => panic!("the contract has no code {other}"),
+    }
+}
+
+impl Answer {
+    /// The body as text, whatever it is.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// A header's value; empty where it is missing.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The body as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{}: {} is no JSON ({error}): {}", self.what, self.status, self.text()))
+    }
+
+    /// The JSON of an answer with `status`.
+    #[track_caller]
+    pub(crate) fn is(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}: {}", self.what, self.text());
+        if self.body.is_empty() { Value::Null } else { self.json() }
+    }
+
+    /// The JSON of a 200.
+    #[track_caller]
+    pub(crate) fn ok(&self) -> Value {
+        self.is(200)
+    }
+
+    /// The problem of a refusal by `code`, after checking that it has the shape and the status that the contract gives.
+    #[track_caller]
+    pub(crate) fn refused(&self, code: &str) -> Value {
+        let body = self.is(status_of(code));
+        self.assert_refusal(&body, code);
+        body
+    }
+
+    /// The code of a refusal with the shape of the contract, whichever it is.
+    #[track_caller]
+    pub(crate) fn refusal(&self) -> String {
+        let code = self.json()["code"].as_str().unwrap_or_else(|| panic!("{}: {}", self.what, self.text())).to_owned();
+        self.refused(&code);
+        code
+    }
+
+    #[track_caller]
+    fn assert_refusal(&self, body: &Value, code: &str) {
+        let told = || format!("{}: {body:#}", self.what);
+        assert_eq!(body["code"], code, "{}", told());
+        assert_eq!(body["ok"], false, "{}", told());
+        if code == "APPROVAL_REQUIRED" {
+            assert!(body["approvalId"].as_str().is_some_and(|id| !id.is_empty()), "{}", told());
+            return;
+        }
+        assert!(self.header("content-type").starts_with("application/problem+json"), "{}", told());
+        assert_eq!(body["status"], self.status, "{}", told());
+        for member in ["type", "title", "message", "hint"] {
+            assert!(body[member].as_str().is_some_and(|text| !text.is_empty()), "{member} is missing. {}", told());
+        }
+        if code == "RATE_LIMITED" {
+            assert!(self.header("retry-after").parse::<u64>().is_ok(), "{}", told());
+        }
+    }
+
+    /// Whether the answer, headers included, holds `needle`.
+    pub(crate) fn holds(&self, needle: &str) -> bool {
+        let in_body = self.body.windows(needle.len().max(1)).any(|window| window == needle.as_bytes());
+        in_body || self.headers.values().any(|value| String::from_utf8_lossy(value.as_bytes()).contains(needle))
+    }
+}

@@ -1,0 +1,44 @@
+//! The audit chain recomputed from the contract's words alone, with nothing of the service's own code.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use sha2::Digest as _;
+
+/// Lower-case hexadecimal SHA-256.
+pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
+    sha2::Sha256::digest(bytes.as_ref()).iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    })
+}
+
+/// Keys sorted, no white space, UTF-8.
+pub(crate) fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let mut keys: Vec<&String> = members.keys().collect();
+            keys.sort();
+            let pairs: Vec<String> =
+                keys.iter().map(|key| format!("{}:{}", Value::from(key.as_str()), canonical(&members[*key]))).collect();
+            format!("{{{}}}", pairs.join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Asserts that `records` are a run's whole audit: `seq` 1, 2, 3 … and each hash over its record and the one before.
+#[track_caller]
+pub(crate) fn assert_chain(run: &str, records: &[Value]) {
+    let mut prev_hash = "0".repeat(64);
+    for (i, record) in records.iter().enumerate() {
+        assert_eq!(record["runId"], run, "{record:#}");
+        assert_eq!(record["seq"], i + 1, "a gap in {run}: {record:#}");
+        assert_eq!(record["prevHash"], prev_hash.as_str(), "{record:#}");
+        let mut unhashed = record.clone();
+        unhashed.as_object_mut().unwrap().remove("hash");
+        prev_hash = sha256(canonical(&unhashed));
+        assert_eq!(record["hash"], prev_hash.as_str(), "{record:#}");
+    }
+}

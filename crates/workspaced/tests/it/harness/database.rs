@@ -1,0 +1,117 @@
+//! The two databases that every promise holds on.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+/// Which database a server under test keeps its ledger in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+/// A database of one server's own.
+#[derive(Clone, Debug)]
+pub(crate) struct Database {
+    pub(crate) backend: Backend,
+    pub(crate) url: String,
+}
+
+impl Database {
+    /// Makes a new, empty one; SQLite's lies in `data_dir`, where it does by default.
+    pub(crate) async fn create(backend: Backend, data_dir: &Path) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let url = match backend {
+            Backend::Sqlite => format!("sqlite://{}/workspaced.db", data_dir.display()),
+            Backend::Postgres => {
+                let cluster = cluster_url();
+                let name = format!("it_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                let mut connection = PgConnection::connect(&cluster).await.expect("PostgreSQL answers");
+                connection.execute(AssertSqlSafe(format!("create database {name}"))).await.unwrap();
+                connection.close().await.unwrap();
+                in_cluster(&cluster, &name)
+            }
+        };
+        Self { backend, url }
+    }
+
+    /// Runs `sql` behind the server's back, as someone with access to the database could.
+    pub(crate) async fn tamper(&self, sql: &str) -> Result<u64, String> {
+        match self.backend {
+            Backend::Sqlite => {
+                let path = self.url.strip_prefix("sqlite://").unwrap();
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+                connection.execute(sql, []).map(|rows| rows as u64).map_err(|error| error.to_string())
+            }
+            Backend::Postgres => {
+                let mut connection = PgConnection::connect(&self.url).await.unwrap();
+                let done = connection.execute(AssertSqlSafe(sql.to_owned())).await;
+                done.map(|done| done.rows_affected()).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+/// Holds SQLite's write lock until it is dropped.
+pub(crate) struct Holder(#[expect(dead_code, reason = "dropping it lets go")] rusqlite::Connection);
+
+impl Database {
+    /// Takes SQLite's write lock, which the server then waits for in vain.
+    pub(crate) async fn hold(&self) -> Holder {
+        let connection = rusqlite::Connection::open(self.url.strip_prefix("sqlite://").unwrap()).unwrap();
+        connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+        connection.execute_batch("begin immediate").unwrap();
+        Holder(connection)
+    }
+
+    /// Removes every trigger, as someone who owns the database can.
+    pub(crate) async fn drop_triggers(&self) {
+        match self.backend {
+            Backend::Sqlite => {
+                let connection = rusqlite::Connection::open(self.url.strip_prefix("sqlite://").unwrap()).unwrap();
+                let mut query = connection.prepare("select name from sqlite_master where type = 'trigger'").unwrap();
+                let names: Vec<String> = query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+                for name in names {
+                    connection.execute_batch(&format!("drop trigger {name}")).unwrap();
+                }
+            }
+            Backend::Postgres => {
+                let all = "do $$ declare t record; begin
+                    for t in select tgname, tgrelid::regclass as place from pg_trigger where not tgisinternal loop
+                        execute format('drop trigger %I on %s', t.tgname, t.place);
+                    end loop; end $$";
+                self.tamper(all).await.unwrap();
+            }
+        }
+    }
+}
+
+fn cluster_url() -> String {
+    std::env::var("WORKSPACED_TEST_POSTGRES_URL").expect(
+        "WORKSPACED_TEST_POSTGRES_URL is not set: these tests hold PostgreSQL to the same promises. Run `.ci/test`, \
+         which starts one of its own, or set it to a server on which databases may be created.",
+    )
+}
+
+/// The address of database `name` in the cluster of `url`.
+fn in_cluster(url: &str, name: &str) -> String {
+    let (before, query) =
+        url.split_once('?').map_or((url, String::new()), |(before, query)| (before, format!("?{query}")));
+    let authority = before.split('/').nth(2).unwrap_or_default();
+    format!("postgres://{authority}/{name}{query}")
+}
+
+#[test]
+fn a_cluster_s_address_takes_another_database() {
+    let table = [
+        ("postgres:///postgres?host=/tmp/x&user=postgres", "postgres:///it?host=/tmp/x&user=postgres"),
+        ("postgres://me:secret@db.example:5433/postgres", "postgres://me:secret@db.example:5433/it"),
+        ("postgres://db.example", "postgres://db.example/it"),
+    ];
+    for (url, want) in table {
+        assert_eq!(in_cluster(url, "it"), want);
+    }
+}

@@ -1,0 +1,92 @@
+//! What tests put on disk and look at there.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
+
+use super::{Snapshot, sha256};
+
+/// Makes a named pipe that nobody reads or writes.
+pub(crate) fn mkfifo(place: &Path) {
+    mknodat(CWD, place, FileType::Fifo, Mode::from_bits_truncate(0o644), 0).unwrap();
+}
+
+/// Everything below `folder`.
+pub(crate) fn snapshot(folder: &Path) -> Snapshot {
+    let mut found = Snapshot::new();
+    snapshot_into(folder, folder, &mut found);
+    found
+}
+
+fn snapshot_into(root: &Path, folder: &Path, found: &mut Snapshot) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let place = entry.unwrap().path();
+        let data = place.symlink_metadata().unwrap();
+        let name = place.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+        let told = if data.is_symlink() {
+            format!("-> {}", std::fs::read_link(&place).unwrap().display())
+        } else if data.is_dir() {
+            snapshot_into(root, &place, found);
+            "directory".into()
+        } else if data.is_file() {
+            format!("{:o} {}", data.permissions().mode() & 0o777, sha256(std::fs::read(&place).unwrap()))
+        } else {
+            "other".into()
+        };
+        found.insert(name, told);
+    }
+}
+
+/// Whether `folder` holds nothing, or is not there.
+pub(crate) fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
+}
+
+/// The names in a tar.gz.
+pub(crate) fn names_in(archive: &[u8]) -> Vec<String> {
+    let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(archive));
+    let name = |entry: tar::Entry<'_, _>| entry.path().unwrap().to_string_lossy().trim_start_matches("./").to_owned();
+    tar.entries().unwrap().map(|entry| name(entry.unwrap())).collect()
+}
+
+/// A moment as the contract writes it.
+pub(crate) fn rfc3339(moment: SystemTime) -> String {
+    jiff::Timestamp::try_from(moment).unwrap().to_string()
+}
+
+/// Exchanges two names in a loop, on a thread of its own.
+pub(crate) struct Swapper {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+/// Starts to exchange `one` and `other` in `folder`.
+pub(crate) fn swap_until_stopped(folder: &Path, one: &str, other: &str) -> Swapper {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (seen, one, other): (_, PathBuf, PathBuf) = (Arc::clone(&stop), folder.join(one), folder.join(other));
+    let thread = std::thread::spawn(move || {
+        let mut swaps = 0;
+        while !seen.load(Ordering::Relaxed) {
+            renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+            swaps += 1;
+            if swaps % 64 == 0 {
+                std::thread::yield_now();
+            }
+        }
+        swaps
+    });
+    Swapper { stop, thread }
+}
+
+impl Swapper {
+    /// Stops, and tells how often it has exchanged them.
+    pub(crate) fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}

@@ -1,0 +1,272 @@
+//! The server's process.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+use super::{Backend, Client, Database, reaper};
+
+/// How a server is started, where the defaults will not do.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) backend: Backend,
+    /// Further arguments of `serve`.
+    pub(crate) args: Vec<String>,
+    /// Further variables of its environment.
+    pub(crate) env: Vec<(String, String)>,
+}
+
+impl Setup {
+    pub(crate) fn new(backend: Backend) -> Self {
+        Self { backend, args: Vec::new(), env: Vec::new() }
+    }
+
+    pub(crate) fn arg(mut self, flag: &str, value: impl ToString) -> Self {
+        self.args.extend([flag.to_owned(), value.to_string()]);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// A running server with a data folder, an import root and a database of its own. Dropping it removes all three.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) setup: Setup,
+    /// Holds `data/`, `import/` and the logs.
+    pub(crate) home: PathBuf,
+    pub(crate) database: Database,
+    pub(crate) operator_token: String,
+    pub(crate) audit_token: String,
+    /// `http://ADDRESS`, as the server printed it.
+    pub(crate) base: String,
+    process: Option<Child>,
+}
+
+/// The server's program with a clean environment.
+pub(crate) fn workspaced() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_workspaced"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+impl Server {
+    /// The server that tests share which need nothing but a run of their own.
+    pub(crate) async fn shared(backend: Backend) -> Arc<Self> {
+        static SHARED: [Mutex<Option<Arc<Server>>>; 2] = [Mutex::const_new(None), Mutex::const_new(None)];
+        let mut shared = SHARED[backend as usize].lock().await;
+        match shared.as_ref().filter(|server| server.answers()) {
+            Some(server) => Arc::clone(server),
+            // A test that brought it down has failed by itself; the others shall still tell what they have to tell.
+            None => Arc::clone(shared.insert(Arc::new(Self::start(backend).await))),
+        }
+    }
+
+    /// A server of the test's own.
+    pub(crate) async fn start(backend: Backend) -> Self {
+        Self::start_with(Setup::new(backend)).await
+    }
+
+    /// A server of the test's own, started as `setup` says.
+    pub(crate) async fn start_with(setup: Setup) -> Self {
+        let mut server = Self::prepare(setup).await;
+        server.restart();
+        server
+    }
+
+    /// Everything that a server needs, but not the server: [`Server::restart`] starts it.
+    pub(crate) async fn prepare(setup: Setup) -> Self {
+        let home = reaper::new_folder("s");
+        for folder in ["data", "import"] {
+            std::fs::create_dir(home.join(folder)).unwrap();
+        }
+        let database = Database::create(setup.backend, &home.join("data")).await;
+        Self {
+            operator_token: secret('0'),
+            audit_token: secret('a'),
+            base: String::new(),
+            process: None,
+            setup,
+            home,
+            database,
+        }
+    }
+
+    /// Starts the process, again or for the first time, on the same data; the port changes.
+    pub(crate) fn restart(&mut self) {
+        assert!(self.process.is_none(), "it still runs");
+        let mut command = self.command("serve");
+        command.args(["--listen", "127.0.0.1:0"]).args(&self.setup.args);
+        self.start_as(command);
+    }
+
+    /// Starts `command`, which serves this server's data.
+    pub(crate) fn start_as(&mut self, mut command: Command) {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        reaper::watch(process.id());
+        let stdout = process.stdout.take().unwrap();
+        self.process = Some(process);
+        self.base = listening(stdout).unwrap_or_else(|printed| panic!("it did not start: {printed}\n{}", self.log()));
+    }
+
+    /// The program with this server's data, database and secrets, for any of its commands.
+    pub(crate) fn command(&self, name: &str) -> Command {
+        let mut command = workspaced();
+        command
+            .arg(name)
+            .env("WORKSPACED_DATA_DIR", self.data_dir())
+            .env("WORKSPACED_DATABASE_URL", &self.database.url)
+            .env("WORKSPACED_IMPORT_ROOTS", self.import_root())
+            .env("WORKSPACED_OPERATOR_TOKEN", &self.operator_token)
+            .env("WORKSPACED_AUDIT_TOKEN", &self.audit_token)
+            .envs(self.setup.env.iter().cloned());
+        command
+    }
+
+    /// `workspaced verify …` on this server's data.
+    pub(crate) fn verify(&self, args: &[&str]) -> Output {
+        self.command("verify").args(args).output().unwrap()
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.home.join("data")
+    }
+
+    pub(crate) fn import_root(&self) -> PathBuf {
+        self.home.join("import")
+    }
+
+    /// A run's tree on disk, for what no tool can make.
+    pub(crate) fn repo(&self, run: &str) -> PathBuf {
+        self.workspace(run).join("repo")
+    }
+
+    /// A run's folder on disk.
+    pub(crate) fn workspace(&self, run: &str) -> PathBuf {
+        self.data_dir().join("workspaces").join(run)
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.as_ref().expect("it runs").id()
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.home.join("log")
+    }
+
+    fn answers(&self) -> bool {
+        std::net::TcpStream::connect(self.base.trim_start_matches("http://")).is_ok()
+    }
+
+    /// Kills the process at once, as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            process.wait().unwrap();
+            reaper::ended(process.id());
+        }
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub(crate) fn stop(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.wait(Duration::from_secs(30))
+    }
+
+    /// Sends a signal by its short name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.process_id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for the process to end by itself, or by a signal that someone else sends.
+    pub(crate) fn wait(&mut self, at_most: Duration) -> ExitStatus {
+        let mut process = self.process.take().expect("it runs");
+        let deadline = Instant::now() + at_most;
+        loop {
+            if let Some(status) = process.try_wait().unwrap() {
+                reaper::ended(process.id());
+                return status;
+            }
+            if Instant::now() > deadline {
+                let _ = process.kill();
+                let _ = process.wait();
+                reaper::ended(process.id());
+                panic!("it did not end within {at_most:?}\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Whether SIGKILL has ended the process; it is gone then.
+    pub(crate) fn was_killed(&mut self) -> bool {
+        let process = self.process.as_mut().expect("it runs");
+        match process.try_wait().unwrap() {
+            Some(status) => {
+                reaper::ended(process.id());
+                self.process = None;
+                assert_eq!(status.signal(), Some(9), "{status}\n{}", self.log());
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn operator(&self) -> Client {
+        Client::new(&self.base, Some(&self.operator_token))
+    }
+
+    pub(crate) fn auditor(&self) -> Client {
+        Client::new(&self.base, Some(&self.audit_token))
+    }
+
+    pub(crate) fn nobody(&self) -> Client {
+        Client::new(&self.base, None)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.home);
+    }
+}
+
+/// 64 characters that no two servers share.
+fn secret(mark: char) -> String {
+    let random = std::collections::hash_map::RandomState::new();
+    let number = std::hash::BuildHasher::hash_one(&random, mark);
+    format!("{mark}{number:016x}").repeat(4)[..64].to_owned()
+}
+
+/// Reads until the server says where it listens. Goes on reading behind that, so that the pipe never fills.
+fn listening(stdout: impl std::io::Read + Send + 'static) -> Result<String, String> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(stdout);
+        let mut printed = String::new();
+        while lines.read_line(&mut printed).is_ok_and(|read| read > 0) {
+            if let Some(address) = printed.lines().last().and_then(|line| line.strip_prefix("listening on ")) {
+                let _ = tell.send(Ok(address.trim().to_owned()));
+                let _ = std::io::copy(&mut lines.by_ref(), &mut std::io::sink());
+                return;
+            }
+        }
+        let _ = tell.send(Err(printed));
+    });
+    told.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| Err("nothing within 30 seconds".into()))
+}

@@ -1,0 +1,193 @@
+//! One `toolCallId` is one call of its run: what it was answered once, it is answered again.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, Server, sha256};
+
+fn write(id: &str, path: &str) -> Value {
+    json!({"toolCallId": id, "path": path, "content": "x\n", "reason": "r"})
+}
+
+fn same(first: &Answer, again: &Answer) {
+    assert_eq!((first.status, first.json()), (again.status, again.json()), "{}", first.what);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_mutation_answers_what_it_answered_and_runs_once(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("Cargo.lock", "l\n")]).await;
+    let lock = json!({"toolCallId": "p", "path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n"), "reason": "r"});
+    let mut dry = write("d", "dry.txt");
+    dry["dryRun"] = json!(true);
+    let calls = [
+        ("write_file", write("ok", "new.txt")),
+        ("write_file", write("conflict", "a.txt")),
+        ("write_file", write("secret", ".env")),
+        ("write_file", write("outside", "../x")),
+        ("write_file", dry),
+        ("write_file", lock),
+        (
+            "apply_patch",
+            json!({"toolCallId": "patch", "patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n", "reason": "r"}),
+        ),
+        ("apply_patch", json!({"toolCallId": "junk", "patch": "junk", "reason": "r"})),
+    ];
+    let mut first = Vec::new();
+    for (tool, input) in &calls {
+        first.push(run.call(tool, input.clone()).await);
+    }
+    let statuses: Vec<_> = first.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [200, 409, 403, 400, 200, 202, 200, 400]);
+    let (tree, audit) = (run.snapshot(), run.audit().await);
+    // Nothing that happens in between changes what is answered.
+    run.put("a.txt", "three\n");
+    std::fs::remove_file(run.repo.join("new.txt")).unwrap();
+    for ((tool, input), first) in calls.iter().zip(&first) {
+        same(first, &run.call(tool, input.clone()).await);
+    }
+    assert!(!run.repo.join("new.txt").exists() && !run.repo.join("dry.txt").exists());
+    assert_eq!(run.audit().await, audit, "nothing ran, so there is nothing to record");
+    assert_eq!(run.get().await["counts"]["pendingApprovals"], 1);
+    assert!(tree.contains_key("new.txt"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_order_of_members_does_not_make_another_call(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let post = |body: &'static str| {
+        let path = format!("/v1/runs/{}/tools/write_file", run.id);
+        let request =
+            run.agent.request(reqwest::Method::POST, &path).header("content-type", "application/json").body(body);
+        run.agent.send(request)
+    };
+    let first = post(r#"{"toolCallId":"o","path":"a.txt","content":"x","reason":"r"}"#).await;
+    let again = post(r#" { "reason": "r", "content": "x", "toolCallId": "o", "path": "a.txt" } "#).await;
+    first.ok();
+    same(&first, &again);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_id_belongs_to_one_tool_and_one_input(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
+    run.ok("write_file", write("w", "new.txt")).await;
+    run.ok("read_file", json!({"toolCallId": "r", "path": "a.txt"})).await;
+    let tree = run.snapshot();
+    let mut dry = write("w", "new.txt");
+    dry["dryRun"] = json!(true);
+    for (tool, input) in [
+        ("write_file", write("w", "other.txt")),
+        ("write_file", dry),
+        (
+            "apply_patch",
+            json!({"toolCallId": "w", "patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n", "reason": "r"}),
+        ),
+        ("read_file", json!({"toolCallId": "w", "path": "a.txt"})),
+        ("read_file", json!({"toolCallId": "r", "path": "new.txt"})),
+        ("list_dir", json!({"toolCallId": "r"})),
+        ("write_file", write("r", "other.txt")),
+    ] {
+        run.call(tool, input).await.refused("TOOL_CALL_ID_REUSED");
+    }
+    assert_eq!(run.snapshot(), tree);
+    let reused = run.audit().await.into_iter().filter(|record| record["code"] == "TOOL_CALL_ID_REUSED");
+    assert_eq!(reused.count(), 7, "refused calls are recorded");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_read_is_done_afresh_and_recorded_again(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
+    let read = json!({"toolCallId": "r", "path": "a.txt", "format": "raw"});
+    assert_eq!(run.ok("read_file", read.clone()).await["content"], "one\n");
+    run.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+    assert_eq!(run.ok("read_file", read).await["content"], "two\n");
+    let seqs: Vec<_> = run
+        .audit()
+        .await
+        .into_iter()
+        .filter(|record| record["toolCallId"] == "r")
+        .map(|record| record["seq"].clone())
+        .collect();
+    assert_eq!(seqs, [1, 3]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_id_is_its_run_s_own(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (one, other) = (server.run(json!({})).await, server.run(json!({})).await);
+    one.ok("write_file", write("w", "a.txt")).await;
+    other.ok("write_file", write("w", "b.txt")).await;
+    assert!(other.repo.join("b.txt").exists());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_replay_needs_the_permission_of_the_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    run.ok("write_file", write("w", "a.txt")).await;
+    let path = format!("/v1/runs/{}/tools/write_file", run.id);
+    server.nobody().post(&path, write("w", "a.txt")).await.refused("UNAUTHENTICATED");
+    for permission in ["file:read", "file:write:replace"] {
+        let reader = run
+            .operator
+            .post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": [permission]}))
+            .await
+            .is(201);
+        let reader = run.agent.with_token(reader["token"].as_str());
+        reader.post(&path, write("w", "a.txt")).await.refused("FORBIDDEN");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_same_call_at_the_same_time_runs_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    for round in 0..5 {
+        let id = format!("at-once-{round}");
+        let input = write(&id, &format!("f{round}.txt"));
+        let answers = futures_util::future::join_all((0..8).map(|_| run.call("write_file", input.clone()))).await;
+        for answer in &answers {
+            same(&answers[0], answer);
+            answer.ok();
+        }
+        let records = run.audit().await.into_iter().filter(|record| record["toolCallId"] == id.as_str());
+        assert_eq!(records.count(), 1);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn answers_survive_a_restart(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    let done = run.call("write_file", write("w", "a.txt")).await;
+    let refused = run.call("write_file", write("s", ".env")).await;
+    server.kill();
+    server.restart();
+    let run = server.reconnect(&run);
+    same(&done, &run.call("write_file", write("w", "a.txt")).await);
+    same(&refused, &run.call("write_file", write("s", ".env")).await);
+    run.call("write_file", write("w", "b.txt")).await.refused("TOOL_CALL_ID_REUSED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn ids_have_bounds(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    for bad in [json!(""), json!("x".repeat(129)), json!(1), json!("a\u{0}"), json!("a\nb")] {
+        run.call("list_dir", json!({"toolCallId": bad})).await.refused("INVALID_REQUEST");
+    }
+    let long = "ü".repeat(128);
+    assert_eq!(run.ok("list_dir", json!({"toolCallId": long})).await["toolCallId"], long.as_str());
+    let step = run.ok("list_dir", json!({"stepId": "step 1"})).await;
+    assert!(step["toolCallId"].as_str().unwrap().starts_with("tc_"));
+    assert_eq!(run.last_record().await["stepId"], "step 1");
+}

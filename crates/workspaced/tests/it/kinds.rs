@@ -1,0 +1,380 @@
+//! File kinds, and what the default policy does with them: the contract's whole table, row by row.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, sha256};
+
+const SECRETS: [&str; 34] = [
+    ".env",
+    ".env.local",
+    ".env.production",
+    "app/.env",
+    "server.pem",
+    "tls/server.key",
+    "store.p12",
+    "store.jks",
+    "cert.pfx",
+    "id_rsa",
+    "id_ecdsa",
+    "home/.ssh/id_ed25519",
+    ".npmrc",
+    ".netrc",
+    ".pgpass",
+    "credentials.json",
+    ".aws/credentials",
+    ".kube/config",
+    "secrets.yml",
+    "src/main/resources/application-prod.yml",
+    ".ENV",
+    "ID_RSA",
+    "Server.PEM",
+    "Credentials.JSON",
+    ".env.bak",
+    ".env~",
+    "id_rsa.old",
+    "secrets.yml.bak",
+    "server.key.orig",
+    ".env/inner.txt",
+    "id_rsa/readme.txt",
+    ".\u{ff45}nv",
+    ".e\u{200b}nv",
+    "\u{2024}env",
+];
+
+const NO_SECRETS: [&str; 8] = [
+    ".env.example",
+    ".env.sample",
+    ".env.template",
+    "environment.txt",
+    "id_rsa_notes.md",
+    "keyboard.rs",
+    "src/credentials.rs",
+    "monkey.txt",
+];
+
+async fn entry(run: &Run, path: &str) -> Option<Value> {
+    let listing = run.ok("list_dir", json!({"maxDepth": 20, "includeHidden": true, "includeIgnored": true})).await;
+    listing["entries"].as_array().unwrap().iter().find(|entry| entry["path"] == path).cloned()
+}
+
+/// Every way to change `path` that there is, none of which may get through.
+fn mutations(path: &str, old: &str) -> Vec<(&'static str, Value)> {
+    let patch = |body: String| json!({"patch": body, "reason": "r"});
+    vec![
+        ("write_file", json!({"path": path, "content": "new\n", "expectedSha256": sha256(old), "reason": "r"})),
+        ("write_file", json!({"path": path, "content": "new\n", "reason": "r"})),
+        ("write_file", json!({"path": path, "content": "new\n", "mode": "CREATE_NEW", "reason": "r"})),
+        ("apply_patch", patch(format!("--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-{old}+new\n"))),
+        ("apply_patch", patch(format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-{old}"))),
+        (
+            "apply_patch",
+            patch(format!(
+                "diff --git a/{path} b/moved.txt\nsimilarity index 100%\nrename from {path}\nrename to moved.txt\n"
+            )),
+        ),
+        (
+            "apply_patch",
+            patch(format!(
+                "diff --git a/free.txt b/{path}\nsimilarity index 100%\nrename from free.txt\nrename to {path}\n"
+            )),
+        ),
+    ]
+}
+
+#[rstest]
+#[tokio::test]
+async fn secrets_are_named_but_never_told(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
+    for path in SECRETS {
+        run.put(path, "PASSWORD=hunter2\n");
+    }
+    let (tree, diff) = (run.snapshot(), run.diff_sha256().await);
+    for path in SECRETS {
+        let problem = run.call("read_file", json!({"path": path})).await.refused("POLICY_DENIED_SECRET");
+        assert_eq!(problem["path"], path);
+        assert!(!problem["reasons"].as_array().unwrap().is_empty(), "{problem:#}");
+        run.call("search_text", json!({"path": path, "query": "hunter2"})).await.refused("POLICY_DENIED_SECRET");
+        for (tool, input) in mutations(path, "PASSWORD=hunter2\n") {
+            let what = input.to_string();
+            assert_eq!(run.call(tool, input).await.refusal(), "POLICY_DENIED_SECRET", "{what}");
+        }
+    }
+    assert_eq!((run.snapshot(), run.diff_sha256().await), (tree, diff));
+    let listing = run.ok("list_dir", json!({"maxDepth": 20, "includeHidden": true, "includeIgnored": true})).await;
+    for path in SECRETS {
+        let entries = listing["entries"].as_array().unwrap();
+        let entry = entries.iter().find(|entry| entry["path"] == path).unwrap_or_else(|| panic!("{path}: {listing:#}"));
+        assert_eq!((&entry["kind"], &entry["readable"]), (&json!("SECRET_LIKE"), &json!(false)), "{entry}");
+        assert!(!entry["reason"].as_str().unwrap().is_empty());
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_answer_no_artifact_and_no_log_holds_a_secret(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[(".env", "PASSWORD=hunter2\n"), ("a.txt", "a\n")]).await;
+    run.put("keys/server.key", "hunter2-key\n");
+    run.link("innocent.txt", ".env");
+    let patch = "--- a/.env\n+++ b/.env\n@@ -1 +1 @@\n-PASSWORD=guess\n+PASSWORD=x\n";
+    for (tool, input) in [
+        ("search_text", json!({"query": "hunter2"})),
+        ("search_text", json!({"query": "PASSWORD", "includeGlob": ["**/.env", ".env", "innocent.txt"]})),
+        ("diff_workspace", json!({})),
+        ("list_dir", json!({"includeHidden": true, "includeIgnored": true})),
+        ("read_file", json!({"path": "innocent.txt"})),
+        ("write_file", json!({"path": ".env", "content": "x", "expectedSha256": sha256("x"), "reason": "r"})),
+        ("apply_patch", json!({"patch": patch, "reason": "r"})),
+        ("write_file", json!({"path": ".env", "content": "x", "reason": "r", "dryRun": true})),
+    ] {
+        let answer = run.call(tool, input).await;
+        // Its hash and its size say as much about a short secret as its bytes.
+        let told = |needle: &str| answer.text().replace(&answer.what, "").contains(needle);
+        assert!(!told("hunter2") && !told(&sha256("PASSWORD=hunter2\n")), "{}: {}", answer.what, answer.text());
+    }
+    let archive = run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await;
+    assert_eq!(archive.status, 200);
+    let names = crate::harness::names_in(&archive.body);
+    assert!(names.contains(&"a.txt".to_owned()), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains(".env") || name.contains("server.key")), "{names:?}");
+    for record in run.audit().await {
+        assert!(!record.to_string().contains(&sha256("PASSWORD=hunter2\n")), "{record:#}");
+    }
+    assert!(!server.log().contains("hunter2"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn look_alikes_of_secrets_that_are_none_are_plain_files(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    for path in NO_SECRETS {
+        run.create(path, "x\n").await;
+        run.ok("read_file", json!({"path": path})).await;
+        assert_eq!(entry(&run, path).await.unwrap()["readable"], true, "{path}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn git_s_own_files_do_not_exist(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
+    let paths = [
+        ".git/config",
+        ".GIT/config",
+        ".Git",
+        "sub/.git",
+        "sub/.gIT/hooks/x",
+        ".git\u{200c}/config",
+        ".g\u{ff49}t/config",
+        "git~1/config",
+        ".git /config",
+        ".git./config",
+    ];
+    for path in paths {
+        run.put(path, "[core]\n");
+    }
+    let tree = run.snapshot();
+    for path in paths {
+        run.call("read_file", json!({"path": path})).await.refused("PATH_REJECTED");
+        run.call("search_text", json!({"path": path, "query": "core"})).await.refused("PATH_REJECTED");
+        for (tool, input) in mutations(path, "[core]\n") {
+            let what = input.to_string();
+            assert_eq!(run.call(tool, input).await.refusal(), "PATH_REJECTED", "{what}");
+        }
+    }
+    assert_eq!(run.snapshot(), tree);
+    let listing = run.ok("list_dir", json!({"maxDepth": 20, "includeHidden": true, "includeIgnored": true})).await;
+    let entries = listing["entries"].as_array().unwrap();
+    assert!(entries.iter().all(|entry| !entry["path"].as_str().unwrap().to_lowercase().contains("git")), "{listing:#}");
+    assert_eq!(run.ok("search_text", json!({"query": "[core]"})).await["matches"], json!([]));
+    assert!(!run.call("diff_workspace", json!({})).await.holds("[core]"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn generated_and_vendored_files_are_read_but_not_written(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let table = [
+        ("target/generated/X.java", "GENERATED"),
+        ("build/out.js", "GENERATED"),
+        ("dist/app.js", "GENERATED"),
+        ("module/generated-sources/A.java", "GENERATED"),
+        ("api/user.pb.go", "GENERATED"),
+        ("src/Thing.generated.java", "GENERATED"),
+        ("openapi/generated/client.ts", "GENERATED"),
+        ("node_modules/left-pad/index.js", "VENDORED"),
+        ("vendor/lib/x.go", "VENDORED"),
+        ("TARGET/upper.txt", "GENERATED"),
+        ("Node_Modules/x.js", "VENDORED"),
+    ];
+    let files: Vec<(&str, &str)> =
+        table.iter().map(|(path, _)| (*path, "needle\n")).chain([("free.txt", "free\n")]).collect();
+    let (_server, run) = Run::shared(backend, &files).await;
+    let tree = run.snapshot();
+    for (path, kind) in table {
+        assert_eq!(run.ok("read_file", json!({"path": path})).await["sha256"], sha256("needle\n"), "{path}");
+        assert_eq!(entry(&run, path).await.unwrap()["kind"], kind, "{path}");
+        let found = run.ok("search_text", json!({"path": path, "query": "needle"})).await;
+        assert_eq!(found["matches"].as_array().unwrap().len(), 1, "{path}");
+        for (tool, input) in mutations(path, "needle\n") {
+            let what = input.to_string();
+            assert_eq!(run.call(tool, input).await.refusal(), "POLICY_DENIED", "{what}");
+        }
+    }
+    run.call("write_file", json!({"path": "target/new.txt", "content": "x", "reason": "r"}))
+        .await
+        .refused("POLICY_DENIED");
+    assert_eq!(run.snapshot(), tree);
+    let listed = run.ok("list_dir", json!({"maxDepth": 20})).await;
+    let visible: Vec<_> = listed["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|entry| entry["type"] == "file")
+        .map(|entry| entry["path"].clone())
+        .collect();
+    assert_eq!(visible, ["free.txt"], "listed on request only");
+}
+
+#[rstest]
+#[tokio::test]
+async fn lockfiles_wait_for_a_person(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let locks = [
+        "Cargo.lock",
+        "package-lock.json",
+        "yarn.lock",
+        "pnpm-lock.yaml",
+        "poetry.lock",
+        "go.sum",
+        "Gemfile.lock",
+        "composer.lock",
+    ];
+    let files: Vec<(&str, &str)> = locks.iter().map(|path| (*path, "lock\n")).collect();
+    let (_server, run) = Run::shared(backend, &files).await;
+    let tree = run.snapshot();
+    for path in locks {
+        run.ok("read_file", json!({"path": path})).await;
+        assert_eq!(entry(&run, path).await.unwrap()["kind"], "LOCKFILE", "{path}");
+        let answer = run.replace(path, "new\n", &sha256("lock\n")).await;
+        answer.refused("APPROVAL_REQUIRED");
+        assert!(!answer.json()["reasons"].as_array().unwrap().is_empty());
+        run.replace(path, "new\n", &sha256("stale\n")).await.refused("WRITE_CONFLICT");
+    }
+    assert_eq!(run.snapshot(), tree, "what waits has not happened");
+}
+
+#[rstest]
+#[tokio::test]
+async fn binary_files_are_listed_only(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
+    let bytes = [0x7f, b'E', b'L', b'F', 0, 1, 2, 255];
+    for path in ["prog", "pic.png", "text.txt"] {
+        run.put(path, bytes);
+        assert_eq!(entry(&run, path).await.unwrap()["kind"], "BINARY", "{path}");
+        run.call("read_file", json!({"path": path})).await.refused("UNSUPPORTED_BINARY");
+        let write = json!({"path": path, "content": "x", "expectedSha256": sha256(bytes), "reason": "r"});
+        run.call("write_file", write).await.refused("UNSUPPORTED_BINARY");
+        let patch = format!("--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-x\n+y\n");
+        run.patch(&patch).await.refused("UNSUPPORTED_BINARY");
+        assert_eq!(std::fs::read(run.repo.join(path)).unwrap(), bytes);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_git_ignores_is_listed_on_request_and_nothing_more(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files = [(".gitignore", "*.log\nlocal/\n!keep.log\n"), ("sub/.gitignore", "*.tmp\n"), ("keep.log", "x\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    for path in ["a.log", "local/x.txt", "sub/a.tmp"] {
+        run.put(path, "noise\n");
+        run.call("read_file", json!({"path": path})).await.refused("POLICY_DENIED");
+        run.call(
+            "write_file",
+            json!({"path": path, "content": "x", "expectedSha256": sha256("noise\n"), "reason": "r"}),
+        )
+        .await
+        .refused("POLICY_DENIED");
+        run.call("search_text", json!({"path": path, "query": "noise"})).await.refused("POLICY_DENIED");
+    }
+    run.call("write_file", json!({"path": "new.log", "content": "x", "reason": "r"})).await.refused("POLICY_DENIED");
+    run.ok("read_file", json!({"path": "keep.log"})).await;
+    run.create("a.tmp", "only below sub\n").await;
+    assert_eq!(run.ok("search_text", json!({"query": "noise"})).await["matches"], json!([]));
+    assert_eq!(entry(&run, "a.log").await.unwrap()["readable"], false);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_agent_cannot_un_ignore_what_the_base_ignores(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[(".gitignore", "*.log\n")]).await;
+    run.put("a.log", "noise\n");
+    let emptied = run.replace(".gitignore", "\n", &sha256("*.log\n")).await;
+    assert!([200, 202, 403].contains(&emptied.status), "{}", emptied.text());
+    run.call("read_file", json!({"path": "a.log"})).await.refused("POLICY_DENIED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn tracked_files_are_never_ignored(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = crate::harness::Server::shared(backend).await;
+    let (place, _) = server.repository(&[(".gitignore", "*.log\n"), ("kept.log", "tracked\n")]);
+    let run = server.run(json!({"source": {"type": "git", "url": place}})).await;
+    run.ok("read_file", json!({"path": "kept.log"})).await;
+    run.replace("kept.log", "changed\n", &sha256("tracked\n")).await.ok();
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_new_text_may_hold_no_credential(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    // Written in pieces, so that no scanner takes this file for a leak.
+    let credentials = [
+        format!("-----BEGIN {} PRIVATE KEY-----\nMIIEvQIBADANBgkq\n-----END {} PRIVATE KEY-----\n", "RSA", "RSA"),
+        format!("-----BEGIN OPENSSH {}\nb3BlbnNzaC1rZXktdjEA\n", "PRIVATE KEY-----"),
+        format!("aws_access_key_id = {}{}\n", "AKIA", "IOSFODNN7EXAMPLF"),
+        format!("token: {}{}\n", "ghp_", "abcdefghijklmnopqrstuvwxyz0123456789"),
+    ];
+    for content in &credentials {
+        run.call("write_file", json!({"path": "b.txt", "content": content, "reason": "r"}))
+            .await
+            .refused("POLICY_DENIED_SECRET");
+        let added: String = content.lines().map(|line| format!("+{line}\n")).collect();
+        let patch = format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,{} @@\n a\n{added}", content.lines().count() + 1);
+        let answer = run.patch(&patch).await;
+        answer.refused("POLICY_DENIED_SECRET");
+        assert!(!answer.holds(content.trim()), "the value comes back in the refusal");
+    }
+    assert!(!run.repo.join("b.txt").exists());
+    assert_eq!(run.on_disk("a.txt"), "a\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn kinds_are_told_by_name_and_first_bytes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let table = [
+        ("a.rs", "TEXT_SOURCE"),
+        ("A.java", "TEXT_SOURCE"),
+        ("x.py", "TEXT_SOURCE"),
+        ("pom.xml", "TEXT_CONFIG"),
+        ("a.toml", "TEXT_CONFIG"),
+        ("a.json", "TEXT_CONFIG"),
+        (".github/workflows/ci.yml", "TEXT_CONFIG"),
+        ("README.md", "TEXT_DOC"),
+        ("notes.txt", "TEXT_DOC"),
+    ];
+    let files: Vec<(&str, &str)> = table.iter().map(|(path, _)| (*path, "x\n")).collect();
+    let (_server, run) = Run::shared(backend, &files).await;
+    for (path, kind) in table {
+        assert_eq!(entry(&run, path).await.unwrap()["kind"], kind, "{path}");
+    }
+}

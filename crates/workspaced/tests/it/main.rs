@@ -1,0 +1,61 @@
+//! The contract, tested as its callers see it: a real process, a real socket, both databases; one file a section.
+
+#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests set up and look at what no caller can"))]
+
+#[cfg(test)]
+mod audit;
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod deploy;
+#[cfg(test)]
+mod diffing;
+#[cfg(test)]
+mod errors;
+#[cfg(test)]
+mod guard;
+#[cfg(test)]
+mod harness;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod idempotency;
+#[cfg(test)]
+mod kinds;
+#[cfg(test)]
+mod listing;
+#[cfg(test)]
+mod mutations;
+#[cfg(test)]
+mod openapi;
+#[cfg(test)]
+mod patches;
+#[cfg(test)]
+mod policy;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod reading;
+#[cfg(test)]
+mod readme;
+#[cfg(test)]
+mod runs;
+#[cfg(test)]
+mod searching;
+#[cfg(test)]
+mod sources;
+#[cfg(test)]
+mod tokens;
+
+#[test]
+fn every_file_of_tests_is_listed_here() {
+    let listed = include_str!("main.rs");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(module) = name.strip_suffix(".rs").filter(|module| *module != "main") else { continue };
+        assert!(listed.contains(&format!("\nmod {module};\n")), "{name} is compiled by nobody: list it");
+    }
+}

@@ -1,0 +1,275 @@
+//! `write_file` and what is true of every mutation: the expected version, all or nothing, the proof that it leaves.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, is_empty, sha256};
+
+#[rstest]
+#[tokio::test]
+async fn a_new_file_is_created_with_its_folders(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let input = json!({"path": "./src//deep/new.rs", "content": "fn a() {}\nfn b() {}\n", "reason": "start", "toolCallId": "w1", "stepId": "s1"});
+    let answer = run.ok("write_file", input).await;
+    for (member, want) in [
+        ("path", json!("src/deep/new.rs")),
+        ("created", json!(true)),
+        ("newSha256", json!(sha256("fn a() {}\nfn b() {}\n"))),
+        ("bytesWritten", json!(20)),
+        ("insertions", json!(2)),
+        ("deletions", json!(0)),
+        ("toolCallId", json!("w1")),
+        ("seq", json!(1)),
+        ("warnings", json!([])),
+    ] {
+        assert_eq!(answer[member], want, "{member}");
+    }
+    assert!(answer.get("oldSha256").is_none_or(Value::is_null));
+    assert!(!answer["summary"].as_str().unwrap().is_empty());
+    assert_eq!(answer["artifactUris"].as_array().unwrap().len(), 1);
+    assert_eq!(run.on_disk("src/deep/new.rs"), "fn a() {}\nfn b() {}\n");
+    assert_eq!(run.repo.join("src/deep/new.rs").metadata().unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+#[rstest]
+#[tokio::test]
+async fn replacing_needs_the_hash_of_what_is_there(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
+    let (one, two) = (sha256("one\n"), sha256("two\n"));
+    for mode in ["REPLACE_EXISTING", "CREATE_OR_REPLACE"] {
+        for expected in [None, Some(two.clone()), Some("0".repeat(64))] {
+            let mut input = json!({"path": "a.txt", "content": "two\n", "mode": mode, "reason": "r"});
+            if let Some(expected) = &expected {
+                input["expectedSha256"] = json!(expected);
+            }
+            let problem = run.call("write_file", input).await.refused("WRITE_CONFLICT");
+            assert_eq!((&problem["currentSha256"], &problem["path"]), (&json!(one), &json!("a.txt")));
+            assert_eq!(run.on_disk("a.txt"), "one\n", "a stale hash changes nothing");
+        }
+    }
+    run.call(
+        "write_file",
+        json!({"path": "a.txt", "content": "x", "mode": "CREATE_NEW", "expectedSha256": one, "reason": "r"}),
+    )
+    .await
+    .refused("ALREADY_EXISTS");
+    let answer = run.replace("a.txt", "two\n", &one).await.ok();
+    assert_eq!(
+        (&answer["created"], &answer["oldSha256"], &answer["newSha256"]),
+        (&json!(false), &json!(one), &json!(two))
+    );
+    assert_eq!((&answer["insertions"], &answer["deletions"]), (&json!(1), &json!(1)));
+    assert_eq!(run.on_disk("a.txt"), "two\n");
+    run.replace("a.txt", "three\n", &two.to_uppercase()).await.ok();
+    run.replace("a.txt", "four\n", &one).await.refused("WRITE_CONFLICT");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_that_is_gone_is_no_version(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let input = |mode: &str, expected: Option<String>| {
+        json!({"path": "a.txt", "content": "x\n", "mode": mode, "reason": "r"})
+            .as_object()
+            .map(|input| {
+                let mut input = input.clone();
+                input.extend(expected.map(|hash| ("expectedSha256".to_owned(), json!(hash))));
+                Value::Object(input)
+            })
+            .unwrap()
+    };
+    run.call("write_file", input("REPLACE_EXISTING", Some(sha256("x")))).await.refused("NOT_FOUND");
+    run.call("write_file", input("REPLACE_EXISTING", None)).await.refused("NOT_FOUND");
+    run.call("write_file", input("CREATE_OR_REPLACE", Some(sha256("x")))).await.refused("WRITE_CONFLICT");
+    assert!(!run.repo.join("a.txt").exists());
+    run.call("write_file", input("CREATE_OR_REPLACE", None)).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_dry_run_answers_as_the_real_call_and_changes_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
+    let (tree, diff) = (run.snapshot(), run.diff_sha256().await);
+    let input = json!({"path": "dir/b.txt", "content": "two\n", "reason": "r"});
+    let mut dry = input.clone();
+    dry["dryRun"] = json!(true);
+    let dry = run.ok("write_file", dry).await;
+    assert_eq!(dry["artifactUris"], json!([]), "nothing happened that needs a proof");
+    assert_eq!((run.snapshot(), run.diff_sha256().await), (tree.clone(), diff.clone()));
+    run.call("write_file", json!({"path": "a.txt", "content": "x", "reason": "r", "dryRun": true}))
+        .await
+        .refused("WRITE_CONFLICT");
+    run.call(
+        "write_file",
+        json!({"path": "a.txt", "content": "x", "mode": "CREATE_NEW", "reason": "r", "dryRun": true}),
+    )
+    .await
+    .refused("ALREADY_EXISTS");
+    run.call("write_file", json!({"path": "../a.txt", "content": "x", "reason": "r", "dryRun": true}))
+        .await
+        .refused("PATH_REJECTED");
+    run.call("write_file", json!({"path": ".env", "content": "x", "reason": "r", "dryRun": true}))
+        .await
+        .refused("POLICY_DENIED_SECRET");
+    run.call("write_file", json!({"path": "Cargo.lock", "content": "x", "reason": "r", "dryRun": true})).await.is(202);
+    assert_eq!(run.operator.get(&format!("/v1/approvals?state=pending&run={}", run.id)).await.status / 100, 2);
+    assert_eq!(run.get().await["counts"]["pendingApprovals"], 0, "a dry run waits for nobody");
+    assert_eq!((run.snapshot(), run.diff_sha256().await), (tree, diff));
+
+    let real = run.ok("write_file", input).await;
+    for member in ["path", "created", "newSha256", "bytesWritten", "insertions", "deletions"] {
+        assert_eq!(dry[member], real[member], "{member}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_mutation_is_an_atomic_rename_that_keeps_the_mode(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    run.put("run.sh", "#!/bin/sh\n");
+    let place = run.repo.join("run.sh");
+    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let before = place.metadata().unwrap();
+    let open = std::fs::File::open(&place).unwrap();
+    run.replace("run.sh", "#!/bin/sh\nid\n", &sha256("#!/bin/sh\n")).await.ok();
+    let after = place.metadata().unwrap();
+    assert_eq!(after.permissions().mode() & 0o777, 0o755);
+    assert_ne!(before.ino(), after.ino(), "whoever reads the old file goes on with it whole");
+    assert_eq!(std::io::read_to_string(open).unwrap(), "#!/bin/sh\n");
+    assert!(run.snapshot().keys().eq(["run.sh"]), "no temporary file in the tree");
+    assert!(is_empty(&server.workspace(&run.id).join("tmp")), "no temporary file beside it");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_mutation_shows_in_the_diff_in_its_artifact_and_in_the_audit(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\ntwo\n")]).await;
+    let old = sha256("one\ntwo\n");
+    let answer = run.replace("a.txt", "one\n2\n", &old).await.ok();
+    let diff = run.ok("diff_workspace", json!({})).await;
+    assert!(diff["diff"].as_str().unwrap().contains("-two\n+2\n"), "{diff:#}");
+    let uri = answer["artifactUris"][0].as_str().unwrap();
+    let artifact = run.artifact(uri).await;
+    assert!(artifact.contains("--- a/a.txt\n+++ b/a.txt\n") && artifact.contains("-two\n+2\n"), "{artifact}");
+
+    let record = &run.audit().await[0];
+    for (member, want) in [
+        ("tool", json!("write_file")),
+        ("mutates", json!(true)),
+        ("reason", json!("test")),
+        ("decision", json!("ALLOW")),
+        ("pathsWritten", json!(["a.txt"])),
+        ("artifactUris", json!([uri])),
+        ("files", json!([{"path": "a.txt", "kind": "TEXT_DOC", "oldSha256": old, "newSha256": sha256("one\n2\n")}])),
+        ("toolCallId", answer["toolCallId"].clone()),
+        ("seq", answer["seq"].clone()),
+    ] {
+        assert_eq!(record[member], want, "{member}");
+    }
+    let other = run.operator.get(&format!("/v1/runs/{}/artifacts/none-such", run.id)).await;
+    other.refused("NOT_FOUND");
+}
+
+#[rstest]
+#[tokio::test]
+async fn writing_what_is_there_already_is_a_mutation_without_a_difference(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
+    let answer = run.replace("a.txt", "one\n", &sha256("one\n")).await.ok();
+    assert_eq!(
+        (&answer["insertions"], &answer["deletions"], &answer["oldSha256"]),
+        (&json!(0), &json!(0), &answer["newSha256"])
+    );
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn text_is_stored_byte_by_byte(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    for (number, text) in
+        ["", "no end", "crlf\r\n", "mixed\r\n\n", "\u{feff}bom\n", "tab\t \n\n\n", "🦀 ü \u{2028}\n", "\u{7f}\n"]
+            .into_iter()
+            .enumerate()
+    {
+        let path = format!("f{number}.txt");
+        let answer = run.create(&path, text).await;
+        assert_eq!(std::fs::read(run.repo.join(&path)).unwrap(), text.as_bytes(), "{text:?}");
+        assert_eq!((&answer["newSha256"], &answer["bytesWritten"]), (&json!(sha256(text)), &json!(text.len())));
+    }
+    run.call("write_file", json!({"path": "nul.txt", "content": "a\u{0}b", "reason": "r"}))
+        .await
+        .refused("UNSUPPORTED_BINARY");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_reason_is_given_or_nothing_happens(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    for reason in [Value::Null, json!(""), json!("x".repeat(2001)), json!(7)] {
+        let mut input = json!({"path": "a.txt", "content": "x"});
+        if !reason.is_null() {
+            input["reason"] = reason;
+        }
+        run.call("write_file", input).await.refused("INVALID_REQUEST");
+    }
+    assert!(run.snapshot().is_empty());
+    run.ok("write_file", json!({"path": "a.txt", "content": "x", "reason": "ü".repeat(2000)})).await;
+    for bad in [
+        json!({"path": "b", "reason": "r"}),
+        json!({"content": "b", "reason": "r"}),
+        json!({"path": "b", "content": "b", "reason": "r", "mode": "APPEND"}),
+        json!({"path": "b", "content": "b", "reason": "r", "expectedSha256": "abc"}),
+        json!({"path": "b", "content": "b", "reason": "r", "mount": "docs"}),
+        json!({"path": "b", "content": "b", "reason": "r", "dryRun": "yes"}),
+        json!({"path": "b", "content": "b", "reason": "r", "force": true}),
+        json!({"path": "b", "content": 1, "reason": "r"}),
+    ] {
+        run.call("write_file", bad).await.refused("INVALID_REQUEST");
+    }
+    assert!(!run.repo.join("b").exists());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_folder_is_no_file_and_a_file_no_folder(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("dir/a.txt", "x\n")]).await;
+    let write = |path: &str| json!({"path": path, "content": "x", "reason": "r"});
+    run.call("write_file", write("dir")).await.refused("NOT_A_FILE");
+    let beneath_a_file = run.call("write_file", write("dir/a.txt/b")).await.refusal();
+    assert!(["NOT_A_DIRECTORY", "NOT_A_FILE", "NOT_FOUND"].contains(&beneath_a_file.as_str()), "{beneath_a_file}");
+    run.call("write_file", write("dir/")).await.refused("PATH_REJECTED");
+    run.call("write_file", write(".")).await.refusal();
+    assert_eq!(run.snapshot().len(), 2);
+}
+
+#[rstest]
+#[tokio::test]
+async fn of_two_writers_with_one_expected_hash_one_wins(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    for round in 0..10 {
+        let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
+        let one = sha256("one\n");
+        let texts: Vec<String> = (0..8).map(|writer| format!("writer {writer} of {round}\n")).collect();
+        let calls = texts.iter().map(|text| run.replace("a.txt", text, &one));
+        let answers = futures_util::future::join_all(calls).await;
+        let won: Vec<_> = answers.iter().enumerate().filter(|(_, answer)| answer.status == 200).collect();
+        assert_eq!(won.len(), 1);
+        let text = &texts[won[0].0];
+        assert_eq!(&run.on_disk("a.txt"), text);
+        for answer in answers.iter().filter(|answer| answer.status != 200) {
+            assert_eq!(answer.refused("WRITE_CONFLICT")["currentSha256"], sha256(text));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! `apply_patch`: what it takes, what it refuses, and that it is whole or not at all.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, sha256};
+
+const FILES: [(&str, &str); 4] = [
+    ("src/a.rs", "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n"),
+    ("src/b.rs", "one\ntwo\nthree\n"),
+    ("gone.txt", "g\n"),
+    ("README.md", "# hi\n"),
+];
+
+const MANY: &str = "\
+diff --git a/src/a.rs b/src/a.rs
+--- a/src/a.rs
++++ b/src/a.rs
+@@ -1,4 +1,5 @@
+ 1
+-2
++two
++and a half
+ 3
+ 4
+@@ -8,3 +9,3 @@
+ 8
+-9
++nine
+ 10
+diff --git a/new/file.txt b/new/file.txt
+new file mode 100644
+--- /dev/null
++++ b/new/file.txt
+@@ -0,0 +1,2 @@
++hello
++there
+diff --git a/gone.txt b/gone.txt
+deleted file mode 100644
+--- a/gone.txt
++++ /dev/null
+@@ -1 +0,0 @@
+-g
+diff --git a/src/b.rs b/src/c.rs
+similarity index 60%
+rename from src/b.rs
+rename to src/c.rs
+--- a/src/b.rs
++++ b/src/c.rs
+@@ -1,3 +1,3 @@
+ one
+-two
++2
+ three
+";
+
+#[rstest]
+#[tokio::test]
+async fn many_files_change_in_one_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let answer = run.patch(MANY).await.ok();
+    assert_eq!((&answer["applied"], &answer["dryRun"]), (&json!(true), &json!(false)));
+    assert_eq!((&answer["insertions"], &answer["deletions"]), (&json!(6), &json!(4)));
+    assert_eq!(answer["newWorkspaceDiffSha256"], run.diff_sha256().await);
+    let touched: Vec<_> =
+        answer["filesTouched"].as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
+    for path in ["gone.txt", "new/file.txt", "src/a.rs", "src/b.rs", "src/c.rs"] {
+        assert!(touched.contains(&path), "{path}: {touched:?}");
+    }
+    assert_eq!(run.on_disk("src/a.rs"), "1\ntwo\nand a half\n3\n4\n5\n6\n7\n8\nnine\n10\n");
+    assert_eq!(run.on_disk("src/c.rs"), "one\n2\nthree\n");
+    assert_eq!(run.on_disk("new/file.txt"), "hello\nthere\n");
+    assert!(!run.repo.join("gone.txt").exists() && !run.repo.join("src/b.rs").exists());
+
+    let of =
+        |path: &str| answer["files"].as_array().unwrap().iter().find(|file| file["path"] == path).cloned().unwrap();
+    let edited = of("src/a.rs");
+    assert_eq!(
+        (&edited["oldSha256"], &edited["newSha256"]),
+        (&json!(sha256(FILES[0].1)), &json!(sha256(run.on_disk("src/a.rs"))))
+    );
+    assert_eq!((&edited["insertions"], &edited["deletions"], &edited["offsets"]), (&json!(3), &json!(2), &json!([])));
+    assert!(of("new/file.txt").get("oldSha256").is_none_or(Value::is_null));
+    assert!(of("gone.txt").get("newSha256").is_none_or(Value::is_null));
+    assert!(edited["operation"].is_string());
+
+    let record = run.audit().await.remove(0);
+    assert_eq!(record["files"].as_array().unwrap().len(), 5, "{record:#}");
+    assert!(run.artifact(answer["artifactUris"][0].as_str().unwrap()).await.contains("+and a half"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_bad_section_leaves_all_as_it_was(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    run.put("target/gen.rs", "g\n");
+    run.put("Cargo.lock", "l\n");
+    run.put(".env", "A=1\n");
+    let (tree, diff) = (run.snapshot(), run.diff_sha256().await);
+    let good = "--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-# hi\n+# bye\n";
+    for (bad, code) in [
+        ("--- a/src/b.rs\n+++ b/src/b.rs\n@@ -1,2 +1,2 @@\n one\n-TWO\n+2\n", "PATCH_CONFLICT"),
+        ("--- a/none.txt\n+++ b/none.txt\n@@ -1 +1 @@\n-a\n+b\n", "NOT_FOUND"),
+        ("--- /dev/null\n+++ b/gone.txt\n@@ -0,0 +1 @@\n+x\n", "ALREADY_EXISTS"),
+        ("--- a/../out.txt\n+++ b/../out.txt\n@@ -1 +1 @@\n-a\n+b\n", "PATH_REJECTED"),
+        ("--- /dev/null\n+++ b/.git/hooks/pre-commit\n@@ -0,0 +1 @@\n+x\n", "PATH_REJECTED"),
+        ("--- a/.env\n+++ b/.env\n@@ -1 +1 @@\n-A=1\n+A=2\n", "POLICY_DENIED_SECRET"),
+        ("--- /dev/null\n+++ b/k/id_rsa\n@@ -0,0 +1 @@\n+x\n", "POLICY_DENIED_SECRET"),
+        ("--- a/target/gen.rs\n+++ b/target/gen.rs\n@@ -1 +1 @@\n-g\n+h\n", "POLICY_DENIED"),
+        ("--- /dev/null\n+++ b/node_modules/x/i.js\n@@ -0,0 +1 @@\n+x\n", "POLICY_DENIED"),
+        ("--- a/Cargo.lock\n+++ b/Cargo.lock\n@@ -1 +1 @@\n-l\n+m\n", "APPROVAL_REQUIRED"),
+    ] {
+        for patch in [format!("{good}{bad}"), format!("{bad}{good}")] {
+            run.patch(&patch).await.refused(code);
+            assert_eq!(run.snapshot(), tree, "{bad}");
+        }
+    }
+    assert_eq!(run.diff_sha256().await, diff);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_no_patch_may_hold_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let tree = run.snapshot();
+    let b = "--- a/src/b.rs\n+++ b/src/b.rs\n";
+    let table: Vec<(&str, String, &[&str])> = vec![
+        ("nothing", String::new(), &["PATCH_INVALID", "INVALID_REQUEST"]),
+        ("no patch", "please change the file".into(), &["PATCH_INVALID"]),
+        ("no hunks", b.into(), &["PATCH_INVALID"]),
+        ("bare @@", format!("{b}@@\n-one\n+1\n"), &["PATCH_INVALID"]),
+        ("a miscounted hunk", format!("{b}@@ -1,3 +1,3 @@\n one\n-two\n+2\n"), &["PATCH_INVALID"]),
+        ("a hunk with too much", format!("{b}@@ -1 +1 @@\n-one\n+1\n two\n"), &["PATCH_INVALID"]),
+        ("junk between hunks", format!("{b}@@ -1 +1 @@\n-one\n+1\njunk\n@@ -3 +3 @@\n-three\n+3\n"), &["PATCH_INVALID"]),
+        ("overlapping hunks", format!("{b}@@ -1,2 +1,2 @@\n-one\n+1\n two\n@@ -2,2 +2,2 @@\n-two\n+2\n three\n"), &["PATCH_INVALID"]),
+        ("one path twice", format!("{b}@@ -1 +1 @@\n-one\n+1\n{b}@@ -3 +3 @@\n-three\n+3\n"), &["PATCH_INVALID"]),
+        ("two names of one path", format!("{b}@@ -1 +1 @@\n-one\n+1\n--- a/./src/b.rs\n+++ b/./src/b.rs\n@@ -3 +3 @@\n-three\n+3\n"), &["PATCH_INVALID"]),
+        ("names that differ", "--- a/src/b.rs\n+++ b/src/a.rs\n@@ -1 +1 @@\n-one\n+1\n".into(), &["PATCH_INVALID"]),
+        ("a binary marker", "diff --git a/x.bin b/x.bin\nindex 1..2 100644\nBinary files a/x.bin and b/x.bin differ\n".into(), &["PATCH_INVALID"]),
+        ("a binary hunk", "diff --git a/x.bin b/x.bin\nindex 1111111..2222222 100644\nGIT binary patch\nliteral 3\nKcmZ>X\n\n".into(), &["PATCH_INVALID"]),
+        ("a symbolic link", "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc/passwd\n\\ No newline at end of file\n".into(), &["PATCH_INVALID", "POLICY_DENIED", "PATH_REJECTED"]),
+        ("a submodule", "diff --git a/s b/s\nnew file mode 160000\n--- /dev/null\n+++ b/s\n@@ -0,0 +1 @@\n+Subproject commit 0123456789012345678901234567890123456789\n".into(), &["PATCH_INVALID", "POLICY_DENIED"]),
+        ("a mode change", "diff --git a/src/b.rs b/src/b.rs\nold mode 100644\nnew mode 100755\n".into(), &["POLICY_DENIED"]),
+        ("a setuid mode", "diff --git a/n b/n\nnew file mode 104755\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+x\n".into(), &["PATCH_INVALID", "POLICY_DENIED"]),
+        ("an absolute path", "--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n".into(), &["PATH_REJECTED", "PATCH_INVALID"]),
+        ("a deletion that leaves lines", "--- a/src/b.rs\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n".into(), &["PATCH_CONFLICT", "PATCH_INVALID"]),
+    ];
+    for (what, patch, codes) in table {
+        let told = run.patch(&patch).await.refusal();
+        assert!(codes.contains(&told.as_str()), "{what}: {told}");
+        assert_eq!(run.snapshot(), tree, "{what}");
+    }
+    for bad in
+        [json!({"reason": "r"}), json!({"patch": 1, "reason": "r"}), json!({"patch": "x", "reason": "r", "strip": 1})]
+    {
+        run.call("apply_patch", bad).await.refused("INVALID_REQUEST");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hunk_moves_to_a_unique_place_only_and_says_so(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let numbered: String = (1..=40).map(|number| format!("line {number}\n")).collect();
+    let files = [("a.txt", numbered.as_str()), ("twins.txt", "x\nsame\ny\nx\nsame\ny\nz\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    let answer =
+        run.patch("--- a/a.txt\n+++ b/a.txt\n@@ -2,3 +2,3 @@\n line 29\n-line 30\n+thirty\n line 31\n").await.ok();
+    assert_eq!(answer["files"][0]["offsets"], json!([{"hunk": 1, "offset": 27}]));
+    assert!(!answer["warnings"].as_array().unwrap().is_empty());
+    assert!(run.on_disk("a.txt").contains("line 29\nthirty\nline 31\n"));
+    // Neither twin stands at line 3, and nobody can tell which was meant.
+    let problem = run
+        .patch("--- a/twins.txt\n+++ b/twins.txt\n@@ -3,3 +3,3 @@\n x\n-same\n+other\n y\n")
+        .await
+        .refused("PATCH_CONFLICT");
+    assert_eq!(problem["path"], "twins.txt", "{problem:#}");
+    assert_eq!(problem["hunk"], 1);
+    run.patch("--- a/twins.txt\n+++ b/twins.txt\n@@ -4,3 +4,3 @@\n x\n-same\n+other\n y\n").await.ok();
+    assert_eq!(run.on_disk("twins.txt"), "x\nsame\ny\nx\nother\ny\nz\n", "where its context stands, it applies");
+    // One letter of the context is different: no fuzz.
+    run.patch("--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n lime 1\n-line 2\n+two\n line 3\n")
+        .await
+        .refused("PATCH_CONFLICT");
+}
+
+#[rstest]
+#[tokio::test]
+async fn expectations_are_checked_before_anything(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let patch = "--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-# hi\n+# bye\n";
+    let with = |extra: Value| {
+        let mut input = json!({"patch": patch, "reason": "r"});
+        input.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        input
+    };
+    run.call("apply_patch", with(json!({"expectedBaseCommit": "0".repeat(40)}))).await.refused("BASE_COMMIT_MISMATCH");
+    let problem = run
+        .call("apply_patch", with(json!({"expectedSha256": {"README.md": "0".repeat(64)}})))
+        .await
+        .refused("WRITE_CONFLICT");
+    assert_eq!(problem["currentSha256"], sha256("# hi\n"));
+    assert_eq!(run.on_disk("README.md"), "# hi\n");
+    let base = run.get().await["baseCommit"].clone();
+    let good = with(json!({"expectedBaseCommit": base, "expectedSha256": {"README.md": sha256("# hi\n")}}));
+    run.ok("apply_patch", good).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_dry_run_of_a_patch_changes_no_hash(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let (tree, diff) = (run.snapshot(), run.diff_sha256().await);
+    let dry = run.ok("apply_patch", json!({"patch": MANY, "reason": "r", "dryRun": true})).await;
+    assert_eq!((&dry["applied"], &dry["dryRun"]), (&json!(false), &json!(true)));
+    assert_eq!((run.snapshot(), run.diff_sha256().await), (tree, diff));
+    let real = run.patch(MANY).await.ok();
+    for member in ["files", "filesTouched", "insertions", "deletions", "newWorkspaceDiffSha256"] {
+        assert_eq!(dry[member], real[member], "{member}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn line_endings_and_missing_ends_stay_as_they_are(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files = [("crlf.txt", "a\r\nb\r\nc\r\n"), ("open.txt", "a\nb"), ("bom.txt", "\u{feff}a\nb\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    run.patch("--- a/crlf.txt\n+++ b/crlf.txt\n@@ -1,3 +1,3 @@\n a\r\n-b\r\n+B\r\n c\r\n").await.ok();
+    assert_eq!(run.on_disk("crlf.txt"), "a\r\nB\r\nc\r\n");
+    let open = "--- a/open.txt\n+++ b/open.txt\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+B\n\\ No newline at end of file\n";
+    run.patch(open).await.ok();
+    assert_eq!(run.on_disk("open.txt"), "a\nB");
+    run.patch("--- a/bom.txt\n+++ b/bom.txt\n@@ -2 +2 @@\n-b\n+B\n").await.ok();
+    assert_eq!(run.on_disk("bom.txt"), "\u{feff}a\nB\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_patch_and_its_reverse_give_the_tree_back(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let tree = run.snapshot();
+    let forth = "--- a/src/a.rs\n+++ b/src/a.rs\n@@ -1,3 +1,2 @@\n 1\n-2\n 3\n--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+n\n--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n";
+    let back = "--- a/src/a.rs\n+++ b/src/a.rs\n@@ -1,2 +1,3 @@\n 1\n+2\n 3\n--- a/n.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-n\n--- /dev/null\n+++ b/gone.txt\n@@ -0,0 +1 @@\n+g\n";
+    let there = run.patch(forth).await.ok();
+    assert_ne!(run.snapshot(), tree);
+    assert_ne!(there["newWorkspaceDiffSha256"], sha256(""));
+    let again = run.patch(back).await.ok();
+    assert_eq!(run.snapshot(), tree);
+    assert_eq!(again["newWorkspaceDiffSha256"], sha256(""));
+}

@@ -1,0 +1,286 @@
+//! The process: its settings, what it prints, how it ends, and that it is alone on its data.
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Client, Server, Setup, workspaced};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn assert_one_clear_line(done: &Output, code: i32, needle: &str) {
+    let told = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(code), "{told}");
+    assert!(told.contains(needle), "{needle} is not named: {told}");
+    assert!(done.stdout.is_empty(), "{}", text(&done.stdout));
+    assert!(!told.contains("panicked") && told.lines().count() <= 3, "{told}");
+}
+
+#[tokio::test]
+async fn a_bad_setting_ends_the_process_with_one_clear_line() {
+    let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
+    let config = server.home.join("config.toml");
+    let with_config = |content: &str| {
+        std::fs::write(&config, content).unwrap();
+        vec!["--config".to_owned(), config.display().to_string()]
+    };
+    let own = |args: &[&str]| args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>();
+    for (args, needle) in [
+        (own(&["--listen", "nowhere"]), "listen"),
+        (own(&["--listen", "127.0.0.1:99999"]), "listen"),
+        (own(&["--database-url", "mysql://x/y"]), "database"),
+        (own(&["--import-root", "/none/such"]), "/none/such"),
+        (own(&["--log-format", "xml"]), "log-format"),
+        (own(&["--config", "/none/such.toml"]), "/none/such.toml"),
+        (own(&["--surprise"]), "--surprise"),
+        (own(&["--operator-token", "x"]), "--operator-token"),
+        (with_config("surprise = 1\n"), "surprise"),
+        (with_config("listen = 7\n"), "listen"),
+        (with_config("listen = \n"), "config.toml"),
+    ] {
+        let done = server.command("serve").args(&args).env_remove("WORKSPACED_DATABASE_URL").output().unwrap();
+        assert_one_clear_line(&done, 2, needle);
+    }
+    for (name, value) in [("WORKSPACED_LISTEN", "nowhere"), ("WORKSPACED_OPERATOR_TOKEN", "short")] {
+        let done = server.command("serve").env(name, value).output().unwrap();
+        assert_one_clear_line(
+            &done,
+            2,
+            name.trim_start_matches("WORKSPACED_").to_lowercase().split('_').next().unwrap(),
+        );
+    }
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap().to_string();
+    let done = server.command("serve").args(["--listen", &address]).output().unwrap();
+    assert_eq!(done.status.code(), Some(2), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains(&address));
+    assert_ne!(workspaced().output().unwrap().status.code(), Some(0), "no command at all");
+}
+
+#[tokio::test]
+async fn help_and_version_are_told() {
+    let help = workspaced().args(["serve", "--help"]).output().unwrap();
+    assert!(help.status.success());
+    for needle in [
+        "--listen",
+        "WORKSPACED_LISTEN",
+        "127.0.0.1:8080",
+        "--data-dir",
+        "WORKSPACED_DATA_DIR",
+        "--database-url",
+        "WORKSPACED_DATABASE_URL",
+        "--import-root",
+        "WORKSPACED_IMPORT_ROOTS",
+        "--log-format",
+        "--config",
+    ] {
+        assert!(text(&help.stdout).contains(needle), "{needle}: {}", text(&help.stdout));
+    }
+    assert!(!text(&help.stdout).contains("--operator-token") && !text(&help.stdout).contains("--audit-token"));
+    assert!(text(&workspaced().arg("--version").output().unwrap().stdout).contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[tokio::test]
+async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+    let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
+    let config = server.home.join("config.toml");
+    let place = |name: &str| server.home.join(name).display().to_string();
+    std::fs::write(&config, format!("data_dir = {:?}\nlisten = \"127.0.0.1:0\"\n", place("by-file"))).unwrap();
+    let run = |flag: bool, environment: bool| {
+        let mut command = workspaced();
+        command.args(["serve", "--config", config.to_str().unwrap()]);
+        if flag {
+            command.args(["--data-dir", &place("by-flag")]);
+        }
+        if environment {
+            command.env("WORKSPACED_DATA_DIR", place("by-environment"));
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        let _ = child.kill();
+        text(&child.wait_with_output().unwrap().stderr)
+    };
+    for (flag, environment, want) in
+        [(false, false, "by-file"), (false, true, "by-environment"), (true, true, "by-flag")]
+    {
+        let log = run(flag, environment);
+        assert!(server.home.join(want).join("workspaced.db").exists(), "{want}: {log}");
+        std::fs::remove_dir_all(server.home.join(want)).unwrap();
+        let made = std::fs::read_dir(&server.home)
+            .unwrap()
+            .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("by-"));
+        assert_eq!(made.count(), 0, "{want}");
+    }
+    server.kill();
+}
+
+/// Starts a server that nobody has given a token; gives all that it has printed until it listened, and the process.
+fn start_without_tokens(server: &Server) -> (String, std::process::Child) {
+    use std::io::BufRead as _;
+    let mut command = server.command("serve");
+    command
+        .env_remove("WORKSPACED_OPERATOR_TOKEN")
+        .env_remove("WORKSPACED_AUDIT_TOKEN")
+        .args(["--listen", "127.0.0.1:0"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut printed = String::new();
+    while lines.read_line(&mut printed).unwrap() > 0 && !printed.contains("listening on http://") {}
+    // The lines to paste may stand behind the address, which they need.
+    std::thread::sleep(Duration::from_millis(300));
+    let _ = child.kill();
+    let rest = std::io::read_to_string(lines).unwrap();
+    (printed + &rest, child)
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_first_start_prints_a_token_once_with_lines_to_paste(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::prepare(Setup::new(backend)).await;
+    let (first, mut child) = start_without_tokens(&server);
+    child.wait().unwrap();
+    assert_eq!(first.lines().filter(|line| line.trim_start().starts_with("curl ")).count(), 3, "{first}");
+    assert!(first.contains("/v1/runs"), "{first}");
+    let token = first.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-').find(|word| word.len() >= 43);
+    let token = token.unwrap_or_else(|| panic!("no token of 256 bits: {first}")).to_owned();
+
+    let (second, mut child) = start_without_tokens(&server);
+    child.wait().unwrap();
+    assert!(!second.contains(&token) && !second.contains("curl "), "{second}");
+    // The token of the first start is good for the third.
+    let mut server = server;
+    server.operator_token = token.clone();
+    let mut command = server.command("serve");
+    command.env_remove("WORKSPACED_OPERATOR_TOKEN").args(["--listen", "127.0.0.1:0"]);
+    server.start_as(command);
+    server.operator().post("/v1/runs", json!({"source": {"type": "empty"}})).await.is(201);
+    server.nobody().get("/v1/runs").await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn it_finishes_what_it_holds_and_exits_with_zero(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("TERM", "INT")] signal: &str,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    let mut stream = server.auditor().stream("/v1/audit/stream", None).await;
+    let writes: Vec<_> = (0..20)
+        .map(|number| {
+            let run = run.clone();
+            tokio::spawn(async move {
+                let input = json!({"path": format!("{number}.txt"), "content": "x\n", "reason": "r"});
+                let request =
+                    run.agent.request(reqwest::Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id));
+                run.agent
+                    .try_send(request.json(&input))
+                    .await
+                    .ok()
+                    .filter(|answer| answer.status == 200)
+                    .map(|_| number)
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    server.signal(signal);
+    let mut done = Vec::new();
+    for write in writes {
+        done.extend(write.await.unwrap());
+    }
+    let status = server.wait(Duration::from_secs(15));
+    assert_eq!(status.code(), Some(0), "{}", server.log());
+    while let Ok(Some(_)) = stream.chunk().await {}
+    server.restart();
+    let run = server.reconnect(&run);
+    let written: Vec<_> = run.audit().await.iter().map(|record| record["pathsWritten"][0].clone()).collect();
+    for number in done {
+        assert!(run.repo.join(format!("{number}.txt")).exists(), "{number} was answered and is gone");
+        assert!(written.contains(&json!(format!("{number}.txt"))));
+    }
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_second_instance_on_the_same_data_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_one_clear_line(&done, 2, "");
+    assert!(!text(&done.stderr).trim().is_empty());
+    run.create("a.txt", "the first goes on\n").await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn logs_go_to_standard_error_as_they_are_asked_for(#[values("text", "json")] format: &str) {
+    let server = Server::start_with(Setup::new(Backend::Sqlite).arg("--log-format", format)).await;
+    let run = server.run_with_files(&[("a.txt", "content-of-a-file\n")], json!({})).await;
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    run.call("read_file", json!({"path": "../nope-path"})).await.refused("PATH_REJECTED");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let log = server.log();
+    assert!(!log.trim().is_empty());
+    if format == "json" {
+        for line in log.lines() {
+            let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            assert!(value["level"].is_string() && value["timestamp"].is_string(), "{line}");
+        }
+    }
+    for secret in [server.operator_token.as_str(), run.agent.token.as_deref().unwrap(), "content-of-a-file"] {
+        assert!(!log.contains(secret), "{log}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn open_pages_need_no_token_and_tell_no_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let run = server.run(json!({})).await;
+    run.ok("list_dir", json!({})).await;
+    let nobody: Client = server.nobody();
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/"] {
+        let answer = nobody.get(path).await;
+        assert!([200, 303, 307, 308].contains(&answer.status), "{path}: {}", answer.status);
+        assert!(!answer.holds(&run.id), "{path}");
+    }
+    let metrics = nobody.get("/metrics").await.text();
+    assert!(metrics.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count() >= 3, "{metrics}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_there_before_a_restart_is_there_after_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("Cargo.lock", "l\n")], json!({"labels": {"k": "v"}})).await;
+    run.create("b.txt", "b\n").await;
+    run.call(
+        "write_file",
+        json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": crate::harness::sha256("l\n"), "reason": "r"}),
+    )
+    .await
+    .is(202);
+    let (told, audit, diff) =
+        (run.get().await, run.audit().await, run.ok("diff_workspace", json!({})).await["diffSha256"].clone());
+    assert!(server.stop().success());
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_eq!(run.audit().await[..audit.len()], audit);
+    let mut now = run.get().await;
+    for member in ["counts", "headSeq", "headHash"] {
+        now[member] = told[member].clone();
+    }
+    assert_eq!(now, told);
+    assert_eq!(run.ok("diff_workspace", json!({})).await["diffSha256"], diff);
+    assert_eq!(server.operator().get("/v1/approvals?state=pending").await.ok()["items"].as_array().unwrap().len(), 1);
+}

@@ -1,0 +1,156 @@
+//! `search_text`: every input with its default and its most, every member of the output.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run};
+
+fn found(report: &Value) -> Vec<(&str, u64, u64)> {
+    let one = |found: &'_ Value| (found["line"].as_u64().unwrap(), found["column"].as_u64().unwrap());
+    let matches = report["matches"].as_array().unwrap();
+    matches.iter().map(|found| (found["path"].as_str().unwrap(), one(found).0, one(found).1)).collect()
+}
+
+const FILES: [(&str, &str); 5] = [
+    ("src/b.rs", "fn beta() {}\nlet x = alpha + beta;\n"),
+    ("src/a.rs", "fn alpha() {}\n// Alpha and alphabet\n"),
+    ("docs/x.md", "# alpha\n\n1+1 = a.pha\n"),
+    (".hidden/c.txt", "alpha\n"),
+    ("ünï.txt", "vor alpha\n"),
+];
+
+#[rstest]
+#[tokio::test]
+async fn a_literal_is_found_in_path_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let report = run.ok("search_text", json!({"query": "alpha"})).await;
+    let want = [
+        (".hidden/c.txt", 1, 1),
+        ("docs/x.md", 1, 3),
+        ("src/a.rs", 1, 4),
+        ("src/a.rs", 2, 14),
+        ("src/b.rs", 2, 9),
+        ("ünï.txt", 1, 5),
+    ];
+    let visible: Vec<_> =
+        want.into_iter().filter(|(path, _, _)| !path.starts_with('.') || report["filesSearched"] == 5).collect();
+    assert_eq!(found(&report), visible, "{report:#}");
+    assert_eq!((&report["query"], &report["truncated"]), (&json!("alpha"), &json!(false)));
+    assert!(report.get("truncatedReason").is_none_or(Value::is_null));
+    let first = report["matches"].as_array().unwrap().iter().find(|found| found["path"] == "src/a.rs").unwrap();
+    assert_eq!(first["snippet"], "fn alpha() {}");
+    assert_eq!((&first["before"], &first["after"], &first["kind"]), (&json!([]), &json!([]), &json!("TEXT_SOURCE")));
+}
+
+#[rstest]
+#[tokio::test]
+async fn each_option_does_what_it_says(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let table = [
+        (json!({"query": "a.pha"}), vec![("docs/x.md", 3, 7)]),
+        (json!({"query": "1+1"}), vec![("docs/x.md", 3, 1)]),
+        (json!({"query": r"^fn \w+\(\)", "mode": "regex"}), vec![("src/a.rs", 1, 1), ("src/b.rs", 1, 1)]),
+        (json!({"query": "alpha", "path": "src"}), vec![("src/a.rs", 1, 4), ("src/a.rs", 2, 14), ("src/b.rs", 2, 9)]),
+        (json!({"query": "alpha", "path": "src/b.rs"}), vec![("src/b.rs", 2, 9)]),
+        (json!({"query": "alpha", "path": "src", "wholeWord": true}), vec![("src/a.rs", 1, 4), ("src/b.rs", 2, 9)]),
+        (json!({"query": "ALPHA", "path": "src"}), vec![]),
+        (
+            json!({"query": "ALPHA", "path": "src/a.rs", "caseSensitive": false}),
+            vec![("src/a.rs", 1, 4), ("src/a.rs", 2, 4)],
+        ),
+        (json!({"query": "alpha", "includeGlob": ["**/*.md"]}), vec![("docs/x.md", 1, 3)]),
+        (
+            json!({"query": "alpha", "includeGlob": ["src/**"], "excludeGlob": ["**/b.rs"]}),
+            vec![("src/a.rs", 1, 4), ("src/a.rs", 2, 14)],
+        ),
+        (json!({"query": "alpha", "includeGlob": ["*.rs"]}), vec![]),
+        (json!({"query": "no such text"}), vec![]),
+    ];
+    for (input, want) in table {
+        assert_eq!(found(&run.ok("search_text", input.clone()).await), want, "{input}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn context_goes_up_to_three_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "1\n2\n3\n4\nhere\n6\n7\n8\n9\n")]).await;
+    for (asked, before, after) in
+        [(0, vec![], vec![]), (2, vec!["3", "4"], vec!["6", "7"]), (50, vec!["2", "3", "4"], vec!["6", "7", "8"])]
+    {
+        let report = run.ok("search_text", json!({"query": "here", "contextLines": asked})).await;
+        assert_eq!((&report["matches"][0]["before"], &report["matches"][0]["after"]), (&json!(before), &json!(after)));
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn matches_have_an_end_and_are_the_first(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let text = "hit\n".repeat(150);
+    let files: Vec<(String, &str)> = (0..10).map(|number| (format!("f{number}.txt"), text.as_str())).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let (_server, run) = Run::shared(backend, &files).await;
+    for (input, count) in [
+        (json!({"query": "hit"}), 100),
+        (json!({"query": "hit", "maxMatches": 7}), 7),
+        (json!({"query": "hit", "maxMatches": 1_000_000}), 1000),
+    ] {
+        let report = run.ok("search_text", input).await;
+        let got = found(&report);
+        assert_eq!((got.len(), &report["truncated"]), (count, &json!(true)));
+        assert_eq!(report["truncatedReason"], "maxMatches");
+        let first: Vec<_> = (0..count as u64).map(|at| (format!("f{}.txt", at / 150), at % 150 + 1)).collect();
+        let got: Vec<_> = got.into_iter().map(|(path, line, _)| (path.to_owned(), line)).collect();
+        assert_eq!(got, first, "the same query on the same tree gives the same answer");
+    }
+    let all = run.ok("search_text", json!({"query": "hit", "path": "f0.txt", "maxMatches": 150})).await;
+    assert_eq!(all["truncated"], false);
+    assert_eq!(all["filesSearched"], 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn long_lines_and_strange_bytes_do_no_harm(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    run.put("long.txt", format!("{}needle{}\n", "x".repeat(200_000), "y".repeat(200_000)));
+    run.put("latin.txt", b"caf\xe9 needle\n");
+    run.put("nul.bin", b"needle\0needle\n");
+    run.put("crlf.txt", b"one\r\nneedle\r\n");
+    let report = run.ok("search_text", json!({"query": "needle"})).await;
+    let paths: Vec<_> = found(&report).into_iter().map(|(path, ..)| path).collect();
+    assert!(paths.contains(&"long.txt") && paths.contains(&"crlf.txt"), "{paths:?}");
+    assert!(!paths.contains(&"nul.bin"), "binary files are not searched");
+    for found in report["matches"].as_array().unwrap() {
+        let snippet = found["snippet"].as_str().unwrap();
+        assert!(snippet.contains("needle") && snippet.chars().count() <= 500, "{} {}", found["path"], snippet.len());
+        assert!(!snippet.ends_with('\r'));
+    }
+    let long = report["matches"].as_array().unwrap().iter().find(|found| found["path"] == "long.txt").unwrap();
+    assert_eq!(long["column"], 200_001);
+}
+
+#[rstest]
+#[tokio::test]
+async fn bad_queries_are_refused_with_a_reason(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    for bad in [
+        json!({}),
+        json!({"query": ""}),
+        json!({"query": "(", "mode": "regex"}),
+        json!({"query": "x{1000}{1000}{1000}", "mode": "regex"}),
+        json!({"query": "x", "mode": "fuzzy"}),
+        json!({"query": "x", "includeGlob": ["a["]}),
+        json!({"query": "x", "includeGlob": "a"}),
+        json!({"query": "x", "maxMatches": 0}),
+        json!({"query": "x", "surprise": 1}),
+    ] {
+        run.call("search_text", bad).await.refused("INVALID_REQUEST");
+    }
+    run.call("search_text", json!({"query": "x", "path": "none-such"})).await.refused("NOT_FOUND");
+    run.call("search_text", json!({"query": "x", "path": "../x"})).await.refused("PATH_REJECTED");
+    // A pattern that backtracking engines choke on is an answer like any other.
+    run.put("a.txt", "a".repeat(50_000));
+    let started = std::time::Instant::now();
+    run.ok("search_text", json!({"query": "(a+)+$b", "mode": "regex"})).await;
+    assert!(started.elapsed().as_secs() < 10);
+}

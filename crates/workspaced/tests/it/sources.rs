@@ -1,0 +1,251 @@
+//! Where runs come from: a folder, a repository, an archive. All of it comes in, or no run is left.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, commit_all, git, gzip, items, put, sha256, tar_of};
+
+fn left_out(run: &Value) -> Vec<&str> {
+    run["import"]["leftOut"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect()
+}
+
+async fn refused_without_a_run(server: &Server, source: Value) -> Value {
+    let before = items(&server.operator(), "/v1/runs?limit=1000").await.len();
+    let body = json!({"runId": "refused", "source": source});
+    let problem = server.operator().post("/v1/runs", body).await.refused("INVALID_REQUEST");
+    server.operator().get("/v1/runs/refused").await.refused("RUN_NOT_FOUND");
+    assert_eq!(items(&server.operator(), "/v1/runs?limit=1000").await.len(), before);
+    let folders = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
+    let names = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.contains("refused")).count(), 0, "something is left on disk");
+    problem
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_folder_comes_in_without_its_git(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (place, _) =
+        server.repository(&[("README.md", "hi\n"), ("src/main.rs", "fn main() {}\n"), ("run.sh", "#!/bin/sh\n")]);
+    put(&place, "nested/.git/config", "[core]\n");
+    put(&place, "nested/file.txt", "kept\n");
+    put(&place, "sub/.GIT", "gitdir: ../elsewhere\n");
+    std::fs::set_permissions(place.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("src/main.rs", place.join("link.rs")).unwrap();
+
+    let run = server.run(json!({"source": {"type": "directory", "path": place}})).await;
+    let told = run.until_open().await;
+    assert_eq!(left_out(&told).iter().filter(|path| path.to_lowercase().ends_with(".git")).count(), 3, "{told:#}");
+    let tree = run.snapshot();
+    assert!(tree.keys().all(|path| !path.to_lowercase().split('/').any(|name| name == ".git")), "{tree:#?}");
+    assert_eq!(run.on_disk("nested/file.txt"), "kept\n");
+    assert!(tree["run.sh"].starts_with("755 "), "{}", tree["run.sh"]);
+    assert_eq!(tree["link.rs"], "-> src/main.rs");
+    assert_eq!(told["import"]["progress"], "done");
+    assert!(told["import"]["files"].as_u64().unwrap() >= 4, "{told:#}");
+    assert!(told["import"]["bytes"].as_u64().unwrap() > 20);
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0, "a run starts without a difference");
+    put(&place, "README.md", "changed behind its back\n");
+    assert_eq!(run.on_disk("README.md"), "hi\n", "a run has its own copy");
+}
+
+#[rstest]
+#[tokio::test]
+async fn only_what_lies_under_an_import_root_comes_in(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let inside = server.template(&[("a", "a")]);
+    let root = server.import_root();
+    std::os::unix::fs::symlink("/etc", root.join("etc")).unwrap();
+    let secret = server.home.join("outside");
+    put(&secret, "f", "x");
+    let mut told = Vec::new();
+    for path in [
+        secret.clone(),
+        "/etc".into(),
+        "/none/such".into(),
+        root.join("none-such"),
+        root.join("etc"),
+        root.join("etc/ssl"),
+        root.join("../outside"),
+        inside.join("../../outside"),
+        format!("{}-evil", root.display()).into(),
+        "".into(),
+    ] {
+        let path = path.to_str().unwrap();
+        let problem = refused_without_a_run(&server, json!({"type": "directory", "path": path})).await;
+        refused_without_a_run(&server, json!({"type": "git", "url": path})).await;
+        told.push(problem["message"].as_str().unwrap().to_owned());
+    }
+    told.pop();
+    told.dedup();
+    assert_eq!(told.len(), 1, "what is there and forbidden is told apart from what is not there: {told:?}");
+    std::fs::remove_file(root.join("etc")).unwrap();
+}
+
+#[rstest]
+#[tokio::test]
+async fn without_an_import_root_nothing_of_this_machine_comes_in(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let setup = crate::harness::Setup::new(backend).env("WORKSPACED_IMPORT_ROOTS", "");
+    let server = Server::start_with(setup).await;
+    let place = server.template(&[("a", "a")]);
+    refused_without_a_run(&server, json!({"type": "directory", "path": place})).await;
+    refused_without_a_run(&server, json!({"type": "git", "url": place})).await;
+    server.run(json!({})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repository_comes_in_at_its_head(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (place, first) = server.repository(&[("a.txt", "one\n"), ("dir/b.txt", "b\n")]);
+    git(&place, &["tag", "v1"]);
+    put(&place, "a.txt", "two\n");
+    let second = commit_all(&place, "second");
+    put(&place, "a.txt", "not committed\n");
+    put(&place, "untracked.txt", "not committed\n");
+
+    let head = server.run(json!({"source": {"type": "git", "url": place}})).await;
+    assert_eq!(head.get().await["baseCommit"], second.as_str());
+    assert_eq!(head.on_disk("a.txt"), "two\n");
+    assert!(!head.repo.join("untracked.txt").exists());
+    assert!(!head.repo.join(".git").exists());
+    for reference in ["v1", first.as_str()] {
+        let run = server.run(json!({"source": {"type": "git", "url": place, "ref": reference}})).await;
+        assert_eq!(run.get().await["baseCommit"], first.as_str(), "{reference}");
+        assert_eq!(run.on_disk("a.txt"), "one\n", "{reference}");
+    }
+    for bad in ["none-such", "--upload-pack=id", "a b", ""] {
+        refused_without_a_run(&server, json!({"type": "git", "url": place, "ref": bad})).await;
+    }
+    let no_repository = server.template(&[("a", "a")]);
+    refused_without_a_run(&server, json!({"type": "git", "url": no_repository})).await;
+}
+
+async fn prepared(server: &Server) -> Run {
+    let run = server.run(json!({"source": {"type": "archive"}})).await;
+    assert_eq!(run.get().await["state"], "preparing");
+    run
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_archive_is_sent_once_the_run_is_made(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(false, true)] gzipped: bool,
+) {
+    let server = Server::shared(backend).await;
+    let run = prepared(&server).await;
+    assert_ne!(run.call("list_dir", json!({})).await.status, 200, "no tool works while the run prepares");
+    let tar = tar_of(&[("src/a.rs", b"fn a() {}\n"), ("docs/x.md", b"# x\n"), (".git/config", b"[core]\n")]);
+    let body = if gzipped { gzip(&tar) } else { tar };
+    let archive = format!("/v1/runs/{}/archive", run.id);
+    run.agent.put(&archive, body.clone()).await.refused("FORBIDDEN");
+    let answer = run.operator.put(&archive, body.clone()).await;
+    assert!((200..300).contains(&answer.status), "{}", answer.text());
+
+    let told = run.until_open().await;
+    assert_eq!(left_out(&told), [".git"], "{told:#}");
+    assert_eq!(told["import"]["files"], 2);
+    let page = run.ok("read_file", json!({"path": "src/a.rs", "format": "raw"})).await;
+    assert_eq!(
+        (page["content"].as_str(), page["sha256"].as_str()),
+        (Some("fn a() {}\n"), Some(sha256("fn a() {}\n").as_str()))
+    );
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0);
+    let again = run.operator.put(&archive, body).await;
+    assert!((400..500).contains(&again.status), "a second archive: {}", again.text());
+}
+
+/// A tar with one entry whose header `shape` has made, past what the library's own checks would let through.
+fn tar_with(name: &[u8], shape: impl FnOnce(&mut tar::Header)) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    header.set_mode(0o644);
+    shape(&mut header);
+    header.as_old_mut().name[..name.len()].copy_from_slice(name);
+    header.set_cksum();
+    let mut bytes = header.as_bytes().to_vec();
+    bytes.extend([0; 1024]);
+    bytes
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_of_a_hostile_archive_lands_outside(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let outside = server.home.join("landed");
+    let entry = |kind: tar::EntryType, link: &'static str| {
+        move |header: &mut tar::Header| {
+            header.set_entry_type(kind);
+            header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        }
+    };
+    let absolute = outside.to_str().unwrap().to_owned();
+    let hostile: Vec<(&str, Vec<u8>)> = vec![
+        ("parent", tar_with(b"../../../landed", |_| ())),
+        ("parent within", tar_with(b"a/../../../../landed", |_| ())),
+        ("absolute", tar_with(absolute.as_bytes(), |_| ())),
+        ("link out", tar_with(b"link", entry(tar::EntryType::Symlink, "/etc/passwd"))),
+        ("link up", tar_with(b"link", entry(tar::EntryType::Symlink, "../../../landed"))),
+        ("hard link out", tar_with(b"link", entry(tar::EntryType::Link, "/etc/passwd"))),
+        ("device", tar_with(b"dev", entry(tar::EntryType::Char, ""))),
+        ("fifo", tar_with(b"fifo", entry(tar::EntryType::Fifo, ""))),
+        ("no archive", b"this is no archive at all, whatever its length may be".repeat(40)),
+        ("cut gzip", gzip(&tar_of(&[("a", &[7; 9000])]))[..40].to_vec()),
+        ("cut tar", tar_of(&[("a", &[7; 9000])])[..2000].to_vec()),
+    ];
+    for (what, body) in hostile {
+        let run = prepared(&server).await;
+        let answer = run.operator.put(&format!("/v1/runs/{}/archive", run.id), body).await;
+        assert!(!outside.exists(), "{what} got out");
+        let told = run.get().await;
+        if answer.status >= 400 {
+            assert_ne!(answer.refusal(), "INTERNAL", "{what}");
+            assert_eq!(told["state"], "preparing", "{what}");
+            let good = run.operator.put(&format!("/v1/runs/{}/archive", run.id), tar_of(&[("ok", b"ok\n")])).await;
+            assert!((200..300).contains(&good.status), "{what}: the run takes no other archive: {}", good.text());
+            run.until_open().await;
+            assert_eq!(run.snapshot().into_keys().collect::<Vec<_>>(), ["ok"], "{what}");
+        } else {
+            // A link that leads out may come in as itself; nothing that follows it comes out.
+            assert_eq!(left_out(&told).len() + run.snapshot().len(), 1, "{what}: {told:#}");
+            for tool in ["read_file", "search_text"] {
+                let answer = run.call(tool, json!({"path": "link", "query": "root"}).without(tool)).await;
+                assert!(!answer.text().contains("root:"), "{what}: {}", answer.text());
+            }
+        }
+    }
+    assert!(!outside.exists());
+}
+
+trait Without {
+    fn without(self, tool: &str) -> Value;
+}
+
+impl Without for Value {
+    /// `read_file` takes no query.
+    fn without(mut self, tool: &str) -> Value {
+        if tool == "read_file" {
+            self.as_object_mut().unwrap().remove("query");
+        }
+        self
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_git_ignores_stays_in_the_tree_and_out_of_sight(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files =
+        [(".gitignore", "*.log\nlocal/\n"), ("a.log", "noise\n"), ("local/x.txt", "noise\n"), ("b.txt", "noise\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    assert_eq!(run.on_disk("a.log"), "noise\n");
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0);
+    let found = run.ok("search_text", json!({"query": "noise"})).await;
+    assert_eq!(found["matches"].as_array().unwrap().len(), 1, "{found:#}");
+}

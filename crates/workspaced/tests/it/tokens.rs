@@ -1,0 +1,296 @@
+//! Who may call: operator scopes, run tokens, permissions, expiry, revocation, and refusals that tell nothing.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Client, Run, Server};
+
+const EVERY_PERMISSION: [&str; 10] = [
+    "file:list",
+    "file:read",
+    "file:search",
+    "file:diff",
+    "file:write:create",
+    "file:write:replace",
+    "file:patch:apply",
+    "file:delete",
+    "file:move",
+    "audit:read",
+];
+
+/// A further token of `run` with what `body` says.
+async fn token(run: &Run, body: Value) -> Value {
+    run.operator.post(&format!("/v1/runs/{}/tokens", run.id), body).await.is(201)
+}
+
+fn client(run: &Run, token: &Value) -> Client {
+    run.agent.with_token(Some(token["token"].as_str().unwrap()))
+}
+
+async fn list(client: &Client, run: &str) -> crate::harness::Answer {
+    client.post(&format!("/v1/runs/{run}/tools/list_dir"), json!({})).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn without_a_good_token_nobody_learns_anything(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    let good = run.agent.token.clone().unwrap();
+    let mut told = Vec::new();
+    for path in [
+        format!("/v1/runs/{}", run.id),
+        "/v1/runs/none-such".into(),
+        "/v1/runs".into(),
+        "/v1/audit".into(),
+        "/v1/tools".into(),
+    ] {
+        for bad in [None, Some(""), Some("x"), Some(&good[1..]), Some(&good.to_uppercase()), Some(&good.repeat(50))] {
+            let answer = server.nobody().with_token(bad).get(&path).await;
+            told.push(answer.refused("UNAUTHENTICATED").to_string());
+        }
+        let mut forms = vec![("Authorization", format!("Basic {good}")), ("Authorization", good.clone())];
+        forms.extend([("X-Api-Key", good.clone()), ("Cookie", format!("token={good}"))]);
+        for (name, value) in forms {
+            let request = server.nobody().request(Method::GET, &path).header(name, value);
+            told.push(server.nobody().send(request).await.refused("UNAUTHENTICATED").to_string());
+        }
+        for query in ["token", "access_token", "Authorization"] {
+            server.nobody().get(&format!("{path}?{query}={good}")).await.refused("UNAUTHENTICATED");
+        }
+    }
+    told.dedup();
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_token_is_worth_nothing_elsewhere_and_cannot_tell_which_runs_exist(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "mine\n")]).await;
+    let other = server.run_with_files(&[("a.txt", "other\n")], json!({})).await;
+    for rest in ["", "/audit", "/audit/verify", "/archive", "/tool-calls/x", "/artifacts/x"] {
+        let there = run.agent.get(&format!("/v1/runs/{}{rest}", other.id)).await.refused("FORBIDDEN");
+        let not_there = run.agent.get(&format!("/v1/runs/none-such{rest}")).await.refused("FORBIDDEN");
+        assert_eq!(there, not_there, "{rest}");
+    }
+    for tool in ["list_dir", "read_file", "write_file", "none_such"] {
+        let call = |id: &str| format!("/v1/runs/{id}/tools/{tool}");
+        let there = run.agent.post(&call(&other.id), json!({"path": "a.txt"})).await.refused("FORBIDDEN");
+        assert_eq!(there, run.agent.post(&call("none-such"), json!({"path": "../x"})).await.refused("FORBIDDEN"));
+        assert_eq!(there, run.agent.post(&call("%2e%2e"), json!([])).await.refused("FORBIDDEN"), "even a bad ID");
+    }
+    assert_eq!(other.audit().await, Vec::<Value>::new());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_token_does_nothing_of_the_operators(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let id = &run.id;
+    for path in ["/v1/runs", "/v1/approvals", "/v1/audit", "/v1/audit/stream", "/v1/approvals/x"] {
+        run.agent.get(path).await.refused("FORBIDDEN");
+    }
+    for path in [
+        "/v1/runs".to_owned(),
+        format!("/v1/runs/{id}/close"),
+        format!("/v1/runs/{id}/tokens"),
+        "/v1/approvals/x/approve".into(),
+        "/v1/approvals/x/deny".into(),
+    ] {
+        run.agent.post(&path, json!({"source": {"type": "empty"}, "decidedBy": "me"})).await.refused("FORBIDDEN");
+    }
+    for path in [format!("/v1/runs/{id}"), format!("/v1/runs/{id}/tokens/x")] {
+        run.agent.delete(&path).await.refused("FORBIDDEN");
+    }
+    assert_eq!(run.get().await["state"], "open");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_auditor_reads_runs_audit_artifacts_and_approvals_and_nothing_else(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
+    let written = run.create("b.txt", "y\n").await;
+    let (id, auditor) = (&run.id, server.auditor());
+    let artifact = written["artifactUris"][0].as_str().unwrap().rsplit('/').next().unwrap();
+    for path in [
+        "/v1/runs".to_owned(),
+        format!("/v1/runs/{id}"),
+        format!("/v1/audit?run={id}"),
+        format!("/v1/runs/{id}/audit"),
+        format!("/v1/runs/{id}/audit/verify"),
+        format!("/v1/runs/{id}/artifacts/{artifact}"),
+        format!("/v1/runs/{id}/tool-calls/{}", written["toolCallId"].as_str().unwrap()),
+        "/v1/approvals?state=pending".into(),
+    ] {
+        assert_eq!(auditor.get(&path).await.status, 200, "{path}");
+    }
+    auditor.get(&format!("/v1/runs/{id}/archive")).await.refused("FORBIDDEN");
+    for tool in ["list_dir", "read_file", "search_text", "write_file", "apply_patch", "diff_workspace"] {
+        auditor.post(&format!("/v1/runs/{id}/tools/{tool}"), json!({"path": "a.txt"})).await.refused("FORBIDDEN");
+    }
+    for path in [
+        "/v1/runs".to_owned(),
+        format!("/v1/runs/{id}/close"),
+        format!("/v1/runs/{id}/tokens"),
+        "/v1/approvals/x/approve".into(),
+    ] {
+        auditor.post(&path, json!({"source": {"type": "empty"}, "decidedBy": "me"})).await.refused("FORBIDDEN");
+    }
+    auditor.delete(&format!("/v1/runs/{id}")).await.refused("FORBIDDEN");
+    auditor.put(&format!("/v1/runs/{id}/archive"), "x").await.refused("FORBIDDEN");
+    assert_eq!(run.get().await["state"], "open");
+}
+
+#[rstest]
+#[tokio::test]
+async fn each_permission_opens_its_own_calls_only(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
+    let version = crate::harness::sha256("x\n");
+    let write = |path: &str| json!({"path": path, "content": "y\n", "reason": "r", "dryRun": true});
+    let mut replace = write("a.txt");
+    replace["expectedSha256"] = json!(version);
+    let patch = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-x\n+y\n", "reason": "r", "dryRun": true});
+    let calls = [
+        ("file:list", "list_dir", json!({})),
+        ("file:read", "read_file", json!({"path": "a.txt"})),
+        ("file:search", "search_text", json!({"query": "x"})),
+        ("file:diff", "diff_workspace", json!({})),
+        ("file:write:create", "write_file", write("new.txt")),
+        ("file:write:replace", "write_file", replace),
+        ("file:patch:apply", "apply_patch", patch),
+    ];
+    for held in EVERY_PERMISSION {
+        let told = token(&run, json!({"permissions": [held]})).await;
+        assert_eq!(told["permissions"], json!([held]));
+        let client = client(&run, &told);
+        for (needed, tool, input) in &calls {
+            let answer = client.post(&format!("/v1/runs/{}/tools/{tool}", run.id), input.clone()).await;
+            if needed == &held {
+                answer.ok();
+            } else {
+                answer.refused("FORBIDDEN");
+            }
+        }
+        let answer = client.get(&format!("/v1/runs/{}/audit", run.id)).await;
+        assert_eq!(answer.status, if held == "audit:read" { 200 } else { 403 }, "{held}: {}", answer.text());
+    }
+    let forbidden = run.audit().await.into_iter().filter(|record| record["code"] == "FORBIDDEN");
+    assert_eq!(forbidden.count(), 10 * 7 - 7, "refused calls are recorded too");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_patch_needs_the_permission_of_what_it_does(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
+    let told = token(&run, json!({"permissions": ["file:read"]})).await;
+    let patch = json!({"patch": "--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "reason": "r"});
+    client(&run, &told).post(&format!("/v1/runs/{}/tools/apply_patch", run.id), patch).await.refused("FORBIDDEN");
+    assert_eq!(run.on_disk("a.txt"), "x\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn permissions_are_known_ones_and_times_lie_ahead(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    for bad in [
+        json!({"permissions": ["file:everything"]}),
+        json!({"permissions": "file:read"}),
+        json!({"expiresAt": "tomorrow"}),
+        json!({"expiresAt": "2001-01-01T00:00:00Z"}),
+        json!({"surprise": 1}),
+    ] {
+        run.operator.post(&format!("/v1/runs/{}/tokens", run.id), bad).await.refused("INVALID_REQUEST");
+    }
+    let all = token(&run, json!({})).await;
+    assert_eq!(all["permissions"].as_array().unwrap().len(), EVERY_PERMISSION.len());
+    assert!(all.get("expiresAt").is_none_or(Value::is_null));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_token_ends_at_its_time(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let soon = std::time::SystemTime::now() + Duration::from_secs(2);
+    let told = token(&run, json!({"expiresAt": crate::harness::rfc3339(soon)})).await;
+    assert!(told["expiresAt"].is_string());
+    let client = client(&run, &told);
+    list(&client, &run.id).await.ok();
+    tokio::time::sleep(Duration::from_millis(2200)).await;
+    list(&client, &run.id).await.refused("UNAUTHENTICATED");
+    list(&run.agent, &run.id).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_revoked_token_is_refused_at_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    let told = token(&run, json!({})).await;
+    let client = client(&run, &told);
+    list(&client, &run.id).await.ok();
+    let path = format!("/v1/runs/{}/tokens/{}", run.id, told["tokenId"].as_str().unwrap());
+    let elsewhere = server.run(json!({})).await;
+    let wrong = format!("/v1/runs/{}/tokens/{}", elsewhere.id, told["tokenId"].as_str().unwrap());
+    run.operator.delete(&wrong).await.refused("NOT_FOUND");
+    list(&client, &run.id).await.ok();
+
+    let answer = run.operator.delete(&path).await;
+    assert!([200, 204].contains(&answer.status), "{}", answer.text());
+    list(&client, &run.id).await.refused("UNAUTHENTICATED");
+    list(&run.agent, &run.id).await.ok();
+    run.operator.delete(&format!("/v1/runs/{}/tokens/none-such", run.id)).await.refused("NOT_FOUND");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_token_is_kept_nowhere(#[values(Backend::Sqlite)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    let told = token(&run, json!({})).await;
+    let client = client(&run, &told);
+    list(&client, &run.id).await.ok();
+    client.get(&format!("/v1/runs/{}?token={}", run.id, told["token"].as_str().unwrap())).await;
+    assert!(server.stop().success());
+    let secrets = [
+        told["token"].as_str().unwrap(),
+        run.agent.token.as_deref().unwrap(),
+        &server.operator_token,
+        &server.audit_token,
+    ];
+    let mut kept = vec![("the log".to_owned(), server.log().into_bytes())];
+    for entry in std::fs::read_dir(server.data_dir()).unwrap() {
+        let place = entry.unwrap().path();
+        if place.is_file() {
+            kept.push((place.display().to_string(), std::fs::read(place).unwrap()));
+        }
+    }
+    assert!(kept.len() > 1);
+    for (place, bytes) in kept {
+        for secret in secrets {
+            assert!(!String::from_utf8_lossy(&bytes).contains(secret), "{place} holds a token");
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn tokens_survive_a_restart(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    let told = token(&run, json!({"permissions": ["file:list"]})).await;
+    let gone = token(&run, json!({})).await;
+    run.operator.delete(&format!("/v1/runs/{}/tokens/{}", run.id, gone["tokenId"].as_str().unwrap())).await;
+    server.kill();
+    server.restart();
+    let run = server.reconnect(&run);
+    list(&run.agent, &run.id).await.ok();
+    list(&client(&run, &told), &run.id).await.ok();
+    list(&client(&run, &gone), &run.id).await.refused("UNAUTHENTICATED");
+}
