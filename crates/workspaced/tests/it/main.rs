@@ -23,6 +23,8 @@ mod idempotency;
 #[cfg(test)]
 mod kinds;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod listing;
 #[cfg(test)]
 mod mutations;

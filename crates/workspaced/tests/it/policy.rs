@@ -136,12 +136,8 @@ async fn a_call_beyond_its_budget_changes_nothing(#[values(Backend::Sqlite, Back
             json!({"path": "ten.txt", "content": "x\n".repeat(4), "expectedSha256": sha256(&ten), "reason": "r"}),
         ),
         ("bytes", "write_file", json!({"path": "n.txt", "content": "y".repeat(1001), "reason": "r"})),
-        ("files", "apply_patch", json!({"patch": [new("1"), new("2"), new("3")].concat(), "reason": "r"})),
-        (
-            "files deleted",
-            "apply_patch",
-            json!({"patch": [gone("a.txt", "a"), gone("b.txt", "b")].concat(), "reason": "r"}),
-        ),
+        ("files", "apply_patch", json!({"patch": new("1") + &new("2") + &new("3"), "reason": "r"})),
+        ("files deleted", "apply_patch", json!({"patch": gone("a.txt", "a") + &gone("b.txt", "b"), "reason": "r"})),
     ] {
         for dry in [false, true] {
             let mut input = input.clone();

@@ -46,14 +46,11 @@ async fn a_bad_setting_ends_the_process_with_one_clear_line() {
         let done = server.command("serve").args(&args).env_remove("WORKSPACED_DATABASE_URL").output().unwrap();
         assert_one_clear_line(&done, 2, needle);
     }
-    for (name, value) in [("WORKSPACED_LISTEN", "nowhere"), ("WORKSPACED_OPERATOR_TOKEN", "short")] {
-        let done = server.command("serve").env(name, value).output().unwrap();
-        assert_one_clear_line(
-            &done,
-            2,
-            name.trim_start_matches("WORKSPACED_").to_lowercase().split('_').next().unwrap(),
-        );
-    }
+    let done = server.command("serve").env("WORKSPACED_LISTEN", "nowhere").output().unwrap();
+    assert_one_clear_line(&done, 2, "listen");
+    let done = server.command("serve").env("WORKSPACED_OPERATOR_TOKEN", "two words").output().unwrap();
+    assert_one_clear_line(&done, 2, "WORKSPACED_OPERATOR_TOKEN");
+    assert!(!text(&done.stderr).contains("two words"), "a secret is not repeated");
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap().to_string();
     let done = server.command("serve").args(["--listen", &address]).output().unwrap();

@@ -92,8 +92,8 @@ fn any_path_is_refused_or_lies_beneath_the_root() {
             let answer = run.call("write_file", json!({"path": raw, "content": marker, "reason": "r"})).await;
             if answer.status == 200 {
                 let clean = cleaned(&raw).ok_or_else(|| TestCaseError::fail(format!("{raw:?} was taken")))?;
-                prop_assert_eq!(answer.json()["path"].as_str(), Some(clean.as_str()));
-                prop_assert_eq!(run.on_disk(&clean), marker);
+                prop_assert_eq!(&answer.json()["path"], &json!(clean));
+                prop_assert_eq!(&run.on_disk(&clean), &marker);
                 std::fs::remove_file(run.repo.join(&clean)).unwrap();
             } else {
                 answer.refusal();

@@ -1,0 +1,229 @@
+//! Limits, and callers who are slow, greedy or hostile: each is answered or cut off, and nobody else notices.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::json;
+
+use crate::harness::{Backend, Run, Server, Setup};
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.base.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+}
+
+/// What the server sends until it closes; fails where it does not close in time.
+fn until_closed(mut stream: TcpStream) -> (String, Duration) {
+    let started = Instant::now();
+    let (mut told, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => told.extend_from_slice(&buffer[..read]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("still open after {:?}: {error}", started.elapsed()),
+        }
+    }
+    (String::from_utf8_lossy(&told).into_owned(), started.elapsed())
+}
+
+async fn impatient(backend: Backend) -> (Server, Run) {
+    let setup = Setup::new(backend)
+        .arg("--header-timeout-seconds", 1)
+        .arg("--body-timeout-seconds", 1)
+        .arg("--idle-timeout-seconds", 2)
+        .arg("--max-body-bytes", 100_000)
+        .arg("--max-archive-bytes", 100_000);
+    let server = Server::start_with(setup).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    (server, run)
+}
+
+#[rstest]
+#[tokio::test]
+async fn who_dawdles_is_cut_off(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = impatient(backend).await;
+    let token = run.agent.token.clone().unwrap();
+    let head = format!(
+        "POST /v1/runs/{}/tools/read_file HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n",
+        run.id
+    );
+    for (what, sent) in [
+        ("nothing at all", String::new()),
+        ("half a head", head[..60].to_owned()),
+        ("half a body", format!("{head}{{\"path\":")),
+        ("an answered request and then nothing", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".to_owned()),
+    ] {
+        let mut stream = connect(&server);
+        stream.write_all(sent.as_bytes()).unwrap();
+        let (told, took) = tokio::task::spawn_blocking(|| until_closed(stream)).await.unwrap();
+        assert!(took < Duration::from_secs(6), "{what}: {took:?}");
+        let status = told.split(' ').nth(1).unwrap_or_default();
+        assert!(what.contains("answered") == (status == "200"), "{what}: {told}");
+    }
+    // A byte now and then does not keep a head alive.
+    let mut stream = connect(&server);
+    let dripping = tokio::task::spawn_blocking(move || {
+        let started = Instant::now();
+        for byte in head.bytes() {
+            if stream.write_all(&[byte]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        started.elapsed()
+    });
+    assert!(dripping.await.unwrap() < Duration::from_secs(6));
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_body_has_an_end(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = impatient(backend).await;
+    let input = json!({"path": "b.txt", "content": "x".repeat(100_000), "reason": "r"});
+    let problem = run.call("write_file", input.clone()).await.refused("BODY_TOO_LARGE");
+    assert_eq!(problem["limit"], 100_000);
+    // One that does not say how long it is.
+    let chunks = (0..200).map(|_| Ok::<_, std::io::Error>("x".repeat(1000)));
+    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
+    let path = format!("/v1/runs/{}/tools/write_file", run.id);
+    let request = run.agent.request(reqwest::Method::POST, &path).header("content-type", "application/json").body(body);
+    run.agent.send(request).await.refused("BODY_TOO_LARGE");
+    run.agent.with_token(Some("nobody")).post(&path, input).await.refusal();
+
+    let waiting = server.run(json!({"source": {"type": "archive"}})).await;
+    let large = crate::harness::tar_of(&[("a", &[b'x'; 200_000])]);
+    let answer = waiting.operator.put(&format!("/v1/runs/{}/archive", waiting.id), large).await;
+    answer.refused("BODY_TOO_LARGE");
+    assert_eq!(waiting.get().await["state"], "preparing");
+    assert!(!run.repo.join("b.txt").exists());
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn connections_have_a_most_and_those_that_are_there_go_on(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--max-connections", 8)).await;
+    let run = server.run(json!({})).await;
+    run.ok("list_dir", json!({})).await;
+    let ask = |stream: &mut TcpStream| stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut held: Vec<_> = (0..20).map(|_| connect(&server)).collect();
+    for stream in &mut held {
+        let _ = ask(stream);
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    }
+    let answered: Vec<bool> =
+        held.iter_mut().map(|stream| stream.read(&mut [0; 4096]).is_ok_and(|read| read > 20)).collect();
+    let answered = answered.into_iter().filter(|answered| *answered).count();
+    assert!((1..=8).contains(&answered), "{answered} of 20 were answered");
+    run.ok("list_dir", json!({})).await;
+    drop(held);
+    let mut after = connect(&server);
+    ask(&mut after).unwrap();
+    assert!(after.read(&mut [0; 4096]).unwrap() > 20, "a place is free again");
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_token_s_storm_is_its_own(#[values(Backend::Sqlite)] backend: Backend) {
+    let setup = Setup::new(backend).arg("--rate-limit-per-second", 20).arg("--rate-limit-burst", 20);
+    let server = Server::start_with(setup).await;
+    let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
+    let mut refused = None;
+    for _ in 0..60 {
+        let answer = run.call("list_dir", json!({})).await;
+        if answer.status != 200 {
+            answer.refused("RATE_LIMITED");
+            refused = Some(answer);
+        }
+    }
+    let refused = refused.expect("sixty calls at once are more than twenty a second");
+    other.ok("list_dir", json!({})).await;
+    // Who may not call is told so first.
+    run.agent.post(&format!("/v1/runs/{}/tools/list_dir", other.id), json!({})).await.refused("FORBIDDEN");
+    tokio::time::sleep(Duration::from_secs(refused.header("retry-after").parse().unwrap())).await;
+    run.ok("list_dir", json!({})).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn nonsense_on_the_wire_is_survived(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = impatient(backend).await;
+    let path = format!("/v1/runs/{}/tools/list_dir", run.id);
+    for body in
+        ["[".repeat(60_000), "{\"a\":".repeat(15_000), format!("{{\"path\":{}1{}}}", "[".repeat(200), "]".repeat(200))]
+    {
+        let request =
+            run.agent.request(reqwest::Method::POST, &path).header("content-type", "application/json").body(body);
+        run.agent.send(request).await.refused("INVALID_REQUEST");
+    }
+    for sent in [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/runs HTTP/1.1\r\n\r\n".to_vec(),
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n".to_vec(),
+        [b"GET /".to_vec(), vec![b'a'; 1_000_000], b" HTTP/1.1\r\n\r\n".to_vec()].concat(),
+        [b"GET / HTTP/1.1\r\n".to_vec(), b"X: y\r\n".repeat(50_000), b"\r\n".to_vec()].concat(),
+        vec![0; 100_000],
+    ] {
+        let mut stream = connect(&server);
+        let _ = stream.write_all(&sent);
+        let (told, _) = tokio::task::spawn_blocking(|| until_closed(stream)).await.unwrap();
+        assert!(!told.contains("HTTP/1.1 5"), "{told}");
+        assert!(!told.contains("\"items\""), "{told}");
+    }
+    run.ok("list_dir", json!({})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn many_idle_connections_leave_room_for_work(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let held: Vec<_> = (0..500).map(|_| connect(&server)).collect();
+    let started = Instant::now();
+    for _ in 0..20 {
+        run.ok("read_file", json!({"path": "a.txt"})).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    drop(held);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_a_whole_change_or_none(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    let run = server.run(json!({})).await;
+    let token = run.agent.token.clone().unwrap();
+    for number in 0..30_u64 {
+        let body = json!({"path": format!("{number}.txt"), "content": "x\n", "reason": "r", "toolCallId": format!("gone-{number}")}).to_string();
+        let mut stream = connect(&server);
+        write!(
+            stream,
+            "POST /v1/runs/{}/tools/write_file HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            run.id,
+            body.len()
+        )
+        .unwrap();
+        std::thread::sleep(Duration::from_micros(number * 200));
+        drop(stream);
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let records = run.audit().await;
+    crate::harness::assert_chain(&run.id, &records);
+    let mut written: Vec<_> =
+        records.iter().map(|record| record["pathsWritten"][0].as_str().unwrap().to_owned()).collect();
+    written.sort();
+    assert_eq!(written, run.snapshot().into_keys().collect::<Vec<_>>());
+    for number in 0..30 {
+        let input = json!({"path": format!("{number}.txt"), "content": "x\n", "reason": "r", "toolCallId": format!("gone-{number}")});
+        run.ok("write_file", input).await;
+    }
+}
