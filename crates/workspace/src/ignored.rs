@@ -225,6 +225,11 @@ impl Scope {
             || (level.differs && verdict(level, path, is_folder, |level| level.base.as_deref()))
     }
 
+    /// Whether the folder that this scope is of is itself excluded, or lies in one that is.
+    pub(crate) fn excludes_folder_itself(&self) -> bool {
+        self.excluded
+    }
+
     fn excludes_folder(&self, path: &[u8]) -> bool {
         path != b"." && self.excludes(path, true)
     }

@@ -9,6 +9,8 @@ mod base;
 mod diff;
 mod export;
 mod fault;
+#[cfg(test)]
+mod fixture;
 mod git;
 mod guard;
 mod ignored;
@@ -19,6 +21,7 @@ mod search;
 #[cfg(test)]
 mod testkit;
 mod tree;
+mod walk;
 
 pub use apply::{Applied, ApplyFault, Redo, Staged, StagedFile};
 pub use diff::{DiffFile, DiffQuery, WorkspaceDiff};

@@ -1,11 +1,20 @@
 //! Listings: what is in a folder, to a depth, sorted and bounded.
 
+mod lister;
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::AtomicBool;
 
-use model::{FileKind, LogicalPath, Rules};
+use model::{Access, FileKind, LogicalPath, Refusal, Rules};
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use crate::fault::not_a_directory;
+use crate::guard::{GuardFault, Opened, Wait};
+use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
+use lister::Lister;
 
 /// What to list. Every number is within its bounds already.
 #[derive(Clone, Debug)]
@@ -48,7 +57,7 @@ pub struct Entry {
     pub size_bytes: Option<u64>,
     /// Whether read_file would tell its content.
     pub readable: bool,
-    /// Why not.
+    /// Why not: the code that reading it would be refused with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -64,14 +73,53 @@ pub enum EntryType {
     Other,
 }
 
+impl EntryType {
+    fn of(file_type: FileType) -> Self {
+        match file_type {
+            FileType::RegularFile => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Symlink,
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Self::Other,
+        }
+    }
+}
+
 impl Tree {
-    /// Lists a folder.
+    /// Lists a folder. `.git` is in no listing; what cannot be read is told as such, with the reason.
+    ///
+    /// A folder that is generated, vendored or ignored shows what it holds when it is named itself.
     ///
     /// # Errors
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_DIRECTORY`; `Cancelled` once
     /// `cancel` is set.
-    pub fn list(&self, _rules: &Rules, _query: &ListQuery, _cancel: &AtomicBool) -> Result<Listing, Fault> {
-        unimplemented!()
+    pub fn list(&self, rules: &Rules, query: &ListQuery, cancel: &AtomicBool) -> Result<Listing, Fault> {
+        let opened = self.open_folder(rules, Access::Read, &query.path)?;
+        let at = Whereabouts { shown: query.path.clone(), real: opened.real.clone() };
+        let mut lister = Lister::new(self, rules, query, cancel, at.real())?;
+        lister.enter(&opened.file, &at)?;
+        Ok(lister.finish())
+    }
+
+    /// Opens the folder at `path`. That something is a folder is told whatever policy says of it; anything else is
+    /// judged first.
+    pub(crate) fn open_folder(&self, rules: &Rules, access: Access, path: &LogicalPath) -> Result<Opened, Fault> {
+        let found = match self.root.open(path, Wait::Allowed) {
+            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            Ok(opened) if opened.file_type() == FileType::Directory => return Ok(opened),
+            found => found,
+        };
+        let opened = found.as_ref().ok();
+        let kind = FileKind::of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
+        self.judge(rules, access, path, opened, kind, Wait::Allowed)?;
+        Err(match found {
+            Ok(_) | Err(GuardFault::Special) => not_a_directory(path).into(),
+            Err(GuardFault::NotADirectory) => Refusal::not_found(path).into(),
+            Err(fault) => fault.at(path),
+        })
     }
 }

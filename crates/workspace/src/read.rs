@@ -67,7 +67,7 @@ impl Tree {
     }
 
     fn read_as(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64, wait: Wait) -> Result<FileRead, Fault> {
-        let Admitted { opened, kind: by_name } = self.admit(rules, path, wait)?;
+        let Admitted { opened, kind: by_name } = self.admit(rules, Access::Read, path, wait)?;
         if opened.size() > max_bytes {
             return Err(file_too_large(path, max_bytes, opened.size()).into());
         }
@@ -88,15 +88,21 @@ impl Tree {
         Ok(FileRead { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })
     }
 
-    /// Opens the regular file at `path` and judges it for reading: policy comes before existence.
-    pub(crate) fn admit(&self, rules: &Rules, path: &LogicalPath, wait: Wait) -> Result<Admitted, Fault> {
+    /// Opens the regular file at `path` and judges it: policy comes before existence.
+    pub(crate) fn admit(
+        &self,
+        rules: &Rules,
+        access: Access,
+        path: &LogicalPath,
+        wait: Wait,
+    ) -> Result<Admitted, Fault> {
         let found = match self.root.open(path, wait) {
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
             found => found,
         };
         let opened = found.as_ref().ok();
         let kind = FileKind::of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
-        self.judge(rules, Access::Read, path, opened, kind, wait)?;
+        self.judge(rules, access, path, opened, kind, wait)?;
         let opened = found.map_err(|fault| match fault {
             GuardFault::NotADirectory => Refusal::not_found(path).into(),
             fault => fault.at(path),

@@ -1,11 +1,35 @@
 //! Text search with ripgrep's own crates, in process.
 
-use std::sync::atomic::AtomicBool;
+mod candidates;
+mod pattern;
+mod race;
+mod scan;
+mod snippet;
+#[cfg(test)]
+mod tests;
 
-use model::{FileKind, LogicalPath, Rules};
+use std::num::NonZeroUsize;
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use model::{Access, FileKind, LogicalPath, Rules};
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use crate::guard::{GuardFault, Wait};
+use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
+use candidates::{Candidate, Globs};
+use pattern::Pattern;
+use race::Race;
+
+/// A search takes so many threads at most, or as many as the machine has.
+static THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4));
+/// Matches stop at so many bytes of text, and the answer stays below about twice as much as JSON.
+const MAX_BYTES: usize = 256 * 1024;
+/// So many files are named that were not searched.
+const MAX_SKIPPED: usize = 20;
 
 /// How a query is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -73,7 +97,37 @@ impl Tree {
     ///
     /// `INVALID_REQUEST` for a bad expression or glob; `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`,
     /// `NOT_FOUND` for the path; `Cancelled` once `cancel` is set.
-    pub fn search(&self, _rules: &Rules, _query: &SearchQuery, _cancel: &AtomicBool) -> Result<SearchReport, Fault> {
-        unimplemented!()
+    pub fn search(&self, rules: &Rules, query: &SearchQuery, cancel: &AtomicBool) -> Result<SearchReport, Fault> {
+        let pattern = Pattern::compile(query)?;
+        let globs = Globs::compile(&query.include_glob, &query.exclude_glob)?;
+        let candidates = self.candidates(rules, &globs, &query.path, cancel)?;
+        let race = Race::new(self, rules, query, &candidates, cancel);
+        race.run(&pattern, *THREADS)
+    }
+
+    fn candidates(
+        &self,
+        rules: &Rules,
+        globs: &Globs,
+        path: &LogicalPath,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Candidate>, Fault> {
+        let found = match self.root.open(path, Wait::Allowed) {
+            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            found => found,
+        };
+        match found {
+            Ok(opened) if opened.file_type() == FileType::Directory => {
+                self.judge(rules, Access::Search, path, Some(&opened), FileKind::Directory, Wait::Allowed)?;
+                let at = Whereabouts { shown: path.clone(), real: opened.real };
+                candidates::collect(self, rules, globs, cancel, opened.file, at, *THREADS)
+            }
+            found => {
+                drop(found);
+                let admitted = self.admit(rules, Access::Search, path, Wait::Allowed)?;
+                let at = Whereabouts { shown: path.clone(), real: admitted.opened.real };
+                Ok(vec![Candidate { at, kind: admitted.kind }])
+            }
+        }
     }
 }

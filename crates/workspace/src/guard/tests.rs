@@ -1,1 +1,276 @@
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
 
+use model::{LogicalPath, PathRejected};
+use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode};
+
+use super::{GuardFault, Opened, Root, Wait, open_ambient_folder, self_test};
+use crate::fixture::{CANARY, Fixture, path};
+
+fn open(root: &Root, raw: &str) -> Result<Opened, GuardFault> {
+    root.open(&path(raw), Wait::Allowed)
+}
+
+fn rejected(opened: Result<Opened, GuardFault>) -> PathRejected {
+    match opened {
+        Err(GuardFault::Rejected(rule)) => rule,
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+#[test]
+fn a_plain_path_opens_and_has_no_other_name() {
+    let fixture = Fixture::with(&[("a/b.txt", "text")]);
+    let opened = open(&fixture.root(), "a/b.txt").unwrap();
+    assert_eq!((opened.size(), opened.real.clone(), opened.file_type()), (4, None, FileType::RegularFile));
+    assert_eq!(open(&fixture.root(), ".").unwrap().file_type(), FileType::Directory);
+}
+
+#[test]
+fn a_link_that_stays_inside_tells_where_it_led() {
+    let fixture = Fixture::with(&[("a/b/c.txt", "text")]);
+    fixture.link("file", "a/b/c.txt");
+    fixture.link("folder", "a/b");
+    fixture.link("chain", "folder");
+    fixture.link("a/up", "../a/b/../b");
+    fixture.link("self", ".");
+    for (raw, real) in [
+        ("file", "a/b/c.txt"),
+        ("folder/c.txt", "a/b/c.txt"),
+        ("chain/c.txt", "a/b/c.txt"),
+        ("a/up/c.txt", "a/b/c.txt"),
+        ("self/self/file", "a/b/c.txt"),
+        ("chain", "a/b"),
+        ("self", "."),
+    ] {
+        assert_eq!(open(&fixture.root(), raw).unwrap().real, Some(path(real)), "{raw}");
+    }
+}
+
+#[test]
+fn a_link_that_leads_out_is_rejected_wherever_it_stands() {
+    let fixture = Fixture::with(&[("a/x", "")]);
+    fixture.link("up", "..");
+    fixture.link("file", "../outside/secret.txt");
+    fixture.link("absolute", fixture.outside("secret.txt"));
+    // Even one that would come back: the kernel takes no absolute link beneath a root.
+    fixture.link("back", fixture.repo("a"));
+    fixture.link("a/around", "../../repo/a/x");
+    fixture.link("magic", "/proc/self/cwd");
+    fixture.link("first", "second");
+    fixture.link("second", "../outside");
+    for raw in [
+        "up",
+        "up/outside/secret.txt",
+        "file",
+        "absolute",
+        "back/x",
+        "a/around",
+        "magic",
+        "first/secret.txt",
+        "first",
+        "up/nothing",
+        "second/nothing",
+    ] {
+        assert_eq!(rejected(open(&fixture.root(), raw)), PathRejected::LinkOut, "{raw}");
+    }
+}
+
+#[test]
+fn a_link_into_git_or_to_a_name_that_is_no_text_is_rejected() {
+    let fixture = Fixture::new();
+    fixture.write(".git/config", CANARY);
+    fixture.write("sub/.GIT/config", CANARY);
+    fixture.link("innocent", ".git/config");
+    fixture.link("folder", ".git");
+    fixture.link("other", "sub/.GIT/config");
+    for raw in ["innocent", "folder", "folder/config", "other"] {
+        assert_eq!(rejected(open(&fixture.root(), raw)), PathRejected::GitInternal, "{raw}");
+    }
+    fs::write(fixture.repo("").join(OsStr::from_bytes(b"odd\xff")), "text").unwrap();
+    fixture.link("odd", OsStr::from_bytes(b"odd\xff"));
+    assert_eq!(rejected(open(&fixture.root(), "odd")), PathRejected::LinkToUnnameable);
+}
+
+#[test]
+fn what_leads_nowhere_is_missing_and_what_leads_through_a_file_is_no_folder() {
+    let fixture = Fixture::with(&[("file", "text")]);
+    fixture.link("dangling", "nothing/at/all");
+    fixture.link("loop", "loop");
+    fixture.link("ping", "pong");
+    fixture.link("pong", "ping");
+    let long = "x".repeat(300);
+    for raw in ["nothing", "no/such/folder", "dangling", "loop", "ping", "loop/beneath", &long] {
+        assert!(matches!(open(&fixture.root(), raw), Err(GuardFault::Missing)), "{raw}");
+    }
+    assert!(matches!(open(&fixture.root(), "file/beneath"), Err(GuardFault::NotADirectory)));
+}
+
+#[test]
+fn special_files_open_at_once_or_not_at_all() {
+    let fixture = Fixture::new();
+    rustix::fs::mkfifoat(CWD, fixture.repo("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
+    let _socket = UnixListener::bind(fixture.repo("socket")).unwrap();
+    assert_eq!(open(&fixture.root(), "fifo").unwrap().file_type(), FileType::Fifo);
+    assert!(matches!(open(&fixture.root(), "socket"), Err(GuardFault::Special)));
+}
+
+#[test]
+fn a_second_name_of_a_file_is_seen() {
+    let fixture = Fixture::with(&[("one", "text"), ("alone", "text")]);
+    fs::hard_link(fixture.repo("one"), fixture.repo("two")).unwrap();
+    fs::create_dir(fixture.repo("folder")).unwrap();
+    for (raw, hard_linked) in [("one", true), ("two", true), ("alone", false), ("folder", false)] {
+        assert_eq!(open(&fixture.root(), raw).unwrap().is_hard_linked(), hard_linked, "{raw}");
+    }
+}
+
+#[test]
+fn a_mutation_follows_no_link_at_all() {
+    let fixture = Fixture::with(&[("a/b.txt", "text")]);
+    fixture.link("file", "a/b.txt");
+    fixture.link("folder", "a");
+    fixture.link("out", "../outside");
+    let root = fixture.root();
+    for raw in ["file", "folder/b.txt", "folder/new", "out/secret.txt"] {
+        assert_eq!(rejected(root.open_unlinked(&path(raw))), PathRejected::LinkInMutation, "{raw}");
+    }
+    for raw in ["folder/new", "out/new", "out/deep/new"] {
+        let place = root.make_place(&path(raw));
+        assert!(matches!(place, Err(GuardFault::Rejected(PathRejected::LinkInMutation))), "{raw}: {place:?}");
+    }
+    assert_eq!(fs::read_dir(fixture.outside("")).unwrap().count(), 1);
+    // The link itself is a place; what is there is told without following it.
+    let stat = root.place(&path("file")).unwrap().stat().unwrap().unwrap();
+    assert_eq!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink);
+}
+
+#[test]
+fn missing_folders_are_made_once_and_told() {
+    let fixture = Fixture::with(&[("file", "text")]);
+    let root = fixture.root();
+    assert!(matches!(root.place(&path("a/b/c")), Err(GuardFault::Missing)));
+    let (place, grown) = root.make_place(&path("a/b/c")).unwrap();
+    assert_eq!((place.name.as_str(), grown.len()), ("c", 2));
+    assert!(place.stat().unwrap().is_none());
+    assert!(fixture.repo("a/b").is_dir());
+    let (_, grown) = root.make_place(&path("a/b/d")).unwrap();
+    assert!(grown.is_empty());
+    assert!(matches!(root.make_place(&path("file/a/b")), Err(GuardFault::NotADirectory)));
+    assert!(matches!(root.make_place(&LogicalPath::root()), Err(GuardFault::Special)));
+}
+
+#[test]
+fn a_moved_root_still_knows_names() {
+    let fixture = Fixture::with(&[("a/b.txt", "text")]);
+    fixture.link("link", "a/b.txt");
+    let root = fixture.root();
+    fs::rename(fixture.repo(""), fixture.folder().join("elsewhere")).unwrap();
+    assert_eq!(open(&root, "link").unwrap().real, Some(path("a/b.txt")));
+}
+
+#[test]
+fn the_self_test_passes_here_and_leaves_nothing() {
+    let fixture = Fixture::new();
+    let dir = open_ambient_folder(fixture.folder()).unwrap();
+    self_test(dir.as_fd()).unwrap();
+    self_test(dir.as_fd()).unwrap();
+    let mut names: Vec<_> = fs::read_dir(fixture.folder()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["outside", "repo", "tmp"]);
+}
+
+/// Pieces of which hostile paths are made.
+const PIECES: [&str; 39] = [
+    "",
+    ".",
+    "..",
+    "...",
+    "a",
+    "b",
+    "up",
+    "out",
+    "abs",
+    "in",
+    "file",
+    "secret.txt",
+    "outside",
+    "repo",
+    ".git",
+    ".GIT",
+    ".git.",
+    "\u{2024}git",
+    ".gi\u{200d}t",
+    ".env",
+    "a\\b",
+    "~",
+    "\u{202e}txt",
+    "con",
+    "a ",
+    "%2e%2e",
+    "\u{feff}",
+    "é",
+    "//",
+    "proc",
+    "self",
+    "root",
+    "fd",
+    "0",
+    "\n",
+    "C:",
+    "dangling",
+    "loop",
+    "nul\0",
+];
+
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![8 => proptest::sample::select(&PIECES[..]).prop_map(str::to_owned), 1 => ".{0,8}"]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn any_path_is_refused_or_beneath_the_root(
+        pieces in prop::collection::vec(piece(), 1..8),
+        absolute in prop::bool::weighted(0.1),
+    ) {
+        thread_local!(static FIXTURE: (Fixture, Root) = hostile());
+        let raw = format!("{}{}", if absolute { "/" } else { "" }, pieces.join("/"));
+        let Ok(logical) = LogicalPath::parse(&raw) else { return Ok(()) };
+        FIXTURE.with(|(fixture, root)| {
+            if let Ok(opened) = root.open(&logical, Wait::Allowed) {
+                let beneath = open_ambient_folder(fixture.folder()).unwrap();
+                let place = super::kernel_name(opened.file.as_fd()).unwrap();
+                let repo = super::kernel_name(root.dir()).unwrap();
+                assert!(place.starts_with(&repo), "{raw:?} left {beneath:?}");
+                let mut text = [0; 64];
+                let read = rustix::io::pread(&opened.file, &mut text, 0).unwrap_or(0);
+                assert!(!text[..read].starts_with(CANARY.as_bytes()), "{raw:?} read what is outside");
+            }
+            if let Ok(place) = root.place(&logical) {
+                let place = super::kernel_name(place.dir.as_fd()).unwrap();
+                assert!(place.starts_with(&super::kernel_name(root.dir()).unwrap()), "{raw:?}");
+            }
+        });
+    }
+}
+
+/// A tree with every way out that a tree can hold.
+fn hostile() -> (Fixture, Root) {
+    let fixture = Fixture::with(&[("a/b/file", "inside"), ("file", "inside"), ("b/a/file", "inside")]);
+    for (at, target) in
+        [("up", ".."), ("out", "../outside"), ("a/up", "../.."), ("in", "a"), ("dangling", "x"), ("loop", "loop")]
+    {
+        fixture.link(at, target);
+    }
+    fixture.link("abs", fixture.outside(""));
+    fixture.link("a/b/root", "/");
+    fixture.link("b/self", "/proc/self");
+    let root = fixture.root();
+    (fixture, root)
+}

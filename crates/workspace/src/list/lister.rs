@@ -1,0 +1,335 @@
+//! The walk behind a listing: entries come in the order of their paths, so that it can stop when it has enough.
+
+use std::cmp::Ordering;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+
+use model::{Access, Code, FileKind, LogicalPath, PathFacts, PathRejected, Rules};
+use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::io::Errno;
+
+use super::{Entry, EntryType, ListQuery, Listing};
+use crate::guard::{GuardFault, Wait, is_hard_linked};
+use crate::ignored::Scope;
+use crate::walk::{Whereabouts, each_entry, escape};
+use crate::{Fault, Tree};
+
+/// So many first bytes tell the kind of a file whose name does not.
+const HEAD_BYTES: usize = 8 * 1024;
+/// Names that are kept beyond those that can be shown, before they are thinned out.
+const SLACK: usize = 1024;
+/// A ranged read takes files up to so many times `maxFileBytes`.
+const RANGED_FACTOR: u64 = 16;
+
+/// A listing in the making.
+pub(super) struct Lister<'a> {
+    tree: &'a Tree,
+    rules: &'a Rules,
+    query: &'a ListQuery,
+    cancel: &'a AtomicBool,
+    entries: Vec<Entry>,
+    buffer: Vec<u8>,
+    filter: Filter,
+    /// Rules in force in the folder above the listed one.
+    scope: Scope,
+    depth: u32,
+}
+
+/// What is left out of a listing.
+#[derive(Clone, Copy)]
+struct Filter {
+    hidden: bool,
+    ignored: bool,
+    made: bool,
+}
+
+/// A name that will be an entry.
+struct Found {
+    name: CString,
+    /// The name, escaped.
+    shown: String,
+    /// The path, escaped; only where `at` is `None`.
+    path: String,
+    /// `None` where the name is not UTF-8 or the path too long: nothing can be asked about it.
+    at: Option<Whereabouts>,
+    file_type: FileType,
+    kind: FileKind,
+}
+
+/// What comes next in a folder, in the order of paths: an entry, or all that lies in one.
+struct Item {
+    index: usize,
+    inside: bool,
+}
+
+impl<'a> Lister<'a> {
+    pub(super) fn new(
+        tree: &'a Tree,
+        rules: &'a Rules,
+        query: &'a ListQuery,
+        cancel: &'a AtomicBool,
+        folder: &LogicalPath,
+    ) -> Result<Self, Fault> {
+        let scope = match &tree.ignored {
+            Some(ignored) => ignored.scope_of(&tree.root, folder, Wait::Allowed)?,
+            None => Scope::default(),
+        };
+        let named_ignored = scope.excludes_folder_itself();
+        let named_made = is_made(FileKind::of_dir(folder));
+        let filter = Filter {
+            hidden: !query.include_hidden,
+            ignored: !query.include_ignored && !named_ignored,
+            made: !query.include_ignored && !named_made,
+        };
+        Ok(Self { tree, rules, query, cancel, entries: Vec::new(), buffer: Vec::new(), filter, scope, depth: 0 })
+    }
+
+    pub(super) fn finish(mut self) -> Listing {
+        let truncated = self.entries.len() > self.query.max_entries;
+        self.entries.truncate(self.query.max_entries);
+        Listing { entries: self.entries, truncated }
+    }
+
+    /// Lists the listed folder itself, which is open as `dir`.
+    pub(super) fn enter(&mut self, dir: &OwnedFd, at: &Whereabouts) -> Result<(), Fault> {
+        let scope = self.scope.clone();
+        self.folder(dir, at, &scope)
+    }
+
+    fn folder(&mut self, dir: &OwnedFd, at: &Whereabouts, scope: &Scope) -> Result<(), Fault> {
+        self.depth += 1;
+        let found = self.names(dir, at, scope)?;
+        let mut items: Vec<Item> = (0..found.len()).map(|index| Item { index, inside: false }).collect();
+        if self.depth < self.query.max_depth {
+            let folders = found.iter().enumerate().filter(|(_, found)| found.file_type == FileType::Directory);
+            items.extend(folders.map(|(index, _)| Item { index, inside: true }));
+        }
+        items.sort_unstable_by(|a, b| a.order(b, &found));
+        for item in items {
+            if self.room() == 0 {
+                break;
+            }
+            let found = &found[item.index];
+            if item.inside { self.inside(dir, found, scope)? } else { self.entry(dir, found, scope)? }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// How many entries are wanted still; one more than are shown, which tells whether some are missing.
+    fn room(&self) -> usize {
+        (self.query.max_entries + 1).saturating_sub(self.entries.len())
+    }
+
+    /// The first names in the order of paths, and no more than can be shown.
+    fn names(&mut self, dir: &OwnedFd, at: &Whereabouts, scope: &Scope) -> Result<Vec<Found>, Fault> {
+        let room = self.room();
+        let (tree, filter) = (self.tree, self.filter);
+        let mut kept: Vec<Found> = Vec::new();
+        each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
+            if let Some(found) = filter.keep(tree, at, scope, name, file_type)? {
+                kept.push(found);
+            }
+            if kept.len() > room.saturating_mul(2).saturating_add(SLACK) {
+                kept.select_nth_unstable_by(room, |a, b| a.shown.cmp(&b.shown));
+                kept.truncate(room);
+            }
+            Ok(())
+        })?;
+        kept.sort_unstable_by(|a, b| a.shown.cmp(&b.shown));
+        kept.truncate(room);
+        Ok(kept)
+    }
+
+    fn inside(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), Fault> {
+        let Some(at) = &found.at else { return Ok(()) };
+        let inner = match self.tree.root.open_entry(dir.as_fd(), &found.name) {
+            Ok(inner) => inner,
+            Err(errno) => return passing(errno),
+        };
+        let path = at.real().as_str().as_bytes();
+        let scope = match &self.tree.ignored {
+            Some(ignored) => ignored.enter(&self.tree.root, scope, path, inner.as_fd())?,
+            None => Scope::default(),
+        };
+        match self.folder(&inner, at, &scope) {
+            // What was a folder is none any more.
+            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => Ok(()),
+            done => done,
+        }
+    }
+
+    fn entry(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), Fault> {
+        let stat = match rustix::fs::statat(dir, &found.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(errno) => return passing(errno),
+        };
+        let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
+        let (path, kind, refused) = match &found.at {
+            Some(at) => {
+                let (kind, refused) = self.look(dir, found, at, &stat, scope)?;
+                (at.shown.as_str().to_owned(), kind, refused)
+            }
+            None => (found.path.clone(), None, Some(Code::PathRejected)),
+        };
+        self.entries.push(Entry {
+            path,
+            entry_type,
+            kind,
+            size_bytes: (entry_type == EntryType::File).then_some(u64::try_from(stat.st_size).unwrap_or(0)),
+            readable: refused.is_none(),
+            reason: refused.map(|code| code.as_str().to_owned()),
+        });
+        Ok(())
+    }
+
+    /// The kind of an entry, and what reading it would be refused with.
+    fn look(
+        &self,
+        dir: &OwnedFd,
+        found: &Found,
+        at: &Whereabouts,
+        stat: &Stat,
+        scope: &Scope,
+    ) -> Result<(Option<FileKind>, Option<Code>), Fault> {
+        match EntryType::of(FileType::from_raw_mode(stat.st_mode)) {
+            EntryType::Other => Ok((None, Some(Code::NotAFile))),
+            EntryType::Symlink => Ok((None, self.follow(&at.shown)?)),
+            EntryType::Directory => Ok((Some(found.kind), self.judge(at, FileKind::Directory, stat, scope)?)),
+            EntryType::File => {
+                if let Some(code) = self.judge(at, found.kind, stat, scope)? {
+                    return Ok((Some(found.kind), Some(code)));
+                }
+                if u64::try_from(stat.st_size).unwrap_or(0) > self.rules.policy().max_file_bytes * RANGED_FACTOR {
+                    return Ok((Some(found.kind), Some(Code::FileTooLarge)));
+                }
+                let kind = match found.kind {
+                    FileKind::Unknown => self.sniff(dir, found, at)?,
+                    told => told,
+                };
+                Ok((Some(kind), (kind == FileKind::Binary).then_some(Code::UnsupportedBinary)))
+            }
+        }
+    }
+
+    fn judge(&self, at: &Whereabouts, kind: FileKind, stat: &Stat, scope: &Scope) -> Result<Option<Code>, Fault> {
+        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let ignored = match &self.tree.ignored {
+            Some(ignored) => ignored.hides(scope, at.real().as_str().as_bytes(), is_folder)?,
+            None => false,
+        };
+        let (path, real_path) = (&at.shown, at.real.as_ref());
+        let facts = PathFacts { path, real_path, kind, ignored, hard_linked: is_hard_linked(stat) };
+        Ok(model::judge_path(self.rules, Access::Read, &facts).err().map(|refusal| refusal.code))
+    }
+
+    /// What reading through the link at `path` would be refused with.
+    fn follow(&self, path: &LogicalPath) -> Result<Option<Code>, Fault> {
+        let admitted = match self.tree.root.open(path, Wait::Allowed) {
+            Ok(opened) if opened.file_type() == FileType::Directory => {
+                self.tree.judge(self.rules, Access::Read, path, Some(&opened), FileKind::Directory, Wait::Allowed)
+            }
+            _ => self.tree.admit(self.rules, Access::Read, path, Wait::Allowed).map(drop),
+        };
+        match admitted {
+            Ok(()) => Ok(None),
+            Err(Fault::Refused(refusal)) => Ok(Some(refusal.code)),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The kind by the first bytes, for a file whose name does not tell.
+    fn sniff(&self, dir: &OwnedFd, found: &Found, at: &Whereabouts) -> Result<FileKind, Fault> {
+        let file = match self.tree.root.open_entry(dir.as_fd(), &found.name) {
+            Ok(file) => file,
+            Err(errno) => return passing(errno).map(|()| FileKind::Unknown),
+        };
+        let mut head = [0; HEAD_BYTES];
+        let length = rustix::io::pread(&file, &mut head, 0).unwrap_or(0);
+        Ok(FileKind::of_file(at.real(), &head[..length]))
+    }
+}
+
+impl Filter {
+    /// The entry that `name` will be, unless it is left out.
+    fn keep(
+        self,
+        tree: &Tree,
+        at: &Whereabouts,
+        scope: &Scope,
+        name: &CStr,
+        file_type: FileType,
+    ) -> Result<Option<Found>, Fault> {
+        if self.hidden && name.to_bytes().starts_with(b".") {
+            return Ok(None);
+        }
+        let is_folder = file_type == FileType::Directory;
+        let place = match name.to_str().map(|name| at.child(name)) {
+            Ok(Err(PathRejected::GitInternal)) => return Ok(None),
+            Ok(Ok(place)) => Some(place),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        let kind = match &place {
+            Some(place) if is_folder => FileKind::of_dir(place.real()),
+            Some(place) => FileKind::of_path(place.real()),
+            None => FileKind::Unknown,
+        };
+        if self.made && is_made(kind) {
+            return Ok(None);
+        }
+        if let (true, Some(ignored)) = (self.ignored, &tree.ignored) {
+            let escaped;
+            let path = match &place {
+                Some(place) => place.real().as_str().as_bytes(),
+                None => {
+                    escaped = join(at.real(), name.to_bytes());
+                    escaped.as_slice()
+                }
+            };
+            if ignored.hides(scope, path, is_folder)? {
+                return Ok(None);
+            }
+        }
+        let shown = escape(name);
+        let path = match (&place, at.shown.is_root()) {
+            (Some(_), _) => String::new(),
+            (None, true) => shown.clone(),
+            (None, false) => format!("{}/{shown}", at.shown),
+        };
+        Ok(Some(Found { name: name.to_owned(), shown, path, at: place, file_type, kind }))
+    }
+}
+
+impl Item {
+    /// By path: what lies in a folder comes as if its name ended in `/`.
+    fn order(&self, other: &Self, found: &[Found]) -> Ordering {
+        let key = |item: &Self| {
+            let slash: &[u8] = if item.inside { b"/" } else { b"" };
+            found[item.index].shown.bytes().chain(slash.iter().copied())
+        };
+        key(self).cmp(key(other))
+    }
+}
+
+/// Whether tools make such files, so that listings leave them out unless asked.
+fn is_made(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Generated | FileKind::Vendored)
+}
+
+fn join(folder: &LogicalPath, name: &[u8]) -> Vec<u8> {
+    if folder.is_root() { name.to_vec() } else { [folder.as_str().as_bytes(), b"/", name].concat() }
+}
+
+/// Something that was there a moment ago and is not now, or is something else, is passed over.
+fn passing(errno: Errno) -> Result<(), Fault> {
+    match GuardFault::from(errno) {
+        GuardFault::Io(error) => Err(error.into()),
+        GuardFault::Rejected(_)
+        | GuardFault::Missing
+        | GuardFault::NotADirectory
+        | GuardFault::Special
+        | GuardFault::Unreadable => Ok(()),
+    }
+}
