@@ -35,4 +35,4 @@ pub use policy::{Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileEr
 pub use record::{ChainBreak, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
 pub use refusal::{About, Code, Conflict, Refusal, Result};
 pub use run::*;
-pub use text::{Encoding, LineEnding, Page, PageFormat, detect_encoding, page};
+pub use text::{Decoded, Encoding, LineEnding, Page, PageFormat, decode, detect_encoding, encode, page};

@@ -1,9 +1,18 @@
 //! Text files as tools show them: encoding, line endings, numbered and cut lines.
 
+mod encoding;
+mod page;
+
 use serde::{Deserialize, Serialize};
 
+pub use encoding::{Decoded, decode, detect_encoding, encode};
+pub use page::page;
+
 /// How a text's bytes are its characters.
+///
+/// Anything but UTF-8 and UTF-16 is a guess from the bytes, made only where the text can be written back bit by bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Encoding {
     #[serde(rename = "utf-8")]
@@ -16,6 +25,47 @@ pub enum Encoding {
     Utf16Be,
     #[serde(rename = "windows-1252")]
     Windows1252,
+    #[serde(rename = "windows-1250")]
+    Windows1250,
+    #[serde(rename = "windows-1251")]
+    Windows1251,
+    #[serde(rename = "windows-1253")]
+    Windows1253,
+    #[serde(rename = "windows-1254")]
+    Windows1254,
+    #[serde(rename = "windows-1255")]
+    Windows1255,
+    #[serde(rename = "windows-1256")]
+    Windows1256,
+    #[serde(rename = "windows-1257")]
+    Windows1257,
+    #[serde(rename = "windows-1258")]
+    Windows1258,
+    #[serde(rename = "windows-874")]
+    Windows874,
+    #[serde(rename = "iso-8859-2")]
+    Iso8859_2,
+    #[serde(rename = "iso-8859-4")]
+    Iso8859_4,
+    #[serde(rename = "iso-8859-5")]
+    Iso8859_5,
+    #[serde(rename = "iso-8859-6")]
+    Iso8859_6,
+    #[serde(rename = "iso-8859-7")]
+    Iso8859_7,
+    #[serde(rename = "iso-8859-8")]
+    Iso8859_8,
+    #[serde(rename = "iso-8859-13")]
+    Iso8859_13,
+    #[serde(rename = "koi8-u")]
+    Koi8U,
+    Ibm866,
+    #[serde(rename = "shift_jis")]
+    ShiftJis,
+    EucJp,
+    EucKr,
+    Gbk,
+    Big5,
 }
 
 /// How lines end.
@@ -28,6 +78,30 @@ pub enum LineEnding {
     Mixed,
     /// No line ends.
     None,
+}
+
+impl LineEnding {
+    /// How the lines of `text` end; a carriage return alone ends none.
+    pub fn of(text: &str) -> Self {
+        Self::with_lines(text.as_bytes(), memchr::memchr_iter(b'\n', text.as_bytes()).count())
+    }
+
+    /// The same where the `\n` of `text` are counted already.
+    fn with_lines(text: &[u8], ends: usize) -> Self {
+        if ends == 0 {
+            return Self::None;
+        }
+        // Most files hold no carriage return at all, which one quick look proves.
+        if memchr::memchr(b'\r', text).is_none() {
+            return Self::Lf;
+        }
+        let crlf = memchr::memchr_iter(b'\r', text).filter(|at| text.get(at + 1) == Some(&b'\n')).count();
+        match crlf {
+            0 => Self::Lf,
+            _ if crlf == ends => Self::Crlf,
+            _ => Self::Mixed,
+        }
+    }
 }
 
 /// How the lines of a page are written.
@@ -48,13 +122,13 @@ pub struct Page {
     pub start_line: u64,
     /// Number of the last line shown; `start_line - 1` where none is.
     pub end_line: u64,
-    /// Lines in the whole text.
+    /// Lines in the whole text: its line ends, and what follows the last of them.
     pub total_lines: u64,
     /// The lines, as the format has it.
     pub content: String,
-    /// Whether lines follow.
+    /// Whether lines follow, or the rest of a line that is longer than a page.
     pub truncated: bool,
-    /// Where to go on.
+    /// Where to go on, if lines follow.
     pub next_start_line: Option<u64>,
     /// Lines that were cut for their length.
     pub lines_cut: u64,
@@ -64,14 +138,5 @@ pub struct Page {
     pub line_ending: LineEnding,
 }
 
-/// The encoding of a whole text; `None` where the bytes are no text.
-pub fn detect_encoding(_bytes: &[u8]) -> Option<Encoding> {
-    unimplemented!()
-}
-
-/// Cuts lines `start_line` … of a text: at most `max_lines` lines and `max_bytes` bytes of content.
-///
-/// `bytes` is the whole text; `None` where it is none.
-pub fn page(_bytes: &[u8], _format: PageFormat, _start_line: u64, _max_lines: u64, _max_bytes: usize) -> Option<Page> {
-    unimplemented!()
-}
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,8 @@ fn text_of(diff: &FileDiff) -> &str {
 
 #[test]
 fn a_change_a_creation_and_a_deletion_are_written_as_git_writes_them() {
-    let table: [(Option<&[u8]>, Option<&[u8]>, &str); 8] = [
+    type Version = Option<&'static [u8]>;
+    let table: [(Version, Version, &str); 8] = [
         (Some(b"a\nb\nc\n"), Some(b"a\nB\nc\n"), "--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"),
         (None, Some(b"a\n"), "new file mode 100644\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+a\n"),
         (Some(b"a\n"), None, "deleted file mode 100644\n--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n"),
@@ -74,7 +75,7 @@ fn a_mode_change_alone_is_told() {
 #[test]
 fn the_line_above_a_hunk_that_heads_it_is_told() {
     let old = "fn one() {\n    1;\n    2;\n    3;\n    4;\n    5;\n}\n";
-    let diff = diff(Some(old.as_bytes()), Some(old.replace("5", "6").as_bytes()));
+    let diff = diff(Some(old.as_bytes()), Some(old.replace('5', "6").as_bytes()));
     assert!(text_of(&diff).contains("@@ -3,5 +3,5 @@ fn one() {\n"), "{}", text_of(&diff));
 }
 

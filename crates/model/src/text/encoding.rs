@@ -1,0 +1,166 @@
+//! From bytes to characters and back, without a bit lost.
+
+use std::borrow::Cow;
+
+use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
+
+use super::Encoding;
+
+/// The mark that UTF-8 text may begin with.
+const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
+/// Bytes that are looked at to tell one old encoding from another.
+const GUESS_BYTES: usize = 64 * 1024;
+
+/// A text's characters, and how its bytes had them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// The text, without a byte order mark; line ends as they are.
+    pub text: String,
+    /// For [`encode`].
+    pub encoding: Encoding,
+}
+
+/// The encoding of a whole text; `None` where the bytes are no text.
+///
+/// UTF-8 without NUL is text; so is what a byte order mark says to be UTF-16, and what is valid in an older encoding and
+/// holds no control characters.
+pub fn detect_encoding(bytes: &[u8]) -> Option<Encoding> {
+    view(bytes).map(|(_, encoding)| encoding)
+}
+
+/// Decodes a whole text; `None` where the bytes are no text.
+///
+/// [`encode`] makes the same bytes of what this returns.
+pub fn decode(bytes: &[u8]) -> Option<Decoded> {
+    view(bytes).map(|(text, encoding)| Decoded { text: text.into_owned(), encoding })
+}
+
+/// Encodes `text`, with the byte order mark that belongs to `encoding`; `None` where `encoding` does not have all its
+/// characters.
+pub fn encode(text: &str, encoding: Encoding) -> Option<Vec<u8>> {
+    let utf16 = |mark: [u8; 2], to_bytes: fn(u16) -> [u8; 2]| {
+        mark.into_iter().chain(text.encode_utf16().flat_map(to_bytes)).collect()
+    };
+    match encoding {
+        Encoding::Utf8 => Some(text.as_bytes().to_vec()),
+        Encoding::Utf8Bom => Some([UTF8_BOM, text.as_bytes()].concat()),
+        Encoding::Utf16Le => Some(utf16([0xff, 0xfe], u16::to_le_bytes)),
+        Encoding::Utf16Be => Some(utf16([0xfe, 0xff], u16::to_be_bytes)),
+        older => encode_older(text, older.standard()?),
+    }
+}
+
+/// The characters of a whole text, borrowed where its bytes are UTF-8 already.
+pub(super) fn view(bytes: &[u8]) -> Option<(Cow<'_, str>, Encoding)> {
+    if let Some(units) = bytes.strip_prefix(b"\xff\xfe") {
+        return Some((Cow::Owned(utf16(units, u16::from_le_bytes)?), Encoding::Utf16Le));
+    }
+    if let Some(units) = bytes.strip_prefix(b"\xfe\xff") {
+        return Some((Cow::Owned(utf16(units, u16::from_be_bytes)?), Encoding::Utf16Be));
+    }
+    if memchr::memchr(0, bytes).is_some() {
+        return None;
+    }
+    let (marked, encoding) = match bytes.strip_prefix(UTF8_BOM) {
+        Some(rest) => (rest, Encoding::Utf8Bom),
+        None => (bytes, Encoding::Utf8),
+    };
+    match std::str::from_utf8(marked) {
+        Ok(text) => Some((Cow::Borrowed(text), encoding)),
+        Err(_) => older(bytes).map(|(text, encoding)| (Cow::Owned(text), encoding)),
+    }
+}
+
+fn utf16(bytes: &[u8], to_unit: fn([u8; 2]) -> u16) -> Option<String> {
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let text: String = char::decode_utf16(pairs.iter().map(|pair| to_unit(*pair))).collect::<Result<_, _>>().ok()?;
+    (rest.is_empty() && !text.contains('\0')).then_some(text)
+}
+
+/// Text in an encoding from before UTF-8: the most likely one that gives the bytes back.
+fn older(bytes: &[u8]) -> Option<(String, Encoding)> {
+    let control = |byte: &u8| matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f);
+    if bytes.iter().any(control) || crate::kind::is_binary(&bytes[..bytes.len().min(8192)]) {
+        return None;
+    }
+    let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
+    // What tells encodings apart may come late in a file that is plain for long.
+    let first = encoding_rs::Encoding::ascii_valid_up_to(bytes);
+    let telling = &bytes[first.saturating_sub(GUESS_BYTES / 4)..];
+    detector.feed(&telling[..telling.len().min(GUESS_BYTES)], true);
+    let guess = detector.guess(None, Utf8Detection::Deny);
+    let likely = Encoding::OLDER.into_iter().find(|encoding| encoding.standard() == Some(guess));
+    // Every byte is a character of windows-1252, so that one always gives the bytes back.
+    [likely, Some(Encoding::Windows1252)].into_iter().flatten().find_map(|encoding| {
+        let text = encoding.standard()?.decode_without_bom_handling_and_without_replacement(bytes)?;
+        (encode(&text, encoding)? == bytes).then(|| (text.into_owned(), encoding))
+    })
+}
+
+fn encode_older(text: &str, standard: &'static encoding_rs::Encoding) -> Option<Vec<u8>> {
+    let (bytes, _, unmappable) = standard.encode(text);
+    // Some encodings write two characters as the same bytes.
+    let back = standard.decode_without_bom_handling_and_without_replacement(&bytes)?;
+    (!unmappable && back == text).then(|| bytes.into_owned())
+}
+
+impl Encoding {
+    /// Every encoding that is neither UTF-8 nor UTF-16.
+    const OLDER: [Self; 24] = [
+        Self::Windows1252,
+        Self::Windows1250,
+        Self::Windows1251,
+        Self::Windows1253,
+        Self::Windows1254,
+        Self::Windows1255,
+        Self::Windows1256,
+        Self::Windows1257,
+        Self::Windows1258,
+        Self::Windows874,
+        Self::Iso8859_2,
+        Self::Iso8859_4,
+        Self::Iso8859_5,
+        Self::Iso8859_6,
+        Self::Iso8859_7,
+        Self::Iso8859_8,
+        Self::Iso8859_13,
+        Self::Koi8U,
+        Self::Ibm866,
+        Self::ShiftJis,
+        Self::EucJp,
+        Self::EucKr,
+        Self::Gbk,
+        Self::Big5,
+    ];
+
+    /// The encoding as the Encoding Standard defines it; `None` for UTF-8 and UTF-16, which need no tables.
+    fn standard(self) -> Option<&'static encoding_rs::Encoding> {
+        match self {
+            Self::Utf8 | Self::Utf8Bom | Self::Utf16Le | Self::Utf16Be => None,
+            Self::Windows1252 => Some(encoding_rs::WINDOWS_1252),
+            Self::Windows1250 => Some(encoding_rs::WINDOWS_1250),
+            Self::Windows1251 => Some(encoding_rs::WINDOWS_1251),
+            Self::Windows1253 => Some(encoding_rs::WINDOWS_1253),
+            Self::Windows1254 => Some(encoding_rs::WINDOWS_1254),
+            Self::Windows1255 => Some(encoding_rs::WINDOWS_1255),
+            Self::Windows1256 => Some(encoding_rs::WINDOWS_1256),
+            Self::Windows1257 => Some(encoding_rs::WINDOWS_1257),
+            Self::Windows1258 => Some(encoding_rs::WINDOWS_1258),
+            Self::Windows874 => Some(encoding_rs::WINDOWS_874),
+            Self::Iso8859_2 => Some(encoding_rs::ISO_8859_2),
+            Self::Iso8859_4 => Some(encoding_rs::ISO_8859_4),
+            Self::Iso8859_5 => Some(encoding_rs::ISO_8859_5),
+            Self::Iso8859_6 => Some(encoding_rs::ISO_8859_6),
+            Self::Iso8859_7 => Some(encoding_rs::ISO_8859_7),
+            Self::Iso8859_8 => Some(encoding_rs::ISO_8859_8),
+            Self::Iso8859_13 => Some(encoding_rs::ISO_8859_13),
+            Self::Koi8U => Some(encoding_rs::KOI8_U),
+            Self::Ibm866 => Some(encoding_rs::IBM866),
+            Self::ShiftJis => Some(encoding_rs::SHIFT_JIS),
+            Self::EucJp => Some(encoding_rs::EUC_JP),
+            Self::EucKr => Some(encoding_rs::EUC_KR),
+            Self::Gbk => Some(encoding_rs::GBK),
+            Self::Big5 => Some(encoding_rs::BIG5),
+        }
+    }
+}

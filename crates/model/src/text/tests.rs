@@ -1,0 +1,196 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn numbered(text: &[u8], start: u64, lines: u64) -> Page {
+    page(text, PageFormat::Numbered, start, lines, 64 * 1024).unwrap()
+}
+
+fn raw(text: &[u8], start: u64, lines: u64, max_bytes: usize) -> Page {
+    page(text, PageFormat::Raw, start, lines, max_bytes).unwrap()
+}
+
+#[test]
+fn bytes_are_text_in_an_encoding_or_binary() {
+    let table: [(&[u8], Option<Encoding>); 17] = [
+        (b"", Some(Encoding::Utf8)),
+        (b"plain\n", Some(Encoding::Utf8)),
+        ("é € 漢\n".as_bytes(), Some(Encoding::Utf8)),
+        (b"\x1b[1mbold\x1b[0m", Some(Encoding::Utf8)),
+        (b"\xef\xbb\xbfplain", Some(Encoding::Utf8Bom)),
+        (b"\xef\xbb\xbf", Some(Encoding::Utf8Bom)),
+        (b"\xff\xfea\0\n\0", Some(Encoding::Utf16Le)),
+        (b"\xfe\xff\0a\0\n", Some(Encoding::Utf16Be)),
+        (b"\xff\xfe", Some(Encoding::Utf16Le)),
+        (b"\xff\xfea", None),
+        (b"\xff\xfe\0\xd8", None),
+        (b"\xff\xfe\0\0", None),
+        (b"caf\xe9 au lait, na\xefve, gar\xe7on\n", Some(Encoding::Windows1252)),
+        (b"// M\xfcller\n", Some(Encoding::Windows1252)),
+        (b"a\0b", None),
+        (b"\xe9\x01", None),
+        (b"\xef\xbb\xbfa\0", None),
+    ];
+    for (bytes, want) in table {
+        assert_eq!(detect_encoding(bytes), want, "{bytes:x?}");
+    }
+}
+
+#[test]
+fn older_encodings_are_told_from_each_other() {
+    let table = [
+        ("Привет, мир. Это комментарий к коду.\n", Encoding::Windows1251),
+        ("これは日本語のコメントです。文字コードの判定。\n", Encoding::ShiftJis),
+        ("これは日本語のコメントです。文字コードの判定。\n", Encoding::EucJp),
+        ("这是一个中文注释,用于检测编码。\n", Encoding::Gbk),
+        ("이것은 한국어 주석입니다.\n", Encoding::EucKr),
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy\n", Encoding::Windows1250),
+    ];
+    for (text, encoding) in table {
+        let bytes = encode(text, encoding).unwrap();
+        assert_eq!(decode(&bytes), Some(Decoded { text: text.to_owned(), encoding }));
+    }
+}
+
+#[test]
+fn what_an_encoding_does_not_have_is_not_encoded() {
+    assert_eq!(encode("漢", Encoding::Windows1252), None);
+    assert_eq!(encode("\u{fffd}", Encoding::ShiftJis), None);
+    assert_eq!(encode("é", Encoding::Windows1252), Some(b"\xe9".to_vec()));
+    assert_eq!(encode("é", Encoding::Utf8Bom), Some("\u{feff}é".as_bytes().to_vec()));
+}
+
+#[test]
+fn line_endings_are_told() {
+    let table = [
+        ("", LineEnding::None),
+        ("a\rb", LineEnding::None),
+        ("a\nb\r", LineEnding::Lf),
+        ("a\r\nb", LineEnding::Crlf),
+        ("a\r\nb\n", LineEnding::Mixed),
+        ("a\r\r\n", LineEnding::Crlf),
+    ];
+    for (text, want) in table {
+        assert_eq!(LineEnding::of(text), want, "{text:?}");
+        assert_eq!(numbered(text.as_bytes(), 1, 9).line_ending, want, "{text:?}");
+    }
+}
+
+#[test]
+fn numbered_lines_have_six_places_and_no_ending_of_their_own() {
+    let page = numbered(b"one\r\n\ntwo \r\nlast", 1, 200);
+    assert_eq!(page.content, "     1 | one\n     2 | \n     3 | two \n     4 | last");
+    assert_eq!((page.end_line, page.total_lines, page.truncated, page.next_start_line), (4, 4, false, None));
+    let many = "\n".repeat(1_234_567);
+    assert_eq!(numbered(many.as_bytes(), 999_999, 2).content, "999999 | \n1000000 | \n");
+    assert_eq!(numbered(many.as_bytes(), 1_234_567, 9).content, "1234567 | \n");
+}
+
+#[test]
+fn a_page_tells_where_to_go_on() {
+    let page = numbered(b"a\nb\nc\n", 2, 1);
+    assert_eq!((page.start_line, page.end_line, page.total_lines), (2, 2, 3));
+    assert_eq!((page.content.as_str(), page.truncated, page.next_start_line), ("     2 | b\n", true, Some(3)));
+    let last = numbered(b"a\nb\nc\n", 3, 1);
+    assert_eq!((last.end_line, last.truncated, last.next_start_line), (3, false, None));
+}
+
+#[test]
+fn beyond_the_end_there_is_an_empty_page() {
+    for (text, total) in [(&b""[..], 0), (b"a", 1), (b"a\nb\n", 2)] {
+        for format in [PageFormat::Numbered, PageFormat::Raw] {
+            for start in [total + 1, total + 7, u64::MAX] {
+                let page = page(text, format, start, 10, 100).unwrap();
+                assert_eq!((page.start_line, page.end_line, page.total_lines), (start, start - 1, total));
+                assert_eq!((page.content.as_str(), page.truncated, page.next_start_line), ("", false, None));
+            }
+        }
+    }
+}
+
+#[test]
+fn long_numbered_lines_are_cut_and_counted() {
+    let text = format!("{}\n{}\n{}\n", "é".repeat(2000), "é".repeat(2001), "x".repeat(5000));
+    let page = numbered(text.as_bytes(), 1, 10);
+    assert_eq!(page.lines_cut, 2);
+    assert_eq!(page.content, format!("     1 | {0}\n     2 | {0}\n     3 | {1}\n", "é".repeat(2000), "x".repeat(2000)));
+}
+
+#[test]
+fn raw_lines_keep_their_bytes_and_lose_the_byte_order_mark() {
+    let page = raw(b"\xef\xbb\xbfa\r\nb\n\tc", 1, 10, 100);
+    assert_eq!((page.content.as_str(), page.encoding), ("a\r\nb\n\tc", Encoding::Utf8Bom));
+    let utf16 = encode("ä\r\nö", Encoding::Utf16Le).unwrap();
+    assert_eq!(raw(&utf16, 2, 1, 100).content, "ö");
+}
+
+#[test]
+fn a_raw_line_longer_than_a_page_is_cut_between_characters_and_gone_past() {
+    let text = "x\n".to_owned() + &"é".repeat(50) + "\ny\n";
+    let first = raw(text.as_bytes(), 1, 10, 33);
+    assert_eq!((first.content.as_str(), first.next_start_line, first.lines_cut), ("x\n", Some(2), 0));
+    let long = raw(text.as_bytes(), 2, 10, 33);
+    assert_eq!(
+        (long.content, long.next_start_line, long.truncated, long.lines_cut),
+        ("é".repeat(16), Some(3), true, 1)
+    );
+    let only = raw("é".repeat(50).as_bytes(), 1, 10, 33);
+    assert_eq!((only.next_start_line, only.truncated, only.end_line), (None, true, 1));
+}
+
+proptest! {
+    #[test]
+    fn pages_together_are_the_text(text in "([a-zé\r]{0,9}\n?){0,30}", lines in 1u64..5, max_bytes in 12usize..60) {
+        let mut start = Some(1);
+        let (mut told, mut numbered_told, mut pages) = (String::new(), String::new(), 0);
+        while let Some(line) = start {
+            let page = raw(text.as_bytes(), line, lines, max_bytes);
+            prop_assert!(page.content.len() <= max_bytes);
+            prop_assert!(page.end_line < line + lines);
+            prop_assert_eq!(page.truncated, page.next_start_line.is_some() || page.lines_cut > 0);
+            if page.lines_cut > 0 { return Ok(()); }
+            told.push_str(&page.content);
+            start = page.next_start_line;
+            pages += 1;
+            prop_assert!(pages < 100);
+        }
+        prop_assert_eq!(&told, &text);
+        start = Some(1);
+        while let Some(line) = start {
+            let page = page(text.as_bytes(), PageFormat::Numbered, line, lines, max_bytes).unwrap();
+            numbered_told.push_str(&page.content);
+            start = page.next_start_line;
+        }
+        let want: String = text.split_inclusive('\n').enumerate().map(|(at, line)| {
+            let shown = line.strip_suffix("\r\n").map(|line| format!("{line}\n")).unwrap_or(line.to_owned());
+            format!("{:6} | {shown}", at + 1)
+        }).collect();
+        prop_assert_eq!(numbered_told, want);
+    }
+
+    #[test]
+    fn what_is_decoded_is_encoded_again(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Some(decoded) = decode(&bytes) {
+            prop_assert_eq!(encode(&decoded.text, decoded.encoding), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn text_of_old_encodings_comes_back(bytes in prop::collection::vec(0x20u8.., 0..200)) {
+        let bytes: Vec<u8> = bytes.into_iter().filter(|byte| *byte != 0x7f).collect();
+        if let Some(decoded) = decode(&bytes) {
+            prop_assert_eq!(encode(&decoded.text, decoded.encoding), Some(bytes));
+        } else {
+            prop_assert!(crate::kind::is_binary(&bytes) || bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff"));
+        }
+    }
+
+    #[test]
+    fn edits_of_other_places_keep_every_byte(head in prop::collection::vec(0xa0u8..0xff, 1..20)) {
+        let bytes = [&head[..], b" = 1;\n"].concat();
+        if let Some(decoded) = decode(&bytes) {
+            let edited = encode(&decoded.text.replace("1;", "2;"), decoded.encoding);
+            prop_assert_eq!(edited, Some([&head[..], b" = 2;\n"].concat()));
+        }
+    }
+}
