@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kind::with_folded;
+
 /// The longest path that is taken, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
 /// The longest name of a new file or folder, in bytes.
@@ -74,19 +76,12 @@ impl LogicalPath {
             _ if raw.starts_with('/') => return Err(PathRejected::Absolute),
             _ => {}
         }
-        let mut names = Vec::new();
-        for name in raw.split('/') {
-            match name {
-                "" | "." => {}
-                // Folded here, once: the kernel never sees `..`, so it cannot disagree with us about symbolic links.
-                ".." => drop(names.pop().ok_or(PathRejected::ParentDir)?),
-                name => names.push(name),
-            }
-        }
-        if names.iter().any(|name| is_git_internal(name)) {
+        let is_clean = raw.split('/').all(|name| !matches!(name, "" | "." | ".."));
+        let path = if is_clean { raw.to_owned() } else { clean(raw)? };
+        if path.split('/').any(is_git_internal) {
             return Err(PathRejected::GitInternal);
         }
-        Ok(Self(if names.is_empty() { ".".to_owned() } else { names.join("/") }))
+        Ok(Self(path))
     }
 
     /// Parses the path of a file: as [`parse`](Self::parse), and refuses a trailing `/`.
@@ -140,13 +135,21 @@ impl LogicalPath {
         }
     }
 
-    /// The place `name` in this folder.
+    /// The place `name` in this folder; a `name` of several parts leads as far down.
     ///
     /// # Errors
     ///
-    /// Returns the first rule broken, as by [`parse`](Self::parse).
+    /// Returns the first rule broken, as by [`parse`](Self::parse); `ParentDir` too where it would leave this folder.
     pub fn child(&self, name: &str) -> Result<Self, PathRejected> {
-        if self.is_root() { Self::parse(name) } else { Self::parse(&format!("{}/{name}", self.0)) }
+        let below = Self::parse(name)?;
+        if below.is_root() {
+            return Err(PathRejected::ParentDir);
+        }
+        match self.0.len() + 1 + below.0.len() {
+            _ if self.is_root() => Ok(below),
+            length if length > MAX_PATH_BYTES => Err(PathRejected::TooLong),
+            _ => Ok(Self(format!("{}/{}", self.0, below.0))),
+        }
     }
 }
 
@@ -170,17 +173,28 @@ impl From<LogicalPath> for String {
     }
 }
 
-/// Whether some file system takes `name` for `.git`: letter case, compatibility forms, invisible characters, the short
-/// name and trailing dots, blanks or streams of other systems.
-pub(crate) fn is_git_internal(name: &str) -> bool {
-    // Names of a repository are mostly plain; this keeps the fold off the hot path.
-    if name.is_ascii() {
-        let name = name.split(':').next().unwrap_or(name).trim_end_matches(['.', ' ']);
-        return name.eq_ignore_ascii_case(".git") || name.eq_ignore_ascii_case("git~1");
+/// Drops `.` and doubled slashes and folds `..`. Folded here, once: the kernel never sees `..`, so it cannot disagree
+/// with us about symbolic links.
+fn clean(raw: &str) -> Result<String, PathRejected> {
+    let mut names = Vec::new();
+    for name in raw.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop().ok_or(PathRejected::ParentDir)?),
+            name => names.push(name),
+        }
     }
-    let folded = crate::kind::fold_name(name);
-    let folded = folded.split(':').next().unwrap_or(&folded).trim_end_matches(['.', ' ']);
-    matches!(folded, ".git" | "git~1")
+    Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
+}
+
+/// Whether some file system takes `name` for `.git`: letter case, compatibility forms, invisible characters, the short
+/// name, the separator of other systems, and trailing dots, blanks or streams.
+pub(crate) fn is_git_internal(name: &str) -> bool {
+    let is_git = |part: &str| {
+        let file = part.split(':').next().unwrap_or(part);
+        matches!(file.trim_end_matches(['.', ' ']), ".git" | "git~1")
+    };
+    with_folded(name, |folded| folded.split('\\').any(is_git))
 }
 
 fn check_new_name(name: &str) -> Result<(), PathRejected> {
@@ -198,3 +212,6 @@ fn check_new_name(name: &str) -> Result<(), PathRejected> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
