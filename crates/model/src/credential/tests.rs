@@ -1,1 +1,213 @@
+//! Every credential here is put together from parts, so that this file holds none.
 
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::{FORMS, MARKS, credential_in, new_credential};
+
+const BODY: &str = "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfnYgU6mUGbD7Zq1example0";
+
+fn pem(label: &str, body: &str) -> String {
+    format!("-----{} {label}-----\n{body}\n-----{} {label}-----\n", "BEGIN", "END")
+}
+
+/// What each is, and one of its kind.
+fn samples() -> Vec<(&'static str, String)> {
+    let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
+    let hex = "0123456789abcdef";
+    vec![
+        ("private key", pem("RSA PRIVATE KEY", BODY)),
+        ("private key", pem("PRIVATE KEY", BODY)),
+        ("private key", pem("OPENSSH PRIVATE KEY", BODY)),
+        ("private key", pem("EC PRIVATE KEY", BODY)),
+        ("private key", pem("ENCRYPTED PRIVATE KEY", BODY)),
+        ("private key", pem("PGP PRIVATE KEY BLOCK", &format!("\n{BODY}"))),
+        ("private key", pem("RSA PRIVATE KEY", &format!("Proc-Type: 4,ENCRYPTED\n\n{BODY}"))),
+        ("private key", pem("PRIVATE KEY", "abc")),
+        ("private key", pem("PRIVATE KEY", BODY).replace('\n', "\r\n")),
+        ("private key", format!("{{\"private_key\": {:?}}}", pem("PRIVATE KEY", BODY))),
+        (
+            "private key",
+            format!("PuTTY-User-Key-File-2: ssh-rsa\nPublic-Lines: 1\nAAAA\nPrivate-{}: 1\nAAAA\n", "Lines"),
+        ),
+        ("AWS access key ID", format!("AKIA{}", "IOSFODNN7EXAMPLE")),
+        ("AWS access key ID", format!("ASIA{}", "Q3EGRRVTZXJ5WK7A")),
+        ("AWS secret access key", format!("aws_secret_access_key = {word}")),
+        ("AWS secret access key", format!("AWS_SECRET_ACCESS_KEY: \"{word}\"")),
+        ("GitHub token", format!("ghp_{}", &word[..36])),
+        ("GitHub token", format!("gho_{}", &word[..36])),
+        ("GitHub token", format!("github_pat_11ABCDEFG0{}_{word}{word}", &word[..12])),
+        ("GitLab token", format!("glpat-{}", &word[..20])),
+        ("Slack token", format!("xoxb-{}-{}", "123456789012", &word[..24])),
+        ("Slack token", format!("xapp-1-A0123-{}", &word[..24])),
+        (
+            "Slack webhook",
+            format!("https://hooks.slack.com/services/T{}/B{}/{}", "0ABCDEF12", "0ABCDEF12", &word[..24]),
+        ),
+        ("Google API key", format!("AIza{}", &word[..35])),
+        ("Google OAuth client secret", format!("GOCSPX-{}", &word[..28])),
+        ("Stripe key", format!("sk_live_{}", &word[..24])),
+        ("Stripe key", format!("rk_live_{}", &word[..24])),
+        ("npm token", format!("npm_{}", &word[..36])),
+        ("PyPI token", format!("pypi-AgEIcHlwaS5vcmc{word}{word}")),
+        ("Anthropic API key", format!("sk-ant-api03-{word}-{word}")),
+        ("OpenAI API key", format!("sk-proj-{word}_{word}")),
+        ("API key", format!("sk-{word}")),
+        ("API key", format!("sk-or-v1-{hex}{hex}{hex}{hex}")),
+        ("SendGrid API key", format!("SG.{}.{}abc", &word[..22], word)),
+        ("Hugging Face token", format!("hf_{}", &word[..34])),
+        ("DigitalOcean token", format!("dop_v1_{hex}{hex}{hex}{hex}")),
+        ("Shopify token", format!("shpat_{hex}{hex}")),
+        ("Databricks token", format!("dapi{hex}{hex}")),
+        ("Vault token", format!("hvs.{word}")),
+        ("Docker Hub token", format!("dckr_pat_{}", &word[..27])),
+        ("Linear API key", format!("lin_api_{word}")),
+        ("Grafana token", format!("glsa_{}_{}", &word[..32], &hex[..8])),
+        (
+            "age secret key",
+            format!("AGE-SECRET-KEY-1{}", "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L".repeat(2).get(..58).unwrap()),
+        ),
+        ("Azure storage key", format!("AccountKey={word}{word}abcdef==")),
+    ]
+}
+
+#[test]
+fn every_form_is_found_wherever_it_stands() {
+    assert!(MARKS.is_some());
+    for (what, sample) in samples() {
+        for text in [
+            sample.clone(),
+            format!("let key = \"{sample}\";\n"),
+            format!("key: {sample}\nnext: line\n"),
+            format!("a long line before it {} {sample} and after", "x".repeat(10_000)),
+            format!("curl -H 'Authorization: Bearer {sample}'"),
+        ] {
+            assert_eq!(credential_in(text.as_bytes()), Some(what), "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn a_credential_in_utf_16_is_found() {
+    let text = format!("key={}", samples()[11].1);
+    let little: Vec<u8> = [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect();
+    let big: Vec<u8> = [0xfe, 0xff].into_iter().chain(text.encode_utf16().flat_map(u16::to_be_bytes)).collect();
+    assert_eq!(credential_in(&little), Some("AWS access key ID"));
+    assert_eq!(credential_in(&big), Some("AWS access key ID"));
+}
+
+#[test]
+fn a_key_in_a_string_of_a_program_is_found() {
+    let begin = format!("-----{} RSA PRIVATE KEY-----", "BEGIN");
+    for text in [
+        format!("String KEY = \"{begin}\\n\" +\n    \"{BODY}\\n\" +\n"),
+        format!("key = '''{begin}\n{BODY}\n'''"),
+        format!("key: |\n  {begin}\n  {BODY}\n"),
+        format!("# {begin}\n# {BODY}\n"),
+        format!("KEY=\"{begin}\\n{BODY}"),
+    ] {
+        assert_eq!(credential_in(text.as_bytes()), Some("private key"), "{text}");
+    }
+}
+
+#[test]
+fn harmless_text_holds_none() {
+    let begin = format!("-----{} PRIVATE KEY-----", "BEGIN");
+    let end = format!("-----{} PRIVATE KEY-----", "END");
+    let texts = [
+        format!("if line == \"{begin}\" {{ in_key = true; }}"),
+        format!("const BEGIN: &str = \"{begin}\";\nconst END: &str = \"{end}\";\n"),
+        format!("\"{begin}\\n\" + encodedPrivateKeyBytes + \"\\n{end}\""),
+        format!("f\"{begin}\\n{{key}}\\n{end}\""),
+        format!("{begin}\n...\n{end}"),
+        format!("{begin}\n<your key here>\n{end}"),
+        format!("The header `{begin}` is followed by base64."),
+        pem("PUBLIC KEY", BODY),
+        pem("CERTIFICATE", BODY),
+        pem("RSA PUBLIC KEY", BODY),
+        "sk-spinner sk-fading-circle task-0123456789abcdef0123456789abcdef0123".to_owned(),
+        "risk-aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m".to_owned(),
+        format!("ghp_{}", "x".repeat(36)),
+        "ghp_short".to_owned(),
+        "npm_config_registry=https://registry.npmjs.org/ npm_lifecycle_event".to_owned(),
+        "AKIAXXXXXXXXXXXXXXXX".to_owned(),
+        "AKIAlowercaseisnotone AKIA12345".to_owned(),
+        "aws_secret_access_key = ${AWS_SECRET}".to_owned(),
+        "aws_secret_access_key_that_is_a_long_identifier_in_code = 1".to_owned(),
+        "sk_test_aB3dE5gH7jK9mN1pQ3sT5vW7 pk_live_aB3dE5gH7jK9mN1pQ3sT5vW7".to_owned(),
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U".to_owned(),
+        "SG.short.key dapi hvs. AIza AIzaTooShort".to_owned(),
+        "xoxb-your-bot-token-goes-here-please".to_owned(),
+        "postgres://user:password@localhost/db".to_owned(),
+        "d41d8cd98f00b204e9800998ecf8427e da39a3ee5e6b4b0d3255bfef95601890afd80709".to_owned(),
+    ];
+    for text in texts {
+        assert_eq!(credential_in(text.as_bytes()), None, "{text:?}");
+    }
+}
+
+#[test]
+fn only_what_the_old_text_did_not_hold_counts() {
+    let samples = samples();
+    let (first, second) = (&samples[11].1, &samples[12].1);
+    let key = pem("PRIVATE KEY", BODY);
+    let table = [
+        (Some(format!("a {first}")), format!("b\nb {first} b"), None),
+        (Some(format!("a {first}")), format!("{first} {second}"), Some("AWS access key ID")),
+        (Some(format!("a {first}")), second.clone(), Some("AWS access key ID")),
+        (Some(first.clone()), String::new(), None),
+        (None, first.clone(), Some("AWS access key ID")),
+        (Some(key.clone()), format!("{key}// more\n"), None),
+        (Some(key.clone()), key.replace("JJcds", "JKcds"), Some("private key")),
+        (Some(key.clone()), format!("{key}{first}"), Some("AWS access key ID")),
+    ];
+    for (old, new, want) in table {
+        assert_eq!(new_credential(old.as_deref().map(str::as_bytes), new.as_bytes()), want, "{old:?} → {new:?}");
+    }
+}
+
+#[test]
+fn no_form_is_hidden_by_an_earlier_one_whose_mark_begins_it() {
+    for (at, form) in FORMS.iter().enumerate() {
+        let hiding = FORMS[..at].iter().find(|earlier| form.mark.starts_with(earlier.mark));
+        assert!(hiding.is_none(), "{}", form.mark);
+    }
+}
+
+#[test]
+fn a_hostile_text_costs_no_more_than_its_length() {
+    let megabyte = 1024 * 1024;
+    for unit in [
+        "sk-",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "-----BEGIN PRIVATE KEY-----\nA\n",
+        "PuTTY-User-Key-File-",
+        "AKIA",
+        "xoxb-",
+        "SG.a",
+        "aws_secret_access_key=",
+    ] {
+        let text = unit.repeat(megabyte / unit.len());
+        let start = Instant::now();
+        assert_eq!(credential_in(text.as_bytes()), None, "{unit}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{unit}: {:?}", start.elapsed());
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_looked_through(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..64, cut in 0_usize..200) {
+        credential_in(&bytes);
+        let (_, sample) = &samples()[at % samples().len()];
+        let cut = &sample.as_bytes()[..cut.min(sample.len())];
+        credential_in(&[cut, &bytes].concat());
+    }
+
+    #[test]
+    fn an_edit_around_a_credential_is_free(before in "[a-z \n]{0,20}", behind in "[ \n][a-z \n]{0,20}", at in 0_usize..64) {
+        let (_, sample) = &samples()[at % samples().len()];
+        let old = format!("x {sample} y");
+        prop_assert_eq!(new_credential(Some(old.as_bytes()), format!("{before} {sample}{behind}").as_bytes()), None);
+    }
+}

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::globs::{Globs, Purpose};
-use super::profiles::with_overrides;
+use super::profiles::{MAX_FILE_BYTES, MAX_NUMBER, with_overrides};
 use super::{BudgetOverrides, PolicyOverrides, Profiles, Trigger};
 use crate::{FileKind, Verdict};
 
@@ -39,8 +39,8 @@ struct Profile {
     kinds: Option<Spanned<BTreeMap<FileKind, Verdict>>>,
     budget: Option<BudgetOverrides>,
     run_budget: Option<BudgetOverrides>,
-    max_file_bytes: Option<u64>,
-    max_transfer_bytes: Option<u64>,
+    max_file_bytes: Option<Spanned<u64>>,
+    max_transfer_bytes: Option<Spanned<u64>>,
     require_approval_if: Option<BTreeSet<Trigger>>,
     allow_mode_change: Option<bool>,
     ignored_files: Option<Verdict>,
@@ -97,6 +97,10 @@ impl Profile {
             check_globs(purpose, globs.as_deref().unwrap_or_default())?;
         }
         let kinds_at = self.kinds.as_ref().map_or(start, |kinds| kinds.span().start);
+        let sizes = [(&self.max_file_bytes, MAX_FILE_BYTES), (&self.max_transfer_bytes, MAX_NUMBER)];
+        let too_large =
+            sizes.into_iter().filter_map(|(size, limit)| size.as_ref().filter(|size| *size.get_ref() > limit));
+        let number_at = too_large.map(|size| size.span().start).next().unwrap_or(start);
         let strings = |list: Option<Vec<Spanned<String>>>| {
             list.map(|list| list.into_iter().map(Spanned::into_inner).collect::<Vec<_>>())
         };
@@ -108,15 +112,15 @@ impl Profile {
             kinds: self.kinds.map(Spanned::into_inner),
             budget: self.budget,
             run_budget: self.run_budget,
-            max_file_bytes: self.max_file_bytes,
-            max_transfer_bytes: self.max_transfer_bytes,
+            max_file_bytes: self.max_file_bytes.map(Spanned::into_inner),
+            max_transfer_bytes: self.max_transfer_bytes.map(Spanned::into_inner),
             require_approval_if: self.require_approval_if,
             allow_mode_change: self.allow_mode_change,
             ignored_files: self.ignored_files,
         };
         let mut policy = with_overrides(base, &overrides).map_err(|refusal| {
             // A number out of bounds tells its bound; all else that can be wrong here is a kind.
-            (if refusal.about.limit.is_some() { start } else { kinds_at }, refusal.message)
+            (if refusal.about.limit.is_some() { number_at } else { kinds_at }, refusal.message)
         })?;
         policy.profile = name;
         Ok(policy)

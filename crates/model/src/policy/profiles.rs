@@ -8,9 +8,9 @@ use crate::{Code, FileKind, Refusal, Result, Verdict};
 /// The profile that a run has where it names none.
 const DEFAULT_PROFILE: &str = "SUPERVISED_PR";
 /// The largest `maxFileBytes`: such files are held in memory, and ranged reads go up to 16 times that.
-const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+pub(super) const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// The largest number of any other kind: JSON's readers keep no larger one exactly.
-const MAX_NUMBER: u64 = (1 << 53) - 1;
+pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// The profiles that an operator has: the three built-in ones and their own.
 #[derive(Clone, Debug)]
