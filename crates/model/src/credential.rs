@@ -11,7 +11,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use memchr::memmem;
 
 /// How far behind its mark a credential is looked at, so that a hostile text costs no more than its length.
-const MAX_BODY_BYTES: usize = 512;
+const MAX_BODY_BYTES: usize = 160;
 /// How much of a private key is compared to find whether the old text held it already.
 const MAX_KEY_BYTES: usize = 8 * 1024;
 
@@ -123,7 +123,7 @@ pub fn new_credential(old: Option<&[u8]>, new: &[u8]) -> Option<&'static str> {
 }
 
 /// `text` with one byte for each ASCII character.
-fn readable(text: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn readable(text: &[u8]) -> Cow<'_, [u8]> {
     let decoded = match text {
         [0xff, 0xfe, rest @ ..] => encoding_rs::UTF_16LE.decode_without_bom_handling(rest).0,
         [0xfe, 0xff, rest @ ..] => encoding_rs::UTF_16BE.decode_without_bom_handling(rest).0,

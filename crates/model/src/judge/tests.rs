@@ -1,1 +1,3 @@
+mod changes;
 mod paths;
+mod properties;

@@ -1,6 +1,6 @@
 //! Globs of a policy, compiled.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::kind::fold_name;
 use crate::{Code, LogicalPath, Refusal};
@@ -29,8 +29,8 @@ pub(super) struct Globs {
     /// For each of `set`, which of `globs` it comes from.
     origins: Vec<usize>,
     purpose: Purpose,
-    /// Whether one of them matches everything, so that no path need be matched.
-    all: bool,
+    /// The first that matches everything. It is not compiled: most policies have no other, and a run shall be small.
+    everything: Option<usize>,
 }
 
 /// A glob that does not compile.
@@ -52,21 +52,29 @@ impl Globs {
     pub(super) fn compile(purpose: Purpose, globs: &[String]) -> Result<Self, BadGlob> {
         let mut builder = GlobSetBuilder::new();
         let mut origins = Vec::new();
+        let mut everything = None;
         for (index, glob) in globs.iter().enumerate() {
             let bad = |problem: String| BadGlob { glob: shorten(glob), problem, index };
             if index == MAX_GLOBS {
                 return Err(bad(format!("it is one too many; a list holds at most {MAX_GLOBS}")));
             }
             check(glob).map_err(|problem| bad(problem.to_owned()))?;
+            if matches!(glob.as_str(), "**" | "**/*") {
+                everything = everything.or(Some(index));
+                continue;
+            }
             for pattern in patterns(purpose, glob) {
-                let built = GlobBuilder::new(&pattern)
-                    .literal_separator(true)
-                    .backslash_escape(true)
-                    .case_insensitive(purpose == Purpose::Deny)
-                    .build()
-                    .map_err(|error| bad(error.kind().to_string()))?;
-                builder.add(built);
+                builder.add(build(purpose, &pattern).map_err(|error| bad(error.kind().to_string()))?);
                 origins.push(index);
+            }
+            // So that it also meets the paths that only look like those it names.
+            if purpose == Purpose::Deny && !glob.is_ascii() {
+                for built in
+                    patterns(purpose, &fold_name(glob)).iter().filter_map(|pattern| build(purpose, pattern).ok())
+                {
+                    builder.add(built);
+                    origins.push(index);
+                }
             }
         }
         let set = builder.build().map_err(|error| BadGlob {
@@ -74,29 +82,33 @@ impl Globs {
             problem: error.kind().to_string(),
             index: 0,
         })?;
-        let all = globs.iter().any(|glob| glob == "**" || glob == "**/*");
-        Ok(Self { globs: globs.to_vec(), set, origins, purpose, all })
+        Ok(Self { globs: globs.to_vec(), set, origins, purpose, everything })
     }
 
     /// Whether one of them matches.
     pub(super) fn matches(&self, path: &LogicalPath) -> bool {
-        self.all || (!self.set.is_empty() && self.set.is_match(path.as_str()))
+        self.everything.is_some()
+            || (!self.set.is_empty()
+                && (self.set.is_match(path.as_str()) || self.folded(path).is_some_and(|path| self.set.is_match(path))))
     }
 
     /// Every one that matches, as the policy writes it, in its order.
     pub(super) fn matching(&self, path: &LogicalPath) -> Vec<&str> {
-        if self.set.is_empty() {
-            return Vec::new();
+        let mut found = Vec::new();
+        if !self.set.is_empty() {
+            self.set.matches_into(path.as_str(), &mut found);
+            found.extend(self.folded(path).into_iter().flat_map(|path| self.set.matches(path)));
         }
-        let mut found = self.set.matches(path.as_str());
-        if self.purpose == Purpose::Deny && !path.as_str().is_ascii() {
-            let folded: Vec<_> = path.names().map(fold_name).collect();
-            found.extend(self.set.matches(folded.join("/")));
-        }
-        let mut indices: Vec<_> = found.into_iter().map(|at| self.origins[at]).collect();
+        let mut indices: Vec<_> = found.into_iter().map(|at| self.origins[at]).chain(self.everything).collect();
         indices.sort_unstable();
         indices.dedup();
         indices.into_iter().map(|index| self.globs[index].as_str()).collect()
+    }
+
+    /// What `path` looks like, where look-alikes are denied too.
+    fn folded(&self, path: &LogicalPath) -> Option<String> {
+        let differs = self.purpose == Purpose::Deny && !path.as_str().is_ascii();
+        differs.then(|| path.names().map(fold_name).collect::<Vec<_>>().join("/"))
     }
 }
 
@@ -108,6 +120,14 @@ impl From<BadGlob> for Refusal {
             "Write globs relative to the root of the tree, such as `src/**` or `docs/*.md`.",
         )
     }
+}
+
+fn build(purpose: Purpose, pattern: &str) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(pattern)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .case_insensitive(purpose == Purpose::Deny)
+        .build()
 }
 
 fn check(glob: &str) -> Result<(), &'static str> {

@@ -145,6 +145,7 @@ fn a_policy_survives_json() {
 fn an_allowing_glob_means_what_it_says() {
     let table: &[(&str, &[&str], &[&str])] = &[
         ("**", &["a", "a/b", ".x/y"], &[]),
+        ("**/*", &["a", "a/b"], &[]),
         ("src/**", &["src/a", "src/a/b.rs"], &["src", "srcs/a", "a/src/b", "SRC/a"]),
         ("src/", &["src/a", "src/a/b.rs"], &["src", "a/src/b"]),
         ("/src/", &["src/a"], &["a/src/b"]),
@@ -184,6 +185,8 @@ fn a_denying_glob_errs_to_the_strict_side() {
         ("db/*.sql", &["db/a.sql", "DB/a.sql/b"], &["a/db/a.sql", "db/x/a.sql"]),
         ("**/private/**", &["private/a", "a/private/b", "a/private"], &["privates/a"]),
         ("a/b", &["a/b", "a/b/c"], &["x/a/b", "a/bc"]),
+        ("**", &["a", "a/b"], &[]),
+        ("größe", &["größe/a", "GRÖẞE", "gro\u{308}ße"], &["größen"]),
     ];
     for (glob, matching, others) in table {
         let globs = compile(Purpose::Deny, &["zzz", glob]);

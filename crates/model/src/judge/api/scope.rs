@@ -1,0 +1,208 @@
+//! Which lines begin a public declaration, by language and by what they stand in.
+
+use super::{Extent, Language};
+
+/// What the lines before make of a line.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    /// The public declaration whose members are public too, while its lines last.
+    owner: Option<Owner>,
+}
+
+#[derive(Debug)]
+struct Owner {
+    kind: Members,
+    /// How far its own line is indented; it ends at the next line that is not further.
+    indent: usize,
+    /// How far its members are indented: as its first line. What is further in is their bodies.
+    members: Option<usize>,
+}
+
+/// Which lines of an owner are its public members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Members {
+    /// Functions, types and constants of a trait.
+    Trait,
+    /// Methods of an interface.
+    Interface,
+    /// Constants of an enum.
+    Constants,
+    /// What is not private in an exported class.
+    ExportedClass,
+    /// Methods whose names do not begin with an underscore.
+    Methods,
+    /// Names with a capital.
+    Capitals,
+}
+
+impl Scope {
+    /// How far the public declaration goes that `line` begins, if it begins one.
+    pub(super) fn enter(&mut self, language: Language, line: &str) -> Option<Extent> {
+        let code = line.trim();
+        let comment = match language {
+            Language::Python => code.starts_with('#'),
+            Language::Rust | Language::Java | Language::TypeScript | Language::Go => {
+                code.starts_with("//") || code.starts_with('*') || code.starts_with("/*")
+            }
+        };
+        if code.is_empty() || comment {
+            return None;
+        }
+        let indent = line.len() - line.trim_start().len();
+        self.leave(indent, code);
+        let extent = match language {
+            Language::Rust => rust(code),
+            Language::Java => java(code),
+            Language::TypeScript => typescript(code),
+            Language::Python => python(indent, code),
+            Language::Go => go(indent, code),
+        };
+        let extent = extent.or_else(|| self.member(indent, code));
+        if let Some(kind) = owner_kind(language, indent, code) {
+            self.owner = Some(Owner { kind, indent, members: None });
+        }
+        extent
+    }
+
+    fn leave(&mut self, indent: usize, code: &str) {
+        // A brace or bracket of its own line's level opens the body or ends the head: the owner goes on.
+        let goes_on =
+            |owner: &Owner| indent > owner.indent || (owner.members.is_none() && code.starts_with(['{', ')']));
+        if self.owner.as_ref().is_some_and(|owner| !goes_on(owner)) {
+            self.owner = None;
+        }
+    }
+
+    fn member(&mut self, indent: usize, code: &str) -> Option<Extent> {
+        let owner = self.owner.as_mut()?;
+        if indent <= owner.indent || indent != *owner.members.get_or_insert(indent) {
+            return None;
+        }
+        let word = code.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
+        match owner.kind {
+            Members::Trait => {
+                matches!(word, "fn" | "async" | "unsafe" | "const" | "type").then_some(Extent::Head("{;="))
+            }
+            Members::Interface => (code.contains('(') && !code.starts_with(['@', '}'])).then_some(Extent::Head("{;=")),
+            Members::Constants => {
+                let is_constant = !word.is_empty() && word == word.to_uppercase() && !code.starts_with('@');
+                is_constant.then_some(Extent::Head(",;\n"))
+            }
+            Members::ExportedClass => {
+                let hidden = matches!(word, "private" | "static" if code.contains("private ") || code.contains('#'));
+                (!hidden && !code.starts_with(['#', '}', '@', '_'])).then_some(Extent::Head("{;=\n"))
+            }
+            Members::Methods => python(0, code).filter(|_| !code.starts_with("class ")),
+            Members::Capitals => word.starts_with(char::is_uppercase).then_some(Extent::Head("\n")),
+        }
+    }
+}
+
+/// What the declaration that `code` begins makes of its members.
+fn owner_kind(language: Language, indent: usize, code: &str) -> Option<Members> {
+    let has = |word: &str| code.split_whitespace().any(|part| part == word);
+    match language {
+        Language::Rust => (code.starts_with("pub ") && has("trait")).then_some(Members::Trait),
+        Language::Java if !has("public") => None,
+        Language::Java if has("interface") || has("@interface") => Some(Members::Interface),
+        Language::Java => has("enum").then_some(Members::Constants),
+        Language::TypeScript => (code.starts_with("export ") && has("class")).then_some(Members::ExportedClass),
+        Language::Python => {
+            (indent == 0 && code.starts_with("class ") && python(0, code).is_some()).then_some(Members::Methods)
+        }
+        Language::Go => {
+            let group = matches!(code, "const (" | "var (" | "type (");
+            let fields = code.ends_with("struct {") || code.ends_with("interface {");
+            let public = code.strip_prefix("type ").is_some_and(|name| name.starts_with(char::is_uppercase));
+            (indent == 0 && (group || (fields && public))).then_some(Members::Capitals)
+        }
+    }
+}
+
+fn rust(code: &str) -> Option<Extent> {
+    if code.starts_with("#[macro_export") {
+        return Some(Extent::Head("{"));
+    }
+    let item = code.strip_prefix("pub ")?.trim_start();
+    Some(match item.split_whitespace().next().unwrap_or_default() {
+        word if word.starts_with('(') => return None,
+        "enum" => Extent::Whole,
+        "use" => Extent::Head(";"),
+        "fn" | "async" | "unsafe" | "extern" | "struct" | "union" | "trait" | "mod" | "type" | "macro" => {
+            Extent::Head("{;")
+        }
+        "const" if item.contains(" fn ") => Extent::Head("{;"),
+        "const" | "static" => Extent::Head("=;"),
+        // A field.
+        _ => Extent::Head(",}\n"),
+    })
+}
+
+fn java(code: &str) -> Option<Extent> {
+    let code = without_annotations(code);
+    (code.starts_with("public ") || code.starts_with("protected ")).then_some(Extent::Head("{;="))
+}
+
+fn typescript(code: &str) -> Option<Extent> {
+    if code.starts_with("module.exports") || code.starts_with("exports.") {
+        return Some(Extent::Head("{\n"));
+    }
+    let rest = code.strip_prefix("export").filter(|rest| rest.starts_with([' ', '{', '*']))?;
+    let mut words = rest.split_whitespace().filter(|word| !matches!(*word, "default" | "declare" | "abstract"));
+    Some(match words.next().unwrap_or_default() {
+        "interface" | "enum" => Extent::Whole,
+        "type" if code.contains('=') => Extent::Whole,
+        "const" if code.contains(" enum ") => Extent::Whole,
+        // The value of a constant is none of its signature, but that of a function holds it.
+        "const" | "let" | "var" if !code.contains("=>") && !code.contains("function") => Extent::Head("=;\n"),
+        word if word.starts_with(['{', '*']) || word == "type" => Extent::Head(";\n"),
+        _ => Extent::Head("{;\n"),
+    })
+}
+
+fn python(indent: usize, code: &str) -> Option<Extent> {
+    if indent > 0 {
+        return None;
+    }
+    if code.starts_with("__all__") {
+        return Some(Extent::Head("\n"));
+    }
+    let definition = code.strip_prefix("async ").unwrap_or(code);
+    let name = definition.strip_prefix("def ").or_else(|| definition.strip_prefix("class "))?;
+    (!name.starts_with('_') || name.starts_with("__init__") || name.starts_with("__call__"))
+        .then_some(Extent::Head(":"))
+}
+
+fn go(indent: usize, code: &str) -> Option<Extent> {
+    let is_public = |name: &str| name.starts_with(char::is_uppercase);
+    if indent > 0 {
+        return None;
+    }
+    let (word, rest) = code.split_once(' ')?;
+    match (word, rest.strip_prefix('(')) {
+        ("func", Some(method)) => {
+            let (receiver, name) = method.split_once(") ")?;
+            let receiver = receiver.rsplit(' ').next().unwrap_or(receiver).trim_start_matches('*');
+            (is_public(receiver) && is_public(name)).then_some(Extent::Head("{\n"))
+        }
+        ("func", None) => is_public(rest).then_some(Extent::Head("{\n")),
+        ("type", _) => is_public(rest).then_some(Extent::Head("{\n")),
+        ("const" | "var", _) => is_public(rest).then_some(Extent::Head("=\n")),
+        _ => None,
+    }
+}
+
+/// `code` without the annotations at its start, such as `@Override` or `@Named("x")`.
+fn without_annotations(code: &str) -> &str {
+    let mut rest = code;
+    while let Some(annotation) = rest.strip_prefix('@').filter(|annotation| !annotation.starts_with("interface")) {
+        let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
+        let behind = annotation.trim_start_matches(is_name);
+        let behind = match behind.strip_prefix('(') {
+            Some(arguments) => arguments.split_once(')').map_or("", |(_, behind)| behind),
+            None => behind,
+        };
+        rest = behind.trim_start();
+    }
+    rest
+}

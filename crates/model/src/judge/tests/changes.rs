@@ -1,0 +1,291 @@
+use crate::{
+    ChangeFacts, Code, Decision, Effect, FileKind, LogicalPath, PolicyOverrides, Profiles, Rules, Usage, Verdict,
+    judge_change,
+};
+
+fn rules(json: &str) -> Rules {
+    Profiles::built_in().resolve(&serde_json::from_str::<PolicyOverrides>(json).unwrap()).unwrap()
+}
+
+/// A change of a test: owned, so that a table can hold it.
+#[derive(Clone)]
+struct Change {
+    path: LogicalPath,
+    effect: Effect,
+    old: Option<Vec<u8>>,
+    new: Option<Vec<u8>>,
+    insertions: u64,
+    deletions: u64,
+    mode_change: bool,
+    ignored: bool,
+    touched_before: bool,
+}
+
+impl Change {
+    fn new(path: &str, effect: Effect, old: Option<&str>, new: Option<&str>) -> Self {
+        let lines = |text: Option<&str>| text.map_or(0, |text| text.lines().count() as u64);
+        let bytes = |text: Option<&str>| text.map(|text| text.as_bytes().to_vec());
+        Self {
+            path: LogicalPath::parse(path).unwrap(),
+            effect,
+            old: bytes(old),
+            new: bytes(new),
+            insertions: lines(new),
+            deletions: lines(old),
+            mode_change: false,
+            ignored: false,
+            touched_before: false,
+        }
+    }
+
+    fn create(path: &str, text: &str) -> Self {
+        Self::new(path, Effect::Create, None, Some(text))
+    }
+
+    fn replace(path: &str, old: &str, new: &str) -> Self {
+        Self::new(path, Effect::Replace, Some(old), Some(new))
+    }
+
+    fn delete(path: &str, old: &str) -> Self {
+        Self::new(path, Effect::Delete, Some(old), None)
+    }
+
+    /// Both ends of a move that changes nothing else.
+    fn moved(from: &str, to: &str, text: &str) -> [Self; 2] {
+        let (from, to) = (LogicalPath::parse(from).unwrap(), LogicalPath::parse(to).unwrap());
+        let source = Self::new(from.as_str(), Effect::MoveFrom { to: to.clone() }, Some(text), None);
+        let target = Self::new(to.as_str(), Effect::MoveTo { from }, Some(text), Some(text));
+        [source, target].map(|end| Self { insertions: 0, deletions: 0, ..end })
+    }
+
+    fn facts(&self) -> ChangeFacts<'_> {
+        ChangeFacts {
+            path: &self.path,
+            kind: FileKind::of_file(&self.path, self.new.as_deref().or(self.old.as_deref()).unwrap_or_default()),
+            effect: &self.effect,
+            insertions: self.insertions,
+            deletions: self.deletions,
+            bytes: self.new.as_ref().map_or(0, |text| text.len() as u64),
+            mode_change: self.mode_change,
+            ignored: self.ignored,
+            touched_before: self.touched_before,
+            old_text: self.old.as_deref(),
+            new_text: self.new.as_deref(),
+        }
+    }
+}
+
+fn judge(rules: &Rules, changes: &[Change], usage: &Usage) -> Decision {
+    let facts: Vec<_> = changes.iter().map(Change::facts).collect();
+    judge_change(rules, &facts, usage)
+}
+
+fn outcome(json: &str, changes: &[Change]) -> (Verdict, Option<Code>, Vec<String>) {
+    let decision = judge(&rules(json), changes, &Usage::default());
+    let code = decision.refusal.as_ref().map(|refusal| refusal.code);
+    if let Some(refusal) = &decision.refusal {
+        assert_eq!(refusal.about.reasons, decision.reasons);
+        assert!(!refusal.hint.is_empty());
+    }
+    (decision.verdict, code, decision.reasons)
+}
+
+fn key() -> String {
+    format!("key = \"AKIA{}\"\n", "IOSFODNN7EXAMPLE")
+}
+
+#[test]
+fn a_plain_change_is_allowed_by_the_write_globs_that_match() {
+    let changes = [Change::create("src/a.rs", "a\n"), Change::replace("docs/b.md", "a\n", "b\n")];
+    assert_eq!(outcome("{}", &changes), (Verdict::Allow, None, vec!["write:**".to_owned()]));
+    let got = outcome(r#"{"write":["src/**","docs/*.md","**/*.rs"]}"#, &changes);
+    assert_eq!(got, (Verdict::Allow, None, vec!["write:docs/*.md".to_owned(), "write:src/**".to_owned()]));
+}
+
+#[test]
+fn each_trigger_asks_for_a_person() {
+    let table = [
+        ("touchesLockfile", Change::replace("web/yarn.lock", "a\n", "b\n"), true),
+        ("touchesLockfile", Change::create("src/lock.rs", "a\n"), false),
+        ("touchesBuildFile", Change::create("a/pom.xml", "<a/>\n"), true),
+        ("touchesBuildFile", Change::create("Cargo.toml", "\n"), true),
+        ("touchesBuildFile", Change::create("requirements-dev.txt", "a\n"), true),
+        ("touchesBuildFile", Change::create("vite.config.ts", "a\n"), true),
+        ("touchesBuildFile", Change::create("docker/Dockerfile.dev", "a\n"), true),
+        ("touchesBuildFile", Change::create("src/makefile.rs", "a\n"), false),
+        ("touchesSecuritySensitivePath", Change::create(".github/workflows/ci.yml", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create(".GitHub/x", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create("sub/.claude/settings.json", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create(".cursor/rules", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create(".vscode/tasks.json", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create(".mcp.json", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create("a/agents.MD", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create("AGЕNTS.md", "a\n"), true), // a Cyrillic E
+        ("touchesSecuritySensitivePath", Change::create("CLAUDE.md", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create(".gitlab-ci.yml", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create("Jenkinsfile.release", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create("docs/CODEOWNERS", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create(".gitattributes", "a\n"), true),
+        ("touchesSecuritySensitivePath", Change::create(".gitignore", "a\n"), false),
+        ("touchesSecuritySensitivePath", Change::create("src/agents.rs", "a\n"), false),
+        ("deletesFile", Change::delete("a.md", "a\n"), true),
+        ("deletesFile", Change::replace("a.md", "a\n", ""), false),
+        ("changesPublicApi", Change::replace("a.rs", "pub fn a() {}\n", "pub fn b() {}\n"), true),
+        ("changesPublicApi", Change::replace("a.rs", "fn a() {}\n", "fn b() {}\n"), false),
+    ];
+    for (trigger, change, fires) in table {
+        let json = format!(r#"{{"kinds":{{"LOCKFILE":"ALLOW"}},"requireApprovalIf":["{trigger}"]}}"#);
+        let (verdict, code, reasons) = outcome(&json, std::slice::from_ref(&change));
+        assert_eq!(code, None);
+        if fires {
+            assert_eq!((verdict, reasons), (Verdict::RequireApproval, vec![format!("requireApprovalIf:{trigger}")]));
+        } else {
+            assert_eq!(verdict, Verdict::Allow, "{trigger} {:?}", change.path);
+        }
+        let json = r#"{"kinds":{"LOCKFILE":"ALLOW"},"requireApprovalIf":[]}"#;
+        assert_eq!(outcome(json, &[change]).0, Verdict::Allow, "{trigger}");
+    }
+}
+
+#[test]
+fn the_default_policy_asks_for_lockfiles_and_security_sensitive_paths_only() {
+    let lockfile = [Change::replace("Cargo.lock", "a\n", "b\n")];
+    let want = vec!["kind:LOCKFILE".to_owned(), "requireApprovalIf:touchesLockfile".to_owned()];
+    assert_eq!(outcome("{}", &lockfile), (Verdict::RequireApproval, None, want));
+    assert_eq!(outcome(r#"{"kinds":{"LOCKFILE":"ALLOW"}}"#, &lockfile).0, Verdict::Allow);
+    assert_eq!(outcome(r#"{"requireApprovalIf":[]}"#, &lockfile).0, Verdict::Allow);
+    assert_eq!(outcome("{}", &[Change::create(".github/x", "a\n")]).0, Verdict::RequireApproval);
+    assert_eq!(outcome("{}", &[Change::create("pom.xml", "a\n"), Change::delete("a.md", "")]).0, Verdict::Allow);
+    assert_eq!(outcome(r#"{"profile":"AUTONOMOUS"}"#, &[Change::delete("a.md", "")]).0, Verdict::RequireApproval);
+    let (verdict, code, _) = outcome(r#"{"profile":"READ_ONLY"}"#, &[Change::create("a.md", "a\n")]);
+    assert_eq!((verdict, code), (Verdict::Deny, Some(Code::PolicyDenied)));
+}
+
+#[test]
+fn a_kind_that_asks_and_an_ignored_file_ask_too() {
+    let json = r#"{"kinds":{"TEXT_DOC":"REQUIRE_APPROVAL"},"ignoredFiles":"REQUIRE_APPROVAL"}"#;
+    let mut change = Change::create("a.md", "a\n");
+    assert_eq!(outcome(json, &[change.clone()]), (Verdict::RequireApproval, None, vec!["kind:TEXT_DOC".to_owned()]));
+    change.ignored = true;
+    let want = vec!["ignored".to_owned(), "kind:TEXT_DOC".to_owned()];
+    assert_eq!(outcome(json, &[change.clone()]), (Verdict::RequireApproval, None, want));
+    assert_eq!(outcome("{}", &[change]), (Verdict::Deny, Some(Code::PolicyDenied), vec!["ignored".to_owned()]));
+}
+
+#[test]
+fn new_credentials_are_denied_and_old_ones_may_stay() {
+    let denied = (Verdict::Deny, Some(Code::PolicyDeniedSecret), vec!["credential:AWS access key ID".to_owned()]);
+    assert_eq!(outcome("{}", &[Change::create("a.rs", &key())]), denied);
+    assert_eq!(outcome("{}", &[Change::replace("a.rs", "a\n", &key())]), denied);
+    assert_eq!(outcome("{}", &[Change::replace("a.rs", &key(), &(key() + "b\n"))]).0, Verdict::Allow);
+    assert_eq!(outcome("{}", &[Change::delete("a.rs", &key())]).0, Verdict::Allow);
+    assert_eq!(outcome("{}", &Change::moved("a.rs", "b.rs", &key())).0, Verdict::Allow);
+    let decision = judge(&rules("{}"), &[Change::create("a.rs", &key())], &Usage::default());
+    let told = format!("{decision:?}");
+    assert!(!told.contains("IOSFODNN7"), "{told}");
+    assert_eq!(decision.refusal.unwrap().about.path.as_deref(), Some("a.rs"));
+}
+
+#[test]
+fn the_executable_bit_stays_unless_policy_lets_it_change() {
+    let mut change = Change::replace("a.sh", "a\n", "b\n");
+    change.mode_change = true;
+    let got = outcome("{}", &[change.clone()]);
+    assert_eq!(got, (Verdict::Deny, Some(Code::PolicyDenied), vec!["modeChange".to_owned()]));
+    assert_eq!(outcome(r#"{"allowModeChange":true}"#, &[change]).0, Verdict::Allow);
+}
+
+#[test]
+fn refusals_come_in_their_order() {
+    let mut mode = Change::replace(".github/x", "a\n", "b\n");
+    mode.mode_change = true;
+    let secret = Change::create("b.rs", &key());
+    let large = Change::create("c.rs", &"x\n".repeat(801));
+    let code = |changes: &[Change]| outcome("{}", changes).1;
+    assert_eq!(code(&[mode.clone(), large.clone(), secret]), Some(Code::PolicyDeniedSecret));
+    assert_eq!(code(&[large.clone(), mode.clone()]), Some(Code::PolicyDenied));
+    mode.mode_change = false;
+    assert_eq!(code(&[mode.clone(), large]), Some(Code::PatchBudgetExceeded));
+    assert_eq!(outcome("{}", &[mode]).0, Verdict::RequireApproval);
+}
+
+#[test]
+fn each_budget_refuses_one_too_many() {
+    let many = |count: usize| -> Vec<Change> { (0..count).map(|at| Change::create(&format!("{at}.md"), "")).collect() };
+    let deletions =
+        |count: usize| -> Vec<Change> { (0..count).map(|at| Change::delete(&format!("{at}"), "")).collect() };
+    let table = [
+        ("maxFilesTouched", 20, many(20), many(21)),
+        ("maxFilesDeleted", 5, deletions(5), deletions(6)),
+        (
+            "maxInsertions",
+            800,
+            vec![Change::create("a", &"x\n".repeat(800))],
+            vec![Change::create("a", &"x\n".repeat(801))],
+        ),
+        (
+            "maxDeletions",
+            800,
+            vec![Change::replace("a", &"x\n".repeat(800), "")],
+            vec![Change::replace("a", &"x\n".repeat(801), "")],
+        ),
+        (
+            "maxBytes",
+            200_000,
+            vec![Change::create("a", &"x".repeat(200_000))],
+            vec![Change::create("a", &"x".repeat(200_001))],
+        ),
+    ];
+    for (member, limit, within, beyond) in table {
+        assert_eq!(outcome("{}", &within).0, Verdict::Allow, "{member}");
+        let decision = judge(&rules("{}"), &beyond, &Usage::default());
+        let refusal = decision.refusal.unwrap();
+        assert_eq!(refusal.code, Code::PatchBudgetExceeded, "{member}");
+        assert_eq!(refusal.about.reasons, [format!("budget:{member}")]);
+        assert_eq!((refusal.about.limit, refusal.about.actual), (Some(limit), Some(limit + 1)), "{member}");
+        // The whole run is bounded alike, by what it has used up and what the call adds.
+        let json = format!(r#"{{"runBudget":{{"{member}":{limit}}}}}"#);
+        let used = Usage { files_touched: 1, insertions: 1, deletions: 1, files_deleted: 1, bytes: 1 };
+        let decision = judge(&rules(&json), &within, &used);
+        assert_eq!(decision.reasons, [format!("runBudget:{member}")]);
+        let about = decision.refusal.unwrap().about;
+        assert_eq!((about.limit, about.actual), (Some(limit), Some(limit + 1)), "{member}");
+        assert_eq!(judge(&rules(&json), &within, &Usage::default()).verdict, Verdict::Allow, "{member}");
+    }
+}
+
+#[test]
+fn a_budget_that_is_used_up_stops_only_what_adds_to_it() {
+    let rules = rules(r#"{"runBudget":{"maxFilesDeleted":1,"maxFilesTouched":3}}"#);
+    let used = Usage { files_touched: 3, files_deleted: 1, ..Usage::default() };
+    let mut again = Change::replace("a.md", "a\n", "b\n");
+    assert_eq!(judge(&rules, &[again.clone()], &used).reasons, ["runBudget:maxFilesTouched"]);
+    again.touched_before = true;
+    assert_eq!(judge(&rules, &[again], &used).verdict, Verdict::Allow);
+}
+
+#[test]
+fn lockfiles_and_moves_have_their_own_count() {
+    let usage = |changes: &[Change]| Usage::of(&changes.iter().map(Change::facts).collect::<Vec<_>>());
+    let lines = "x\n".repeat(5000);
+    let lockfile = Change::create("Cargo.lock", &lines);
+    assert_eq!(usage(&[lockfile.clone()]), Usage::default());
+    assert_eq!(outcome(r#"{"kinds":{"LOCKFILE":"ALLOW"}}"#, &[lockfile]).0, Verdict::Allow);
+    assert_eq!(usage(&[Change::delete("Cargo.lock", &lines)]), Usage { files_deleted: 1, ..Usage::default() });
+    let moved = Change::moved("a.rs", "b.rs", &lines);
+    assert_eq!(usage(&moved), Usage { files_touched: 2, ..Usage::default() });
+    assert_eq!(
+        outcome(r#"{"requireApprovalIf":["deletesFile"],"budget":{"maxFilesDeleted":0}}"#, &moved).0,
+        Verdict::Allow
+    );
+}
+
+#[test]
+fn only_new_lines_of_a_large_file_count_as_bytes() {
+    let old: String = (0..30_000).map(|line| format!("line {line}\n")).collect();
+    let new = old.replace("line 7\n", "line seven\n").replace("line 29999\n", "the end\n");
+    let facts = Change::replace("a.txt", &old, &new);
+    assert_eq!(Usage::of(&[facts.facts()]).bytes, ("line seven\n".len() + "the end\n".len()) as u64);
+    let twice = Change::replace("a.txt", "a\n", "a\na\n");
+    assert_eq!(Usage::of(&[twice.facts()]).bytes, 2);
+}

@@ -1,0 +1,216 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use crate::{
+    Access, BudgetOverrides, ChangeFacts, Code, Effect, FileKind, LogicalPath, PathFacts, PolicyOverrides, Profiles,
+    Rules, Trigger, Usage, Verdict, judge_change, judge_path,
+};
+
+fn some_path() -> impl Strategy<Value = LogicalPath> {
+    let names = prop::sample::select(vec![
+        "a",
+        "b",
+        "src",
+        "A",
+        ".env",
+        "target",
+        "vendor",
+        "Cargo.lock",
+        "pom.xml",
+        ".github",
+        "x.rs",
+        "y.md",
+        "z.png",
+        ".env.example",
+        "id_rsa",
+    ]);
+    prop::collection::vec(names, 1..4).prop_map(|names| LogicalPath::parse(&names.join("/")).unwrap())
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    prop::sample::select(vec![Verdict::Allow, Verdict::RequireApproval, Verdict::Deny])
+}
+
+fn globs() -> impl Strategy<Value = Vec<String>> {
+    let glob = prop::sample::select(vec!["**", "src/**", "*", "**/*.rs", "a", "b/", "{a,b}/**", "**/x.rs"]);
+    prop::collection::vec(glob.prop_map(str::to_owned), 0..4)
+}
+
+/// Kinds that a policy may set as it likes.
+fn kinds() -> impl Strategy<Value = BTreeMap<FileKind, Verdict>> {
+    let fixed = [FileKind::SecretLike, FileKind::GitInternal, FileKind::Directory];
+    let free: Vec<_> = FileKind::ALL.into_iter().filter(|kind| !fixed.contains(kind)).collect();
+    prop::collection::btree_map(prop::sample::select(free), verdict(), 0..4)
+}
+
+fn overrides() -> impl Strategy<Value = PolicyOverrides> {
+    let triggers = prop::collection::btree_set(prop::sample::select(Trigger::ALL.to_vec()), 0..5);
+    let profile = prop::sample::select(vec!["READ_ONLY", "SUPERVISED_PR", "AUTONOMOUS"]);
+    let budget = (0_u64..5, 0_u64..5).prop_map(|(files, lines)| BudgetOverrides {
+        max_files_touched: Some(files),
+        max_insertions: Some(lines),
+        ..BudgetOverrides::default()
+    });
+    (
+        profile,
+        prop::option::of(globs()),
+        prop::option::of(globs()),
+        prop::option::of(globs()),
+        prop::option::of(kinds()),
+        prop::option::of(triggers),
+        prop::option::of(budget),
+        any::<bool>(),
+        verdict(),
+    )
+        .prop_map(|(profile, read, write, deny, kinds, triggers, budget, mode, ignored)| PolicyOverrides {
+            profile: Some(profile.to_owned()),
+            read,
+            write,
+            deny,
+            kinds,
+            require_approval_if: triggers,
+            budget: budget.clone(),
+            run_budget: budget,
+            allow_mode_change: Some(mode),
+            ignored_files: Some(ignored),
+            ..PolicyOverrides::default()
+        })
+}
+
+fn resolve(overrides: &PolicyOverrides) -> Rules {
+    Profiles::built_in().resolve(overrides).unwrap()
+}
+
+/// A call on one path, through both judges, as the service asks them.
+#[derive(Clone, Debug)]
+struct Call {
+    path: LogicalPath,
+    real_path: Option<LogicalPath>,
+    effect: Effect,
+    lines: u64,
+    mode_change: bool,
+    ignored: bool,
+    hard_linked: bool,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let effect = prop::sample::select(vec![Effect::Create, Effect::Replace, Effect::Delete]);
+    (some_path(), prop::option::of(some_path()), effect, 0_u64..6, any::<bool>(), any::<bool>(), any::<bool>())
+        .prop_map(|(path, real_path, effect, lines, mode_change, ignored, hard_linked)| Call {
+            path,
+            real_path,
+            effect,
+            lines,
+            mode_change,
+            ignored,
+            hard_linked,
+        })
+}
+
+fn judge(rules: &Rules, access: Access, call: &Call) -> (Verdict, Option<Code>) {
+    let kind = FileKind::of_path(call.real_path.as_ref().unwrap_or(&call.path));
+    let facts = PathFacts {
+        path: &call.path,
+        real_path: call.real_path.as_ref(),
+        kind,
+        ignored: call.ignored,
+        hard_linked: call.hard_linked,
+    };
+    if let Err(refusal) = judge_path(rules, access, &facts) {
+        assert!(matches!(refusal.code, Code::PolicyDenied | Code::PolicyDeniedSecret));
+        assert!(!refusal.about.reasons.is_empty() && !refusal.hint.is_empty());
+        return (Verdict::Deny, Some(refusal.code));
+    }
+    if access != Access::Mutate {
+        return (Verdict::Allow, None);
+    }
+    let facts = ChangeFacts {
+        path: &call.path,
+        kind,
+        effect: &call.effect,
+        insertions: call.lines,
+        deletions: 0,
+        bytes: call.lines,
+        mode_change: call.mode_change,
+        ignored: call.ignored,
+        touched_before: false,
+        old_text: None,
+        new_text: None,
+    };
+    let decision = judge_change(rules, &[facts], &Usage::default());
+    assert_eq!(decision.refusal.is_some(), decision.verdict == Verdict::Deny);
+    assert!(!decision.reasons.is_empty(), "every decision names its rules");
+    (decision.verdict, decision.refusal.map(|refusal| refusal.code))
+}
+
+const ACCESSES: [Access; 3] = [Access::Read, Access::Search, Access::Mutate];
+
+proptest! {
+    #[test]
+    fn every_call_under_every_policy_is_decided(overrides in overrides(), call in call()) {
+        let rules = resolve(&overrides);
+        for access in ACCESSES {
+            judge(&rules, access, &call);
+        }
+    }
+
+    #[test]
+    fn no_policy_opens_a_secret(overrides in overrides(), call in call(), upper in any::<bool>()) {
+        let rules = resolve(&overrides);
+        let secret = |path: &LogicalPath| FileKind::of_path(path) == FileKind::SecretLike;
+        if secret(&call.path) || call.real_path.as_ref().is_some_and(secret) {
+            let mut call = call;
+            if upper {
+                call.path = LogicalPath::parse(&call.path.as_str().to_uppercase()).unwrap();
+            }
+            for access in ACCESSES {
+                prop_assert_eq!(judge(&rules, access, &call), (Verdict::Deny, Some(Code::PolicyDeniedSecret)));
+            }
+        }
+    }
+
+    #[test]
+    fn read_only_changes_nothing_whatever_single_rule_is_loosened(call in call(), write in globs(), kinds in kinds()) {
+        let read_only = PolicyOverrides { profile: Some("READ_ONLY".to_owned()), ..PolicyOverrides::default() };
+        for overrides in [
+            read_only.clone(),
+            PolicyOverrides { write: Some(write), ..read_only.clone() },
+            PolicyOverrides { kinds: Some(kinds), ..read_only },
+        ] {
+            prop_assert_eq!(judge(&resolve(&overrides), Access::Mutate, &call).0, Verdict::Deny);
+        }
+    }
+
+    #[test]
+    fn narrowing_never_widens(overrides in overrides(), call in call(), more in globs(), narrower in 0..8) {
+        let wide = resolve(&overrides);
+        let policy = wide.policy().clone();
+        let mut narrow = policy.clone();
+        match narrower {
+            0 => narrow.deny.extend(more),
+            1 => drop(narrow.write.pop()),
+            2 => drop(narrow.read.pop()),
+            3 => narrow.kinds.values_mut().for_each(|verdict| *verdict = (*verdict).max(Verdict::RequireApproval)),
+            4 => narrow.require_approval_if = Trigger::ALL.into(),
+            5 => narrow.budget.max_insertions /= 2,
+            6 => narrow.allow_mode_change = false,
+            _ => narrow.ignored_files = Verdict::Deny,
+        }
+        let narrow = Rules::compile(narrow).unwrap();
+        for access in ACCESSES {
+            prop_assert!(judge(&narrow, access, &call).0 >= judge(&wide, access, &call).0);
+        }
+    }
+
+    #[test]
+    fn what_is_denied_by_one_of_its_names_is_denied(overrides in overrides(), call in call()) {
+        let rules = resolve(&overrides);
+        let Some(real_path) = call.real_path.clone() else { return Ok(()) };
+        let both = judge(&rules, Access::Read, &call).0;
+        for alone in [call.path.clone(), real_path] {
+            let alone = Call { path: alone, real_path: None, ..call.clone() };
+            prop_assert!(both >= judge(&rules, Access::Read, &alone).0);
+        }
+    }
+}
