@@ -158,7 +158,7 @@ proptest! {
         }
         // Whatever a file system ignores of a name, what is left is not git's.
         for name in path.names() {
-            let kept: String = name.chars().filter(|c| c.is_ascii_graphic()).collect();
+            let kept: String = name.chars().filter(char::is_ascii_graphic).collect();
             let kept = kept.to_ascii_lowercase();
             prop_assert!(kept.trim_end_matches('.') != ".git" || !name.is_ascii(), "{:?}", name);
         }

@@ -23,10 +23,10 @@ pub(super) enum Purpose {
 #[derive(Debug)]
 pub(super) struct Globs {
     /// As the policy writes them.
-    globs: Vec<String>,
-    /// Compiled; one of `globs` may be several of these.
+    written: Vec<String>,
+    /// Compiled; one of `written` may be several of these.
     set: GlobSet,
-    /// For each of `set`, which of `globs` it comes from.
+    /// For each of `set`, which of `written` it comes from.
     origins: Vec<usize>,
     purpose: Purpose,
     /// The first that matches everything. It is not compiled: most policies have no other, and a run shall be small.
@@ -82,7 +82,7 @@ impl Globs {
             problem: error.kind().to_string(),
             index: 0,
         })?;
-        Ok(Self { globs: globs.to_vec(), set, origins, purpose, everything })
+        Ok(Self { written: globs.to_vec(), set, origins, purpose, everything })
     }
 
     /// Whether one of them matches.
@@ -102,7 +102,7 @@ impl Globs {
         let mut indices: Vec<_> = found.into_iter().map(|at| self.origins[at]).chain(self.everything).collect();
         indices.sort_unstable();
         indices.dedup();
-        indices.into_iter().map(|index| self.globs[index].as_str()).collect()
+        indices.into_iter().map(|index| self.written[index].as_str()).collect()
     }
 
     /// What `path` looks like, where look-alikes are denied too.

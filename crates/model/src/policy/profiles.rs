@@ -72,8 +72,11 @@ impl Profiles {
 
 fn base_policy(name: &str) -> Policy {
     let verdict = |kind| match kind {
-        FileKind::Generated | FileKind::Vendored => Verdict::Deny,
-        FileKind::SecretLike | FileKind::GitInternal | FileKind::Directory => Verdict::Deny,
+        FileKind::Generated
+        | FileKind::Vendored
+        | FileKind::SecretLike
+        | FileKind::GitInternal
+        | FileKind::Directory => Verdict::Deny,
         FileKind::Lockfile => Verdict::RequireApproval,
         FileKind::TextSource | FileKind::TextConfig | FileKind::TextDoc | FileKind::Binary | FileKind::Unknown => {
             Verdict::Allow

@@ -185,8 +185,7 @@ fn go(indent: usize, code: &str) -> Option<Extent> {
             let receiver = receiver.rsplit(' ').next().unwrap_or(receiver).trim_start_matches('*');
             (is_public(receiver) && is_public(name)).then_some(Extent::Head("{\n"))
         }
-        ("func", None) => is_public(rest).then_some(Extent::Head("{\n")),
-        ("type", _) => is_public(rest).then_some(Extent::Head("{\n")),
+        ("func" | "type", _) => is_public(rest).then_some(Extent::Head("{\n")),
         ("const" | "var", _) => is_public(rest).then_some(Extent::Head("=\n")),
         _ => None,
     }

@@ -7,9 +7,9 @@ fn rules(json: &str) -> Rules {
     Profiles::built_in().resolve(&serde_json::from_str::<PolicyOverrides>(json).unwrap()).unwrap()
 }
 
-/// A change of a test: owned, so that a table can hold it.
+/// An edit of a test: owned, so that a table can hold it.
 #[derive(Clone)]
-struct Change {
+struct Edit {
     path: LogicalPath,
     effect: Effect,
     old: Option<Vec<u8>>,
@@ -21,7 +21,7 @@ struct Change {
     touched_before: bool,
 }
 
-impl Change {
+impl Edit {
     fn new(path: &str, effect: Effect, old: Option<&str>, new: Option<&str>) -> Self {
         let lines = |text: Option<&str>| text.map_or(0, |text| text.lines().count() as u64);
         let bytes = |text: Option<&str>| text.map(|text| text.as_bytes().to_vec());
@@ -75,12 +75,12 @@ impl Change {
     }
 }
 
-fn judge(rules: &Rules, changes: &[Change], usage: &Usage) -> Decision {
-    let facts: Vec<_> = changes.iter().map(Change::facts).collect();
+fn judge(rules: &Rules, changes: &[Edit], usage: &Usage) -> Decision {
+    let facts: Vec<_> = changes.iter().map(Edit::facts).collect();
     judge_change(rules, &facts, usage)
 }
 
-fn outcome(json: &str, changes: &[Change]) -> (Verdict, Option<Code>, Vec<String>) {
+fn outcome(json: &str, changes: &[Edit]) -> (Verdict, Option<Code>, Vec<String>) {
     let decision = judge(&rules(json), changes, &Usage::default());
     let code = decision.refusal.as_ref().map(|refusal| refusal.code);
     if let Some(refusal) = &decision.refusal {
@@ -96,7 +96,7 @@ fn key() -> String {
 
 #[test]
 fn a_plain_change_is_allowed_by_the_write_globs_that_match() {
-    let changes = [Change::create("src/a.rs", "a\n"), Change::replace("docs/b.md", "a\n", "b\n")];
+    let changes = [Edit::create("src/a.rs", "a\n"), Edit::replace("docs/b.md", "a\n", "b\n")];
     assert_eq!(outcome("{}", &changes), (Verdict::Allow, None, vec!["write:**".to_owned()]));
     let got = outcome(r#"{"write":["src/**","docs/*.md","**/*.rs"]}"#, &changes);
     assert_eq!(got, (Verdict::Allow, None, vec!["write:docs/*.md".to_owned(), "write:src/**".to_owned()]));
@@ -105,33 +105,33 @@ fn a_plain_change_is_allowed_by_the_write_globs_that_match() {
 #[test]
 fn each_trigger_asks_for_a_person() {
     let table = [
-        ("touchesLockfile", Change::replace("web/yarn.lock", "a\n", "b\n"), true),
-        ("touchesLockfile", Change::create("src/lock.rs", "a\n"), false),
-        ("touchesBuildFile", Change::create("a/pom.xml", "<a/>\n"), true),
-        ("touchesBuildFile", Change::create("Cargo.toml", "\n"), true),
-        ("touchesBuildFile", Change::create("requirements-dev.txt", "a\n"), true),
-        ("touchesBuildFile", Change::create("vite.config.ts", "a\n"), true),
-        ("touchesBuildFile", Change::create("docker/Dockerfile.dev", "a\n"), true),
-        ("touchesBuildFile", Change::create("src/makefile.rs", "a\n"), false),
-        ("touchesSecuritySensitivePath", Change::create(".github/workflows/ci.yml", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create(".GitHub/x", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create("sub/.claude/settings.json", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create(".cursor/rules", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create(".vscode/tasks.json", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create(".mcp.json", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create("a/agents.MD", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create("AGЕNTS.md", "a\n"), true), // a Cyrillic E
-        ("touchesSecuritySensitivePath", Change::create("CLAUDE.md", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create(".gitlab-ci.yml", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create("Jenkinsfile.release", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create("docs/CODEOWNERS", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create(".gitattributes", "a\n"), true),
-        ("touchesSecuritySensitivePath", Change::create(".gitignore", "a\n"), false),
-        ("touchesSecuritySensitivePath", Change::create("src/agents.rs", "a\n"), false),
-        ("deletesFile", Change::delete("a.md", "a\n"), true),
-        ("deletesFile", Change::replace("a.md", "a\n", ""), false),
-        ("changesPublicApi", Change::replace("a.rs", "pub fn a() {}\n", "pub fn b() {}\n"), true),
-        ("changesPublicApi", Change::replace("a.rs", "fn a() {}\n", "fn b() {}\n"), false),
+        ("touchesLockfile", Edit::replace("web/yarn.lock", "a\n", "b\n"), true),
+        ("touchesLockfile", Edit::create("src/lock.rs", "a\n"), false),
+        ("touchesBuildFile", Edit::create("a/pom.xml", "<a/>\n"), true),
+        ("touchesBuildFile", Edit::create("Cargo.toml", "\n"), true),
+        ("touchesBuildFile", Edit::create("requirements-dev.txt", "a\n"), true),
+        ("touchesBuildFile", Edit::create("vite.config.ts", "a\n"), true),
+        ("touchesBuildFile", Edit::create("docker/Dockerfile.dev", "a\n"), true),
+        ("touchesBuildFile", Edit::create("src/makefile.rs", "a\n"), false),
+        ("touchesSecuritySensitivePath", Edit::create(".github/workflows/ci.yml", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create(".GitHub/x", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create("sub/.claude/settings.json", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create(".cursor/rules", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create(".vscode/tasks.json", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create(".mcp.json", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create("a/agents.MD", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create("AGЕNTS.md", "a\n"), true), // a Cyrillic E
+        ("touchesSecuritySensitivePath", Edit::create("CLAUDE.md", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create(".gitlab-ci.yml", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create("Jenkinsfile.release", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create("docs/CODEOWNERS", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create(".gitattributes", "a\n"), true),
+        ("touchesSecuritySensitivePath", Edit::create(".gitignore", "a\n"), false),
+        ("touchesSecuritySensitivePath", Edit::create("src/agents.rs", "a\n"), false),
+        ("deletesFile", Edit::delete("a.md", "a\n"), true),
+        ("deletesFile", Edit::replace("a.md", "a\n", ""), false),
+        ("changesPublicApi", Edit::replace("a.rs", "pub fn a() {}\n", "pub fn b() {}\n"), true),
+        ("changesPublicApi", Edit::replace("a.rs", "fn a() {}\n", "fn b() {}\n"), false),
     ];
     for (trigger, change, fires) in table {
         let json = format!(r#"{{"kinds":{{"LOCKFILE":"ALLOW"}},"requireApprovalIf":["{trigger}"]}}"#);
@@ -149,22 +149,22 @@ fn each_trigger_asks_for_a_person() {
 
 #[test]
 fn the_default_policy_asks_for_lockfiles_and_security_sensitive_paths_only() {
-    let lockfile = [Change::replace("Cargo.lock", "a\n", "b\n")];
+    let lockfile = [Edit::replace("Cargo.lock", "a\n", "b\n")];
     let want = vec!["kind:LOCKFILE".to_owned(), "requireApprovalIf:touchesLockfile".to_owned()];
     assert_eq!(outcome("{}", &lockfile), (Verdict::RequireApproval, None, want));
     assert_eq!(outcome(r#"{"kinds":{"LOCKFILE":"ALLOW"}}"#, &lockfile).0, Verdict::Allow);
     assert_eq!(outcome(r#"{"requireApprovalIf":[]}"#, &lockfile).0, Verdict::Allow);
-    assert_eq!(outcome("{}", &[Change::create(".github/x", "a\n")]).0, Verdict::RequireApproval);
-    assert_eq!(outcome("{}", &[Change::create("pom.xml", "a\n"), Change::delete("a.md", "")]).0, Verdict::Allow);
-    assert_eq!(outcome(r#"{"profile":"AUTONOMOUS"}"#, &[Change::delete("a.md", "")]).0, Verdict::RequireApproval);
-    let (verdict, code, _) = outcome(r#"{"profile":"READ_ONLY"}"#, &[Change::create("a.md", "a\n")]);
+    assert_eq!(outcome("{}", &[Edit::create(".github/x", "a\n")]).0, Verdict::RequireApproval);
+    assert_eq!(outcome("{}", &[Edit::create("pom.xml", "a\n"), Edit::delete("a.md", "")]).0, Verdict::Allow);
+    assert_eq!(outcome(r#"{"profile":"AUTONOMOUS"}"#, &[Edit::delete("a.md", "")]).0, Verdict::RequireApproval);
+    let (verdict, code, _) = outcome(r#"{"profile":"READ_ONLY"}"#, &[Edit::create("a.md", "a\n")]);
     assert_eq!((verdict, code), (Verdict::Deny, Some(Code::PolicyDenied)));
 }
 
 #[test]
 fn a_kind_that_asks_and_an_ignored_file_ask_too() {
     let json = r#"{"kinds":{"TEXT_DOC":"REQUIRE_APPROVAL"},"ignoredFiles":"REQUIRE_APPROVAL"}"#;
-    let mut change = Change::create("a.md", "a\n");
+    let mut change = Edit::create("a.md", "a\n");
     assert_eq!(outcome(json, &[change.clone()]), (Verdict::RequireApproval, None, vec!["kind:TEXT_DOC".to_owned()]));
     change.ignored = true;
     let want = vec!["ignored".to_owned(), "kind:TEXT_DOC".to_owned()];
@@ -175,12 +175,12 @@ fn a_kind_that_asks_and_an_ignored_file_ask_too() {
 #[test]
 fn new_credentials_are_denied_and_old_ones_may_stay() {
     let denied = (Verdict::Deny, Some(Code::PolicyDeniedSecret), vec!["credential:AWS access key ID".to_owned()]);
-    assert_eq!(outcome("{}", &[Change::create("a.rs", &key())]), denied);
-    assert_eq!(outcome("{}", &[Change::replace("a.rs", "a\n", &key())]), denied);
-    assert_eq!(outcome("{}", &[Change::replace("a.rs", &key(), &(key() + "b\n"))]).0, Verdict::Allow);
-    assert_eq!(outcome("{}", &[Change::delete("a.rs", &key())]).0, Verdict::Allow);
-    assert_eq!(outcome("{}", &Change::moved("a.rs", "b.rs", &key())).0, Verdict::Allow);
-    let decision = judge(&rules("{}"), &[Change::create("a.rs", &key())], &Usage::default());
+    assert_eq!(outcome("{}", &[Edit::create("a.rs", &key())]), denied);
+    assert_eq!(outcome("{}", &[Edit::replace("a.rs", "a\n", &key())]), denied);
+    assert_eq!(outcome("{}", &[Edit::replace("a.rs", &key(), &(key() + "b\n"))]).0, Verdict::Allow);
+    assert_eq!(outcome("{}", &[Edit::delete("a.rs", &key())]).0, Verdict::Allow);
+    assert_eq!(outcome("{}", &Edit::moved("a.rs", "b.rs", &key())).0, Verdict::Allow);
+    let decision = judge(&rules("{}"), &[Edit::create("a.rs", &key())], &Usage::default());
     let told = format!("{decision:?}");
     assert!(!told.contains("IOSFODNN7"), "{told}");
     assert_eq!(decision.refusal.unwrap().about.path.as_deref(), Some("a.rs"));
@@ -188,7 +188,7 @@ fn new_credentials_are_denied_and_old_ones_may_stay() {
 
 #[test]
 fn the_executable_bit_stays_unless_policy_lets_it_change() {
-    let mut change = Change::replace("a.sh", "a\n", "b\n");
+    let mut change = Edit::replace("a.sh", "a\n", "b\n");
     change.mode_change = true;
     let got = outcome("{}", &[change.clone()]);
     assert_eq!(got, (Verdict::Deny, Some(Code::PolicyDenied), vec!["modeChange".to_owned()]));
@@ -197,11 +197,11 @@ fn the_executable_bit_stays_unless_policy_lets_it_change() {
 
 #[test]
 fn refusals_come_in_their_order() {
-    let mut mode = Change::replace(".github/x", "a\n", "b\n");
+    let mut mode = Edit::replace(".github/x", "a\n", "b\n");
     mode.mode_change = true;
-    let secret = Change::create("b.rs", &key());
-    let large = Change::create("c.rs", &"x\n".repeat(801));
-    let code = |changes: &[Change]| outcome("{}", changes).1;
+    let secret = Edit::create("b.rs", &key());
+    let large = Edit::create("c.rs", &"x\n".repeat(801));
+    let code = |changes: &[Edit]| outcome("{}", changes).1;
     assert_eq!(code(&[mode.clone(), large.clone(), secret]), Some(Code::PolicyDeniedSecret));
     assert_eq!(code(&[large.clone(), mode.clone()]), Some(Code::PolicyDenied));
     mode.mode_change = false;
@@ -211,29 +211,28 @@ fn refusals_come_in_their_order() {
 
 #[test]
 fn each_budget_refuses_one_too_many() {
-    let many = |count: usize| -> Vec<Change> { (0..count).map(|at| Change::create(&format!("{at}.md"), "")).collect() };
-    let deletions =
-        |count: usize| -> Vec<Change> { (0..count).map(|at| Change::delete(&format!("{at}"), "")).collect() };
+    let many = |count: usize| -> Vec<Edit> { (0..count).map(|at| Edit::create(&format!("{at}.md"), "")).collect() };
+    let deletions = |count: usize| -> Vec<Edit> { (0..count).map(|at| Edit::delete(&format!("{at}"), "")).collect() };
     let table = [
         ("maxFilesTouched", 20, many(20), many(21)),
         ("maxFilesDeleted", 5, deletions(5), deletions(6)),
         (
             "maxInsertions",
             800,
-            vec![Change::create("a", &"x\n".repeat(800))],
-            vec![Change::create("a", &"x\n".repeat(801))],
+            vec![Edit::create("a", &"x\n".repeat(800))],
+            vec![Edit::create("a", &"x\n".repeat(801))],
         ),
         (
             "maxDeletions",
             800,
-            vec![Change::replace("a", &"x\n".repeat(800), "")],
-            vec![Change::replace("a", &"x\n".repeat(801), "")],
+            vec![Edit::replace("a", &"x\n".repeat(800), "")],
+            vec![Edit::replace("a", &"x\n".repeat(801), "")],
         ),
         (
             "maxBytes",
             200_000,
-            vec![Change::create("a", &"x".repeat(200_000))],
-            vec![Change::create("a", &"x".repeat(200_001))],
+            vec![Edit::create("a", &"x".repeat(200_000))],
+            vec![Edit::create("a", &"x".repeat(200_001))],
         ),
     ];
     for (member, limit, within, beyond) in table {
@@ -258,7 +257,7 @@ fn each_budget_refuses_one_too_many() {
 fn a_budget_that_is_used_up_stops_only_what_adds_to_it() {
     let rules = rules(r#"{"runBudget":{"maxFilesDeleted":1,"maxFilesTouched":3}}"#);
     let used = Usage { files_touched: 3, files_deleted: 1, ..Usage::default() };
-    let mut again = Change::replace("a.md", "a\n", "b\n");
+    let mut again = Edit::replace("a.md", "a\n", "b\n");
     assert_eq!(judge(&rules, &[again.clone()], &used).reasons, ["runBudget:maxFilesTouched"]);
     again.touched_before = true;
     assert_eq!(judge(&rules, &[again], &used).verdict, Verdict::Allow);
@@ -266,13 +265,13 @@ fn a_budget_that_is_used_up_stops_only_what_adds_to_it() {
 
 #[test]
 fn lockfiles_and_moves_have_their_own_count() {
-    let usage = |changes: &[Change]| Usage::of(&changes.iter().map(Change::facts).collect::<Vec<_>>());
+    let usage = |changes: &[Edit]| Usage::of(&changes.iter().map(Edit::facts).collect::<Vec<_>>());
     let lines = "x\n".repeat(5000);
-    let lockfile = Change::create("Cargo.lock", &lines);
-    assert_eq!(usage(&[lockfile.clone()]), Usage::default());
+    let lockfile = Edit::create("Cargo.lock", &lines);
+    assert_eq!(usage(std::slice::from_ref(&lockfile)), Usage::default());
     assert_eq!(outcome(r#"{"kinds":{"LOCKFILE":"ALLOW"}}"#, &[lockfile]).0, Verdict::Allow);
-    assert_eq!(usage(&[Change::delete("Cargo.lock", &lines)]), Usage { files_deleted: 1, ..Usage::default() });
-    let moved = Change::moved("a.rs", "b.rs", &lines);
+    assert_eq!(usage(&[Edit::delete("Cargo.lock", &lines)]), Usage { files_deleted: 1, ..Usage::default() });
+    let moved = Edit::moved("a.rs", "b.rs", &lines);
     assert_eq!(usage(&moved), Usage { files_touched: 2, ..Usage::default() });
     assert_eq!(
         outcome(r#"{"requireApprovalIf":["deletesFile"],"budget":{"maxFilesDeleted":0}}"#, &moved).0,
@@ -282,10 +281,10 @@ fn lockfiles_and_moves_have_their_own_count() {
 
 #[test]
 fn only_new_lines_of_a_large_file_count_as_bytes() {
-    let old: String = (0..30_000).map(|line| format!("line {line}\n")).collect();
+    let old = (0..30_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
     let new = old.replace("line 7\n", "line seven\n").replace("line 29999\n", "the end\n");
-    let facts = Change::replace("a.txt", &old, &new);
+    let facts = Edit::replace("a.txt", &old, &new);
     assert_eq!(Usage::of(&[facts.facts()]).bytes, ("line seven\n".len() + "the end\n".len()) as u64);
-    let twice = Change::replace("a.txt", "a\n", "a\na\n");
+    let twice = Edit::replace("a.txt", "a\n", "a\na\n");
     assert_eq!(Usage::of(&[twice.facts()]).bytes, 2);
 }

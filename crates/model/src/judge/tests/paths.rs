@@ -6,8 +6,8 @@ fn rules(overrides: &PolicyOverrides) -> Rules {
     Profiles::built_in().resolve(overrides).unwrap()
 }
 
-fn globs(list: &[&str]) -> Option<Vec<String>> {
-    Some(list.iter().map(ToString::to_string).collect())
+fn globs(list: &[&str]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
 }
 
 fn path(raw: &str) -> LogicalPath {
@@ -52,8 +52,8 @@ fn the_default_policy_does_what_the_contract_says_for_each_kind() {
 #[test]
 fn a_refusal_names_every_rule_and_the_path_as_the_caller_wrote_it() {
     let overrides = PolicyOverrides {
-        write: globs(&["src/**"]),
-        deny: globs(&["secret-plans/**", "*.plan"]),
+        write: Some(globs(&["src/**"])),
+        deny: Some(globs(&["secret-plans/**", "*.plan"])),
         ..PolicyOverrides::default()
     };
     let rules = rules(&overrides);
@@ -70,7 +70,7 @@ fn a_refusal_names_every_rule_and_the_path_as_the_caller_wrote_it() {
 
 #[test]
 fn a_link_is_judged_by_both_names_and_the_stricter_wins() {
-    let rules = rules(&PolicyOverrides { deny: globs(&["hidden"]), ..PolicyOverrides::default() });
+    let rules = rules(&PolicyOverrides { deny: Some(globs(&["hidden"])), ..PolicyOverrides::default() });
     let table = [
         ("notes.txt", ".env", FileKind::SecretLike, Some(Code::PolicyDeniedSecret)),
         // A caller that forgot to ask the kind of what is there.
@@ -117,7 +117,7 @@ fn ignored_and_hard_linked_files_are_denied() {
 
 #[test]
 fn read_globs_bind_files_and_let_walks_through_folders() {
-    let rules = rules(&PolicyOverrides { read: globs(&["src/**"]), ..PolicyOverrides::default() });
+    let rules = rules(&PolicyOverrides { read: Some(globs(&["src/**"])), ..PolicyOverrides::default() });
     assert_eq!(judge(&rules, Access::Read, "src/a.rs"), Ok(()));
     assert_eq!(reasons(judge(&rules, Access::Read, "docs/a.md")), ["read:no-match"]);
     assert_eq!(reasons(judge(&rules, Access::Mutate, "docs/a.md")), ["read:no-match"]);
