@@ -17,7 +17,7 @@ fn mutations() -> [(&'static str, Value); 4] {
     let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n--- /dev/null\n+++ b/new/dir/n.txt\n@@ -0,0 +1 @@\n+n\n\
                  --- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n\
                  diff --git a/b.txt b/moved/b.txt\nsimilarity index 100%\nrename from b.txt\nrename to moved/b.txt\n";
-    let large: String = (0..700).map(|line| format!("{line} {}\n", "x".repeat(250))).collect();
+    let large = (0..700).map(|line| format!("{line} {}\n", "x".repeat(250))).collect::<Vec<_>>().concat();
     [
         ("write_file", json!({"toolCallId": "m", "path": "new/c.txt", "content": "c\n", "reason": "r"})),
         (

@@ -9,8 +9,8 @@ mod reaper;
 mod run;
 mod server;
 
-pub(crate) use answer::{Answer, status_of};
-pub(crate) use chain::{assert_chain, canonical, sha256};
+pub(crate) use answer::Answer;
+pub(crate) use chain::{assert_chain, sha256};
 pub(crate) use client::Client;
 pub(crate) use database::{Backend, Database};
 pub(crate) use disk::{is_empty, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped};

@@ -60,22 +60,22 @@ async fn entry(run: &Run, path: &str) -> Option<Value> {
 
 /// Every way to change `path` that there is, none of which may get through.
 fn mutations(path: &str, old: &str) -> Vec<(&'static str, Value)> {
-    let patch = |body: String| json!({"patch": body, "reason": "r"});
+    let patched = |body: String| json!({"patch": body, "reason": "r"});
     vec![
         ("write_file", json!({"path": path, "content": "new\n", "expectedSha256": sha256(old), "reason": "r"})),
         ("write_file", json!({"path": path, "content": "new\n", "reason": "r"})),
         ("write_file", json!({"path": path, "content": "new\n", "mode": "CREATE_NEW", "reason": "r"})),
-        ("apply_patch", patch(format!("--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-{old}+new\n"))),
-        ("apply_patch", patch(format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-{old}"))),
+        ("apply_patch", patched(format!("--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-{old}+new\n"))),
+        ("apply_patch", patched(format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-{old}"))),
         (
             "apply_patch",
-            patch(format!(
+            patched(format!(
                 "diff --git a/{path} b/moved.txt\nsimilarity index 100%\nrename from {path}\nrename to moved.txt\n"
             )),
         ),
         (
             "apply_patch",
-            patch(format!(
+            patched(format!(
                 "diff --git a/free.txt b/{path}\nsimilarity index 100%\nrename from free.txt\nrename to {path}\n"
             )),
         ),
@@ -348,7 +348,7 @@ async fn a_new_text_may_hold_no_credential(#[values(Backend::Sqlite, Backend::Po
         run.call("write_file", json!({"path": "b.txt", "content": content, "reason": "r"}))
             .await
             .refused("POLICY_DENIED_SECRET");
-        let added: String = content.lines().map(|line| format!("+{line}\n")).collect();
+        let added = content.lines().map(|line| format!("+{line}\n")).collect::<Vec<_>>().concat();
         let patch = format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,{} @@\n a\n{added}", content.lines().count() + 1);
         let answer = run.patch(&patch).await;
         answer.refused("POLICY_DENIED_SECRET");

@@ -96,7 +96,7 @@ async fn a_body_has_an_end(#[values(Backend::Sqlite)] backend: Backend) {
     run.agent.with_token(Some("nobody")).post(&path, input).await.refusal();
 
     let waiting = server.run(json!({"source": {"type": "archive"}})).await;
-    let large = crate::harness::tar_of(&[("a", &[b'x'; 200_000])]);
+    let large = crate::harness::tar_of(&[("a", &vec![b'x'; 200_000])]);
     let answer = waiting.operator.put(&format!("/v1/runs/{}/archive", waiting.id), large).await;
     answer.refused("BODY_TOO_LARGE");
     assert_eq!(waiting.get().await["state"], "preparing");

@@ -1,6 +1,13 @@
 //! The contract, tested as its callers see it: a real process, a real socket, both databases; one file a section.
 
-#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests set up and look at what no caller can"))]
+#![cfg_attr(
+    test,
+    expect(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests set up, and look at, what no caller can"
+    )
+)]
 
 #[cfg(test)]
 mod audit;

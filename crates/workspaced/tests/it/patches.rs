@@ -162,7 +162,7 @@ async fn what_no_patch_may_hold_is_refused(#[values(Backend::Sqlite, Backend::Po
 async fn a_hunk_moves_to_a_unique_place_only_and_says_so(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let numbered: String = (1..=40).map(|number| format!("line {number}\n")).collect();
+    let numbered = (1..=40).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
     let files = [("a.txt", numbered.as_str()), ("twins.txt", "x\nsame\ny\nx\nsame\ny\nz\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     let answer =

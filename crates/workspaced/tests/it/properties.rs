@@ -119,12 +119,15 @@ fn any_path_is_refused_or_lies_beneath_the_root() {
     assert_eq!(runtime.block_on(run.verify())["intact"], true);
 }
 
+/// One edit of a text: at which line, what, and a number that makes it differ from others.
+type Edit = (usize, u8, u8);
+
 /// Lines of a real file, some of them changed, removed, doubled or new.
-fn edits() -> impl Strategy<Value = Vec<(usize, u8, u8)>> {
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec((0..400_usize, 0..4_u8, any::<u8>()), 1..12)
 }
 
-fn edited(text: &str, edits: &[(usize, u8, u8)]) -> String {
+fn edited(text: &str, edits: &[Edit]) -> String {
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     for (at, what, salt) in edits {
         let at = at % lines.len().max(1);
@@ -139,11 +142,7 @@ fn edited(text: &str, edits: &[(usize, u8, u8)]) -> String {
     lines.concat()
 }
 
-async fn agrees_with_git(
-    run: &Run,
-    server: &Server,
-    changes: &[(usize, Vec<(usize, u8, u8)>)],
-) -> Result<(), TestCaseError> {
+async fn agrees_with_git(run: &Run, server: &Server, changes: &[(usize, Vec<Edit>)]) -> Result<(), TestCaseError> {
     let files = SOURCES;
     let place = server.template(&files);
     git(&place, &["init", "-q"]);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::{Backend, Run, sha256};
 
 fn lines(count: usize) -> String {
-    (1..=count).map(|number| format!("line {number}\n")).collect()
+    (1..=count).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat()
 }
 
 #[rstest]
@@ -98,8 +98,8 @@ async fn long_lines_are_cut_and_counted_when_numbered(#[values(Backend::Sqlite, 
 #[tokio::test]
 async fn encodings_and_line_endings_are_told(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
-    let table: [(&str, &[u8], &str, &str, u64, &str); 8] = [
-        ("lf.txt", b"a\nb\n", "utf-8", "lf", 2, "a\nb\n"),
+    let table = [
+        ("lf.txt", &b"a\nb\n"[..], "utf-8", "lf", 2, "a\nb\n"),
         ("crlf.txt", b"a\r\nb\r\n", "utf-8", "crlf", 2, "a\r\nb\r\n"),
         ("mixed.txt", b"a\r\nb\n", "utf-8", "mixed", 2, "a\r\nb\n"),
         ("none.txt", b"a", "utf-8", "none", 1, "a"),

@@ -13,7 +13,7 @@ pub(crate) struct Answer {
 }
 
 /// The status that the contract's table gives `code`; written here once more, so that the service's table has a judge.
-pub(crate) fn status_of(code: &str) -> u16 {
+fn status_of(code: &str) -> u16 {
     match code {
         "APPROVAL_REQUIRED" => 202,
         "INVALID_REQUEST" | "PATH_REJECTED" | "PATCH_INVALID" | "NOT_A_FILE" | "NOT_A_DIRECTORY" => 400,

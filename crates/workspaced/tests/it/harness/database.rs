@@ -60,7 +60,7 @@ pub(crate) struct Holder(#[expect(dead_code, reason = "dropping it lets go")] ru
 
 impl Database {
     /// Takes SQLite's write lock, which the server then waits for in vain.
-    pub(crate) async fn hold(&self) -> Holder {
+    pub(crate) fn hold(&self) -> Holder {
         let connection = rusqlite::Connection::open(self.url.strip_prefix("sqlite://").unwrap()).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
         connection.execute_batch("begin immediate").unwrap();

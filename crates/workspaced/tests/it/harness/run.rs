@@ -217,7 +217,7 @@ impl Run {
 
     /// Waits until the import is done.
     pub(crate) async fn until_open(&self) -> Value {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             let run = self.get().await;
             if run["state"] != "preparing" {

@@ -26,8 +26,8 @@ impl Setup {
         Self { backend, args: Vec::new(), env: Vec::new() }
     }
 
-    pub(crate) fn arg(mut self, flag: &str, value: impl ToString) -> Self {
-        self.args.extend([flag.to_owned(), value.to_string()]);
+    pub(crate) fn arg(mut self, flag: &str, value: impl std::fmt::Display) -> Self {
+        self.args.extend([flag.to_owned(), format!("{value}")]);
         self
     }
 
