@@ -20,6 +20,7 @@ mod read;
 mod search;
 #[cfg(test)]
 mod testkit;
+mod transfer;
 mod tree;
 mod walk;
 
@@ -30,4 +31,5 @@ pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported,
 pub use list::{Entry, EntryType, ListQuery, Listing};
 pub use read::FileRead;
 pub use search::{Match, SearchMode, SearchQuery, SearchReport};
+pub use transfer::Transfer;
 pub use tree::{Target, Tree, Workspace};

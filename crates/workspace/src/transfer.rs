@@ -1,0 +1,127 @@
+//! Whole files of any kind, as bytes: what the files plane gives and takes. Flat in memory.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use model::{Access, FileKind, FileState, LogicalPath, Rules, Sha256};
+use rustix::fs::FileType;
+use sha2::Digest as _;
+
+use crate::fault::{file_too_large, not_a_file};
+use crate::guard::{GuardFault, Opened, Stamp, Wait};
+use crate::{Fault, Tree, Workspace, read};
+
+/// So many first bytes tell a file's kind.
+const HEAD_BYTES: usize = 8 * 1024;
+/// What is read at a time.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// A file to be sent, of the version that its hash names.
+#[derive(Debug)]
+pub struct Transfer {
+    /// The file, at its start. Read it by [`Transfer::piece`] only: it may be written to meanwhile.
+    file: File,
+    stamp: Stamp,
+    /// Its state.
+    pub state: FileState,
+}
+
+impl Tree {
+    /// Opens a file of any kind to be sent, at most `max_bytes` long.
+    ///
+    /// # Errors
+    ///
+    /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_FILE`, `FILE_TOO_LARGE`.
+    pub fn open_transfer(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, Fault> {
+        let admitted = self.admit(rules, path, Wait::Allowed)?;
+        transfer(admitted.opened, path, max_bytes)
+    }
+}
+
+impl Workspace {
+    /// What a mutation of the files plane finds at `path`: a file of any kind, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_A_FILE`.
+    pub fn transfer_target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<Transfer>, Fault> {
+        let tree = self.tree();
+        let found = match tree.root.open_unlinked(path) {
+            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            found => found,
+        };
+        let kind = FileKind::of_path(path);
+        tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Wait::Allowed)?;
+        match found {
+            Ok(opened) => transfer(opened, path, u64::MAX).map(Some),
+            Err(GuardFault::Missing) => Ok(None),
+            Err(fault) => Err(fault.at(path)),
+        }
+    }
+}
+
+impl Transfer {
+    /// The bytes from `offset` on, at most 256 KiB of them; none at the end.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails, or the file is not the version any more that was announced.
+    pub fn piece(&self, offset: u64, at_most: u64) -> std::io::Result<Vec<u8>> {
+        let mut piece = vec![0; usize::try_from(at_most).unwrap_or(usize::MAX).min(PIECE_BYTES)];
+        let count = self.file.read_at(&mut piece, offset)?;
+        piece.truncate(count);
+        if Stamp::of(&rustix::fs::fstat(&self.file)?) != self.stamp {
+            return Err(std::io::Error::other("the file was written to while it was sent"));
+        }
+        Ok(piece)
+    }
+
+    /// All bytes, where they are at most `max_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`piece`](Self::piece).
+    pub fn whole(&self, max_bytes: u64) -> std::io::Result<Option<Vec<u8>>> {
+        if self.state.size_bytes > max_bytes {
+            return Ok(None);
+        }
+        let mut whole = Vec::new();
+        loop {
+            let piece = self.piece(whole.len() as u64, PIECE_BYTES as u64)?;
+            if piece.is_empty() {
+                return Ok(Some(whole));
+            }
+            whole.extend_from_slice(&piece);
+        }
+    }
+}
+
+fn transfer(opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, Fault> {
+    if opened.file_type() != FileType::RegularFile {
+        return Err(not_a_file(path).into());
+    }
+    if opened.size() > max_bytes {
+        return Err(file_too_large(path, max_bytes, opened.size()).into());
+    }
+    let stamp = Stamp::of(&opened.stat);
+    let mode = opened.stat.st_mode & 0o7777;
+    let name = opened.real.clone().unwrap_or_else(|| path.clone());
+    let file = File::from(opened.file);
+    let (mut hash, mut size_bytes, mut head, mut piece) =
+        (sha2::Sha256::new(), 0_u64, Vec::new(), vec![0; PIECE_BYTES]);
+    loop {
+        let count = file.read_at(&mut piece, size_bytes)?;
+        if count == 0 {
+            break;
+        }
+        size_bytes += count as u64;
+        if size_bytes > max_bytes {
+            return Err(file_too_large(path, max_bytes, size_bytes).into());
+        }
+        head.extend_from_slice(&piece[..count.min(HEAD_BYTES - head.len())]);
+        hash.update(&piece[..count]);
+    }
+    let kind = read::kind_of(&name, &head);
+    let state = FileState { sha256: Sha256::from_bytes(hash.finalize().into()), size_bytes, mode, kind };
+    Ok(Transfer { file, stamp, state })
+}
