@@ -65,9 +65,11 @@ pub struct FileState {
 /// A file as it shall be.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content {
-    /// All its bytes.
-    pub bytes: Vec<u8>,
-    /// Hash of `bytes`.
+    /// Where its bytes are: what is large lies in the run's `tmp/`.
+    pub bytes: StepBytes,
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// Hash of its bytes.
     pub sha256: Sha256,
     /// Its permission bits, such as `0o644`.
     pub mode: u32,
@@ -76,14 +78,22 @@ pub struct Content {
 impl Content {
     /// Takes `bytes` and hashes them.
     pub fn new(bytes: Vec<u8>, mode: u32) -> Self {
-        Self { sha256: Sha256::of(&bytes), bytes, mode }
+        Self { sha256: Sha256::of(&bytes), size_bytes: bytes.len() as u64, bytes: StepBytes::Inline(bytes), mode }
+    }
+
+    /// Its bytes, where they are in memory; none of a large file's.
+    pub fn inline(&self) -> &[u8] {
+        match &self.bytes {
+            StepBytes::Inline(bytes) => bytes,
+            StepBytes::Staged(_) => &[],
+        }
     }
 }
 
 impl std::fmt::Debug for Content {
     // Bytes of a user's file have no place in a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Content({} bytes, {}, {:o})", self.bytes.len(), self.sha256, self.mode)
+        write!(f, "Content({} bytes, {}, {:o})", self.size_bytes, self.sha256, self.mode)
     }
 }
 
@@ -152,7 +162,7 @@ impl ChangeSet {
             after: change.after.as_ref().map(|content| StepContent {
                 sha256: content.sha256,
                 mode: content.mode,
-                bytes: StepBytes::Inline(content.bytes.clone()),
+                bytes: content.bytes.clone(),
             }),
         };
         let (gone, there): (Vec<_>, Vec<_>) = self.changes.iter().partition(|change| change.after.is_none());

@@ -71,57 +71,91 @@ impl Service {
         tool: &'static Tool,
         body: &[u8],
     ) -> Result<Answer, Failed> {
-        let (head, members) = Head::parse(run, caller, tool, body);
+        let (head, members) = match json::parse_object(body) {
+            Ok(members) => Head::of(run, caller, tool, members),
+            Err(refusal) => (Head::new(run, caller, tool), Err(refusal)),
+        };
         let tool_call_id = head.tool_call_id.clone();
         self.call(head, members).await.map_err(|error| Failed { tool_call_id, error })
     }
 
-    async fn call(&self, head: Head, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, CallError> {
-        if !head.tool.permissions.iter().any(|permission| head.caller.permissions.contains(permission)) {
+    /// Carries out a call whose input was taken apart.
+    pub(crate) async fn call(
+        &self,
+        head: Head,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<Answer, CallError> {
+        let ToolRun::Mutation(parse) = head.tool.run else {
+            let (told, tool_call_id) = self.read_call(head, members).await?;
+            return Ok(Answer { body: splice(&tool_call_id, &told.output) });
+        };
+        let (live, members) = self.admit(&head, members).await?;
+        // A task of its own: a caller that goes away must not leave a change that is journalled but not applied.
+        let service = self.clone();
+        let task = self.0.tasks.spawn(async move {
+            // The parsed tool is made inside: what it holds need not cross threads before that.
+            pipeline::mutate(&service, head, &live, || parse(members)).await
+        });
+        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+    }
+
+    /// Carries out a call that looks, and records it.
+    pub(crate) async fn read_call(
+        &self,
+        head: Head,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<(Told, ToolCallId), CallError> {
+        let ToolRun::Read(parse) = head.tool.run else {
+            return Err(CallError::Internal("a mutation is no read".into()));
+        };
+        let (live, members) = self.admit(&head, members).await?;
+        match parse(members) {
+            Ok(tool) => self.read(head, &live, tool).await,
+            Err(refusal) => Err(self.record_refused(&head, &[], refusal).await),
+        }
+    }
+
+    /// Checks what every call needs: the permission, the run, an input that could be taken apart.
+    async fn admit(
+        &self,
+        head: &Head,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<(Arc<LiveRun>, Map<String, Value>), CallError> {
+        if !head.may() {
             let refusal = forbidden(head.tool.permissions);
-            return Err(self.record_refused(&head, &[], refusal).await);
+            return Err(self.record_refused(head, &[], refusal).await);
         }
         let live = match self.live(&head.run_id).await {
             Ok(live) => live,
             Err(CallError::Refused(refusal)) if refusal.code == Code::RunClosed => {
-                return Err(self.record_refused(&head, &[], refusal).await);
+                return Err(self.record_refused(head, &[], refusal).await);
             }
             Err(error) => return Err(error),
         };
-        let members = match members {
-            Ok(members) => members,
-            Err(refusal) => return Err(self.record_refused(&head, &[], refusal).await),
-        };
-        match head.tool.run {
-            ToolRun::Read(parse) => match parse(members) {
-                Ok(tool) => self.read(head, &live, tool).await,
-                Err(refusal) => Err(self.record_refused(&head, &[], refusal).await),
-            },
-            ToolRun::Mutation(parse) => {
-                // A task of its own: a caller that goes away must not leave a change that is journalled but not applied.
-                let service = self.clone();
-                let task = self.0.tasks.spawn(async move {
-                    // The parsed tool is made inside: what it holds need not cross threads before that.
-                    pipeline::mutate(&service, head, &live, || parse(members)).await
-                });
-                task.await.map_err(|error| CallError::Internal(Box::new(error)))?
-            }
+        match members {
+            Ok(members) => Ok((live, members)),
+            Err(refusal) => Err(self.record_refused(head, &[], refusal).await),
         }
     }
 
-    async fn read(&self, head: Head, live: &Arc<LiveRun>, tool: Box<dyn Read>) -> Result<Answer, CallError> {
+    async fn read(
+        &self,
+        head: Head,
+        live: &Arc<LiveRun>,
+        tool: Box<dyn Read>,
+    ) -> Result<(Told, ToolCallId), CallError> {
         let paths = tool.paths();
-        let told = match self.look(&head, live, tool).await {
+        let mut told = match self.look(&head, live, tool).await {
             Ok(told) => told,
             Err(CallError::Refused(refusal)) => return Err(self.record_refused(&head, &paths, refusal).await),
             Err(error) => return Err(self.record_failed(&head, &paths, error).await),
         };
         let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
-        draft.paths_read = told.paths_read;
-        draft.files = told.files;
+        draft.paths_read = std::mem::take(&mut told.paths_read);
+        draft.files = std::mem::take(&mut told.files);
         let entry = head.entry(draft, None);
         match self.0.ledger.append(entry).await? {
-            Appended::Recorded(_) => Ok(Answer { body: splice(&head.tool_call_id, &told.output) }),
+            Appended::Recorded(_) => Ok((told, head.tool_call_id)),
             Appended::Reused | Appended::NotPending => Err(self.record_reused(&head).await),
         }
     }
@@ -214,13 +248,19 @@ impl Service {
 
 impl Head {
     /// Takes the members that every call has out of the input; the rest is the tool's own.
-    fn parse(
+    pub(crate) fn of(
         run: &RunId,
         caller: Caller,
         tool: &'static Tool,
-        body: &[u8],
+        members: Map<String, Value>,
     ) -> (Self, Result<Map<String, Value>, Refusal>) {
-        let mut head = Self {
+        let mut head = Self::new(run, caller, tool);
+        let members = head.take_members(members);
+        (head, members)
+    }
+
+    fn new(run: &RunId, caller: Caller, tool: &'static Tool) -> Self {
+        Self {
             run_id: run.clone(),
             tool,
             tool_call_id: crate::service::new_tool_call_id(),
@@ -234,13 +274,15 @@ impl Head {
             mount: None,
             timestamp: crate::service::now(),
             started: Instant::now(),
-        };
-        let members = head.take_members(body);
-        (head, members)
+        }
     }
 
-    fn take_members(&mut self, body: &[u8]) -> Result<Map<String, Value>, Refusal> {
-        let mut members = json::parse_object(body)?;
+    /// Whether the caller has one of the permissions that the tool asks for.
+    pub(crate) fn may(&self) -> bool {
+        self.tool.permissions.iter().any(|permission| self.caller.permissions.contains(permission))
+    }
+
+    fn take_members(&mut self, mut members: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
         let id = text_member(&mut members, "toolCallId")?;
         if self.tool.mutates() || id.is_some() {
             self.input = canonical_json(&Value::Object(members.clone()));

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Change, ChangeFacts, ChangeSet, Code, Content, Counts, Effect, FileDiff, FileKind, LogicalPath, Refusal, Rules,
-    Side, diff_file,
+    Change, ChangeFacts, ChangeSet, Code, Content, Counts, Effect, FileDiff, FileKind, FileState, LogicalPath, Refusal,
+    Rules, Side, StepBytes, diff_file,
 };
 use serde_json::{Map, Value};
 use workspace::Target;
@@ -18,6 +18,17 @@ pub(crate) struct Desired {
     pub(crate) effect: Effect,
     /// The new bytes and permission bits; `None` where nothing shall be there.
     pub(crate) after: Option<(Vec<u8>, u32)>,
+}
+
+/// What the files plane wants at one path: a file of any kind and size.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    /// The place.
+    pub(crate) path: LogicalPath,
+    /// The file.
+    pub(crate) content: Content,
+    /// Its kind.
+    pub(crate) kind: FileKind,
 }
 
 /// A change set that is ready to be judged, with the answer that the call gets if it is carried out.
@@ -50,18 +61,7 @@ impl Planned {
     ///
     /// `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY` for new content.
     pub(crate) fn draw(rules: &Rules, targets: Vec<Target>, desired: Vec<Desired>) -> Result<Self, Refusal> {
-        let mut states = BTreeMap::new();
-        let mut before = BTreeMap::new();
-        let mut ignored = BTreeSet::new();
-        for target in targets {
-            if target.ignored {
-                ignored.insert(target.path.clone());
-            }
-            if let Some((state, bytes)) = target.before {
-                states.insert(target.path.clone(), state);
-                before.insert(target.path, bytes);
-            }
-        }
+        let Before { states, bytes, ignored } = Before::of(targets);
         let mut kinds = BTreeMap::new();
         let mut changes = Vec::with_capacity(desired.len());
         for want in desired {
@@ -80,6 +80,26 @@ impl Planned {
             });
         }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self::new(changes, kinds, bytes, ignored))
+    }
+
+    /// Draws the change of an upload, whose bytes need not be in memory.
+    pub(crate) fn draw_upload(targets: Vec<Target>, upload: Upload) -> Self {
+        let Upload { path, content, kind } = upload;
+        let Before { mut states, bytes, ignored } = Before::of(targets);
+        let state = states.remove(&path);
+        let effect = if state.is_some() { Effect::Replace } else { Effect::Create };
+        let kinds = BTreeMap::from([(path.clone(), kind)]);
+        let change = Change { path, effect, before: state, after: Some(content), counts: Counts::default() };
+        Self::new(vec![change], kinds, bytes, ignored)
+    }
+
+    fn new(
+        changes: Vec<Change>,
+        kinds: BTreeMap<LogicalPath, FileKind>,
+        before: BTreeMap<LogicalPath, Vec<u8>>,
+        ignored: BTreeSet<LogicalPath>,
+    ) -> Self {
         let mut planned = Self {
             changes: ChangeSet { changes },
             diff: Vec::new(),
@@ -92,7 +112,7 @@ impl Planned {
             tells_workspace_diff: false,
         };
         planned.draw_diffs();
-        Ok(planned)
+        planned
     }
 
     fn draw_diffs(&mut self) {
@@ -115,7 +135,7 @@ impl Planned {
         let old_mode = old_mode.and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
         let old = self.before.get(old_path).map(|bytes| Side { path: old_path, bytes, mode: old_mode });
         let new =
-            change.after.as_ref().map(|content| Side { path: &change.path, bytes: &content.bytes, mode: content.mode });
+            change.after.as_ref().map(|content| Side { path: &change.path, bytes: shown(content), mode: content.mode });
         Some(diff_file(old, new))
     }
 
@@ -135,13 +155,14 @@ impl Planned {
             Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => &change.path,
         };
         let old_mode = self.at(source).and_then(|source| source.before.as_ref()).map(|state| state.mode);
+        let kind = self.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown);
         ChangeFacts {
             path: &change.path,
-            kind: self.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
+            kind,
             effect: &change.effect,
             insertions: change.counts.insertions,
             deletions: change.counts.deletions,
-            bytes: change.after.as_ref().map_or(0, |content| content.bytes.len() as u64),
+            bytes: text_bytes(kind, change),
             mode_change: match (old_mode, &change.after) {
                 (Some(old), Some(content)) => (old ^ content.mode) & 0o111 != 0,
                 _ => false,
@@ -149,8 +170,50 @@ impl Planned {
             ignored: self.ignored.contains(&change.path),
             touched_before: false,
             old_text: self.before.get(source).map(Vec::as_slice),
-            new_text: change.after.as_ref().map(|content| content.bytes.as_slice()),
+            new_text: change.after.as_ref().map(Content::inline),
         }
+    }
+}
+
+/// What the targets are now.
+#[derive(Default)]
+struct Before {
+    states: BTreeMap<LogicalPath, FileState>,
+    bytes: BTreeMap<LogicalPath, Vec<u8>>,
+    ignored: BTreeSet<LogicalPath>,
+}
+
+impl Before {
+    fn of(targets: Vec<Target>) -> Self {
+        let mut all = Self::default();
+        for target in targets {
+            if target.ignored {
+                all.ignored.insert(target.path.clone());
+            }
+            if let Some((state, bytes)) = target.before {
+                all.states.insert(target.path.clone(), state);
+                all.bytes.insert(target.path, bytes);
+            }
+        }
+        all
+    }
+}
+
+/// What a diff shows of new content: of a large file no bytes, but that it is none to be shown as text.
+fn shown(content: &Content) -> &[u8] {
+    match &content.bytes {
+        StepBytes::Inline(bytes) => bytes,
+        StepBytes::Staged(_) => &[0],
+    }
+}
+
+/// Bytes that count against a budget of text; a binary file has the bound of its transfer instead.
+pub(crate) fn text_bytes(kind: FileKind, change: &Change) -> u64 {
+    match &change.after {
+        Some(content) if kind != FileKind::Binary && matches!(content.bytes, StepBytes::Inline(_)) => {
+            content.size_bytes
+        }
+        Some(_) | None => 0,
     }
 }
 

@@ -9,6 +9,7 @@ mod claims;
 mod clock;
 pub mod config;
 mod failpoint;
+mod files;
 mod http;
 mod imports;
 mod json;

@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::{Appended, Artifact, Decides, Entry, Reply};
 use model::{
-    Code, Decision, Effect, LogicalPath, Outcome, Record, Refusal, RunState, Step, Usage, Verdict, judge_change,
+    Change, Code, Decision, Effect, FileKind, LogicalPath, Outcome, Record, Refusal, RunState, Step, Usage, Verdict,
+    judge_change,
 };
 use serde_json::{Map, Value};
 use workspace::{ApplyFault, DiffQuery};
 
 use crate::CallError;
 use crate::calls::{Answer, Head, forbidden, run_not_open};
-use crate::change::Planned;
+use crate::change::{Planned, text_bytes};
 use crate::service::{LiveRun, Service};
 use crate::tools::{Mutation, PlanContext, record_files};
 
@@ -134,7 +135,7 @@ async fn prepare(
 }
 
 fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Judged, CallError> {
-    let targets = live.workspace.targets(&live.rules, &tool.paths())?;
+    let targets = tool.targets(&live.rules, &live.workspace)?;
     if let Some(needed) = tool.permission(&targets).filter(|needed| !head.caller.permissions.contains(needed)) {
         return Err(forbidden(&[needed]).into());
     }

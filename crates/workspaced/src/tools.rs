@@ -4,6 +4,7 @@ mod apply_patch;
 mod catalogue;
 mod delete_file;
 mod diff_workspace;
+pub(crate) mod files;
 mod list_dir;
 mod move_file;
 mod read_file;
@@ -18,7 +19,7 @@ use model::{Code, FileKind, LogicalPath, Permission, Record, RecordFile, Refusal
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use workspace::{Fault, Target, Tree, Workspace};
+use workspace::{Fault, Target, Transfer, Tree, Workspace};
 
 use crate::change::Planned;
 
@@ -81,13 +82,15 @@ pub(crate) struct Told {
     pub(crate) paths_read: Vec<LogicalPath>,
     /// Files whose content it tells, with the version that was read.
     pub(crate) files: Vec<RecordFile>,
+    /// The file to be sent, for the files plane.
+    pub(crate) transfer: Option<Transfer>,
 }
 
 impl Told {
     /// Serialises `output`.
     pub(crate) fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, Fault> {
         let output = serde_json::to_string(output).map_err(std::io::Error::other)?;
-        Ok(Self { output, paths_read, files: Vec::new() })
+        Ok(Self { output, paths_read, files: Vec::new(), transfer: None })
     }
 
     /// The same, telling the content of a file at `version`.
@@ -117,6 +120,11 @@ pub(crate) trait Mutation: Send {
     /// Whether no other mutation of the run may be under way at the same time.
     fn exclusive(&self) -> bool {
         false
+    }
+
+    /// Looks at what is there; the answers stand in the order of [`paths`](Self::paths).
+    fn targets(&self, rules: &Rules, workspace: &Workspace) -> Result<Vec<Target>, Fault> {
+        workspace.targets(rules, &self.paths())
     }
 
     /// What the token needs, now that the effect is known; `None` where the tool's own permission is enough.
@@ -164,6 +172,11 @@ pub(crate) static TOOLS: &[Tool] =
 /// The tool called `name`.
 pub(crate) fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
+}
+
+/// The tool or the call of the files plane that a record names.
+pub(crate) fn find_recorded(name: &str) -> Option<&'static Tool> {
+    find(name).or_else(|| [&files::GET, &files::PUT, &files::DELETE].into_iter().find(|tool| tool.name == name))
 }
 
 impl Tool {

@@ -204,7 +204,8 @@ impl Service {
     /// The call as it was made, with the one who decides as its actor.
     async fn head_of(&self, approval: &Approval, decider: &Decider) -> Result<Head, CallError> {
         let input = self.0.ledger.approval_input(&approval.approval_id).await?;
-        let tool = tools::find(&approval.tool).ok_or_else(|| CallError::Internal("a kept call has no tool".into()))?;
+        let tool = tools::find_recorded(&approval.tool)
+            .ok_or_else(|| CallError::Internal("a kept call has no tool".into()))?;
         Ok(Head {
             run_id: approval.run_id.clone(),
             tool,

@@ -129,7 +129,7 @@ impl EditFile {
             created: false,
             old_sha256,
             new_sha256: content.sha256,
-            bytes_written: content.bytes.len() as u64,
+            bytes_written: content.size_bytes,
             insertions: counts.insertions,
             deletions: counts.deletions,
             replacements,

@@ -135,7 +135,7 @@ impl Planned {
             created: change.before.is_none(),
             old_sha256: change.before.as_ref().map(|state| state.sha256),
             new_sha256: content.sha256,
-            bytes_written: content.bytes.len() as u64,
+            bytes_written: content.size_bytes,
             insertions: change.counts.insertions,
             deletions: change.counts.deletions,
         };

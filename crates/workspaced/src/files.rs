@@ -1,0 +1,208 @@
+//! The files plane: whole files as bytes, for programs. The same calls as any tool, with other transport.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use model::{LogicalPath, Refusal, RunId, Sha256, ToolCallId};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use workspace::{StagedFile, Transfer};
+
+use crate::calls::{Answer, Failed, Head};
+use crate::service::{Caller, Service};
+use crate::tools::files::{self, NewContent, PutFile};
+use crate::{CallError, pipeline};
+
+/// Uploads up to this many bytes are journalled whole; larger ones lie in the run's `tmp/`.
+const INLINE_BYTES: usize = 1024 * 1024;
+
+/// What a call of the files plane says beside the file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    /// The call, where the caller names it.
+    pub(crate) tool_call_id: Option<String>,
+    /// Why.
+    pub(crate) reason: Option<String>,
+    /// The mount to read.
+    pub(crate) mount: Option<String>,
+}
+
+impl Said {
+    fn members(&self, input: &impl Serialize) -> Map<String, Value> {
+        let mut members = match serde_json::to_value(input) {
+            Ok(Value::Object(members)) => members,
+            // An input is a struct, which always is an object.
+            Ok(_) | Err(_) => Map::new(),
+        };
+        let said = [("toolCallId", &self.tool_call_id), ("reason", &self.reason), ("mount", &self.mount)];
+        for (name, value) in said {
+            if let Some(value) = value {
+                members.insert(name.to_owned(), Value::from(value.as_str()));
+            }
+        }
+        members
+    }
+}
+
+/// The bytes of an upload as they come in; an error ends them.
+pub(crate) type Upload = mpsc::Receiver<io::Result<Bytes>>;
+
+impl Service {
+    /// Opens a file to be sent, and records that it was.
+    pub(crate) async fn get_file(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        path: &str,
+        said: &Said,
+    ) -> Result<Transfer, Failed> {
+        let members = said.members(&serde_json::json!({"path": path}));
+        let (head, members) = Head::of(run, caller, &files::GET, members);
+        let tool_call_id = head.tool_call_id.clone();
+        let told = self.read_call(head, members).await;
+        let transfer = told.and_then(|(told, _)| {
+            told.transfer.ok_or_else(|| CallError::Internal("a file that was read has no transfer".into()))
+        });
+        transfer.map_err(|error| Failed { tool_call_id, error })
+    }
+
+    /// Deletes a file.
+    pub(crate) async fn delete_file(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        path: &str,
+        expected: Sha256,
+        said: &Said,
+    ) -> Result<Answer, Failed> {
+        let members = said.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
+        let (head, members) = Head::of(run, caller, &files::DELETE, members);
+        self.finish(head, members).await
+    }
+
+    /// Stores a file: where nothing is, or where the version `expected` is.
+    pub(crate) async fn put_file(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        path: &str,
+        expected: Option<Sha256>,
+        said: &Said,
+        upload: Upload,
+    ) -> Result<Answer, Failed> {
+        let members = said.members(&serde_json::json!({"path": path}));
+        let (head, early) = Head::of(run, caller.clone(), &files::PUT, members);
+        let path = match (early, LogicalPath::parse_file(path)) {
+            (Ok(_), Ok(path)) => path,
+            (Err(refusal), _) => return self.finish(head, Err(refusal)).await,
+            (Ok(_), Err(rule)) => return self.finish(head, Err(Refusal::path(path, rule))).await,
+        };
+        let content = match self.take_in(&head, upload).await {
+            Ok(content) => content,
+            Err(CallError::Refused(refusal)) => return self.finish(head, Err(refusal)).await,
+            Err(error) => return Err(Failed { tool_call_id: head.tool_call_id, error }),
+        };
+        let staged = match &content {
+            NewContent::Inline(_) => None,
+            NewContent::Staged(file) => Some(file.name.clone()),
+        };
+        let put = PutFile { path, expected, content };
+        let (head, members) = Head::of(run, caller, &files::PUT, said.members(&put.to_input()));
+        let tool_call_id = head.tool_call_id.clone();
+        let done = match members {
+            Ok(_) => self.store(head, put, staged).await,
+            Err(refusal) => return self.finish(head, Err(refusal)).await,
+        };
+        done.map_err(|error| Failed { tool_call_id, error })
+    }
+
+    async fn store(&self, head: Head, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
+        let live = self.live(&head.run_id).await?;
+        let (service, run) = (self.clone(), live.clone());
+        let task =
+            self.0.tasks.spawn(async move { pipeline::mutate(&service, head, &run, || Ok(Box::new(put))).await });
+        let done = task.await.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let journalled = match &done {
+            Ok(_) => true,
+            // The journal may name the file: it goes when the steps are settled, or with the next start.
+            Err(CallError::Internal(_)) => true,
+            Err(CallError::Refused(refusal)) => {
+                matches!(refusal.code, model::Code::Unavailable | model::Code::RunNeedsRepair)
+            }
+        };
+        if let Some(name) = staged.filter(|_| !journalled) {
+            self.blocking(move || Ok(live.workspace.discard(&name)?)).await?;
+        }
+        done
+    }
+
+    /// Takes an upload in: small ones into memory, others into the run's `tmp/`.
+    async fn take_in(&self, head: &Head, mut upload: Upload) -> Result<NewContent, CallError> {
+        if !head.may() {
+            // Refused by the call itself, which records it; the bytes are not looked at.
+            return Ok(NewContent::Inline(Vec::new()));
+        }
+        let live = self.live(&head.run_id).await?;
+        let mut first = Vec::new();
+        while let Some(piece) = upload.recv().await {
+            first.extend_from_slice(&piece.map_err(|_| broken_off())?);
+            if first.len() > INLINE_BYTES {
+                let limit = live.rules.policy().max_transfer_bytes;
+                let mut rest = Pieces { first: io::Cursor::new(first), rest: upload, piece: Bytes::new() };
+                let staged = self.blocking(move || stage(&live, &mut rest, limit)).await?;
+                return Ok(NewContent::Staged(staged));
+            }
+        }
+        Ok(NewContent::Inline(first))
+    }
+
+    async fn finish(&self, head: Head, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
+        let tool_call_id: ToolCallId = head.tool_call_id.clone();
+        self.call(head, members).await.map_err(|error| Failed { tool_call_id, error })
+    }
+}
+
+fn stage(live: &crate::service::LiveRun, from: &mut Pieces, limit: u64) -> Result<StagedFile, CallError> {
+    live.workspace.stage_file(from, limit).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Refusal::new(
+            model::Code::FileTooLarge,
+            format!("the file has more than {limit} bytes"),
+            "Send a smaller file.",
+        )
+        .about(|about| about.limit = Some(limit))
+        .into(),
+        io::ErrorKind::UnexpectedEof => broken_off().into(),
+        _ => error.into(),
+    })
+}
+
+fn broken_off() -> Refusal {
+    Refusal::invalid("the upload broke off; nothing was changed", "Send the whole file again.")
+}
+
+/// An upload as a reader, for a thread that may block.
+struct Pieces {
+    first: io::Cursor<Vec<u8>>,
+    rest: Upload,
+    piece: Bytes,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.first.read(buffer)?;
+        if count > 0 {
+            return Ok(count);
+        }
+        while self.piece.is_empty() {
+            match self.rest.blocking_recv() {
+                Some(Ok(piece)) => self.piece = piece,
+                Some(Err(error)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, error)),
+                None => return Ok(0),
+            }
+        }
+        let count = buffer.len().min(self.piece.len());
+        buffer[..count].copy_from_slice(&self.piece.split_to(count));
+        Ok(count)
+    }
+}
