@@ -33,7 +33,7 @@ impl Tree {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_FILE`, `FILE_TOO_LARGE`.
     pub fn open_transfer(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, Fault> {
-        let admitted = self.admit(rules, path, Wait::Allowed)?;
+        let admitted = self.admit(rules, Access::Read, path, Wait::Allowed)?;
         transfer(admitted.opened, path, max_bytes)
     }
 }

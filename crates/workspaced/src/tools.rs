@@ -4,6 +4,7 @@ mod apply_patch;
 mod catalogue;
 mod delete_file;
 mod diff_workspace;
+mod edit_file;
 pub(crate) mod files;
 mod list_dir;
 mod move_file;

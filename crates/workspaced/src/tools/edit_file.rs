@@ -108,6 +108,10 @@ impl Mutation for EditFile {
             expect_version(&self.path, Some(old_sha256), self.expected)?;
         }
         let decoded = model::decode(bytes).ok_or_else(|| super::unsupported_binary(&self.path))?;
+        // What does not come back as it was would change more than the edit says.
+        if model::encode(&decoded.text, decoded.encoding).as_deref() != Some(bytes) {
+            return Err(super::unsupported_binary(&self.path));
+        }
         let edited = model::edit(&decoded.text, &self.old, &self.new, self.all).map_err(|fault| self.refuse(fault))?;
         let Edited { text, replacements } = edited;
         let bytes = model::encode(&text, decoded.encoding).ok_or_else(|| self.not_encodable())?;
@@ -120,7 +124,8 @@ impl Mutation for EditFile {
 
 impl EditFile {
     fn describe(&self, planned: &mut Planned, old_sha256: Sha256, replacements: u64) {
-        let Some((counts, content)) = planned.at(&self.path).and_then(|change| Some((change.counts, change.after.as_ref()?)))
+        let Some((counts, content)) =
+            planned.at(&self.path).and_then(|change| Some((change.counts, change.after.as_ref()?)))
         else {
             return;
         };
@@ -134,7 +139,8 @@ impl EditFile {
             deletions: counts.deletions,
             replacements,
         };
-        planned.summary = format!("edited {} in {replacements} places (+{} -{})", self.path, counts.insertions, counts.deletions);
+        planned.summary =
+            format!("edited {} in {replacements} places (+{} -{})", self.path, counts.insertions, counts.deletions);
         planned.output = members(&output);
     }
 
