@@ -2,6 +2,7 @@
 
 pub(crate) mod auth;
 pub(crate) mod extract;
+mod files;
 pub(crate) mod problem;
 mod runs;
 pub(crate) mod serve;

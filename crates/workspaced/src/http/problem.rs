@@ -60,6 +60,12 @@ impl Problem {
         self
     }
 
+    /// The same problem under another status, where HTTP has one of its own for how it was asked.
+    #[must_use]
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
     /// The same problem, with a header more.
     #[must_use]
     pub(crate) fn with_header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {

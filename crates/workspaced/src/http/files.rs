@@ -1,0 +1,325 @@
+//! The files plane: whole files as bytes.
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use http_body_util::BodyExt as _;
+use model::{Code, FileKind, Refusal, Sha256};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use workspace::Transfer;
+
+use crate::calls::{Answer, Failed};
+use crate::files::{Said, Upload};
+use crate::http::auth::RunCaller;
+use crate::http::extract::{Path, Query};
+use crate::http::problem::Problem;
+use crate::service::Service;
+
+/// Pieces of an upload that wait for the disk.
+const PIECES_WAITING: usize = 16;
+
+static REASON: HeaderName = HeaderName::from_static("x-reason");
+static TOOL_CALL_ID: HeaderName = HeaderName::from_static("x-tool-call-id");
+
+/// What the query of a read may say.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct FileQuery {
+    /// The read-only tree to look at; the workspace itself where it is missing.
+    mount: Option<String>,
+}
+
+/// Reads a file.
+///
+/// Whole, or the one `Range` asked for. `ETag` is the quoted SHA-256 of the whole file.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/files/{*path}", tag = "files", operation_id = "getFile",
+    params(
+        ("run" = model::RunId, Path), ("path" = String, Path, description = "The file; slashes as they are."), FileQuery,
+        ("If-None-Match" = Option<String>, Header, description = "Answer 304 where the file has this ETag."),
+        ("Range" = Option<String>, Header, description = "One range of bytes."),
+        ("X-Tool-Call-Id" = Option<String>, Header, description = "Names the call.")
+    ),
+    responses(
+        (status = 200, description = "The file.", content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 206, description = "The part asked for.", content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 304, description = "The file has the ETag that the caller knows."),
+        (status = 416, description = "The file has no such part."),
+    ),
+)]
+pub(super) async fn get_file(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Path(place): Path<(String, String)>,
+    Query(query): Query<FileQuery>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let said = Said { mount: query.mount, ..said(&headers)? };
+    let transfer = service.get_file(&run, caller, &place.1, &said).await.map_err(problem)?;
+    let etag = etag(&transfer.state.sha256);
+    if let Some(known) = headers.get(header::IF_NONE_MATCH)
+        && matches_etag(known, &etag)
+    {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
+    }
+    let size = transfer.state.size_bytes;
+    let wanted = headers.get(header::RANGE).filter(|_| if_range_holds(&headers, &etag));
+    let part = match wanted.map(|range| parse_range(range, size)) {
+        None | Some(Asked::Whole) => None,
+        Some(Asked::Part(from, to)) => Some((from, to)),
+        Some(Asked::Impossible) => {
+            let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+            return Ok((StatusCode::RANGE_NOT_SATISFIABLE, range).into_response());
+        }
+    };
+    Ok(send(transfer, etag, part, method == Method::HEAD))
+}
+
+/// Stores a file.
+///
+/// Streamed, of any kind. `If-Match: "sha"` replaces the version that it names, `If-None-Match: *` creates.
+#[utoipa::path(
+    put, path = "/v1/runs/{run}/files/{*path}", tag = "files", operation_id = "putFile",
+    params(
+        ("run" = model::RunId, Path), ("path" = String, Path, description = "The file; slashes as they are."),
+        ("If-Match" = Option<String>, Header, description = "The ETag of the version that is replaced."),
+        ("If-None-Match" = Option<String>, Header, description = "`*`: nothing may be there."),
+        ("X-Reason" = String, Header, description = "Why, 1 to 2,000 characters."),
+        ("X-Tool-Call-Id" = Option<String>, Header, description = "Names the call.")
+    ),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses(
+        (status = 200, description = "Replaced.", body = crate::tools::files::StoredFile),
+        (status = 201, description = "Created.", body = crate::tools::files::StoredFile),
+    ),
+)]
+pub(super) async fn put_file(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Path(place): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let said = said(&headers)?;
+    let expected = match (headers.get(header::IF_MATCH), headers.get(header::IF_NONE_MATCH)) {
+        (Some(known), None) => Some(parse_etag(known)?),
+        (None, Some(none)) if none == "*" => None,
+        (None, None) => return Err(precondition_required().into()),
+        (Some(_), Some(_)) | (None, Some(_)) => return Err(bad_precondition().into()),
+    };
+    let upload = receive(body, service.0.limits.body_timeout);
+    let answer = service.put_file(&run, caller, &place.1, expected, &said, upload).await.map_err(precondition)?;
+    let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+    Ok(stored(status, answer))
+}
+
+/// Deletes a file.
+#[utoipa::path(
+    delete, path = "/v1/runs/{run}/files/{*path}", tag = "files", operation_id = "deleteFile",
+    params(
+        ("run" = model::RunId, Path), ("path" = String, Path, description = "The file; slashes as they are."),
+        ("If-Match" = String, Header, description = "The ETag of the version that goes."),
+        ("X-Reason" = String, Header, description = "Why, 1 to 2,000 characters."),
+        ("X-Tool-Call-Id" = Option<String>, Header, description = "Names the call.")
+    ),
+    responses((status = 200, description = "Deleted.", body = crate::tools::files::StoredFile)),
+)]
+pub(super) async fn delete_file(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Path(place): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let said = said(&headers)?;
+    let expected = parse_etag(headers.get(header::IF_MATCH).ok_or_else(precondition_required)?)?;
+    let answer = service.delete_file(&run, caller, &place.1, expected, &said).await.map_err(precondition)?;
+    Ok(stored(StatusCode::OK, answer))
+}
+
+fn said(headers: &HeaderMap) -> Result<Said, Refusal> {
+    let text = |name: &HeaderName| {
+        let value = headers.get(name).map(|value| std::str::from_utf8(value.as_bytes()).map(str::to_owned));
+        let hint = "Write the header in UTF-8.";
+        value.transpose().map_err(|_| Refusal::invalid(format!("the header {name} is no UTF-8"), hint))
+    };
+    Ok(Said { tool_call_id: text(&TOOL_CALL_ID)?, reason: text(&REASON)?, mount: None })
+}
+
+fn stored(status: StatusCode, answer: Answer) -> Response {
+    let members: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
+    let mut response = (status, [(header::CONTENT_TYPE, "application/json")], answer.body).into_response();
+    let hash = members.get("newSha256").and_then(|hash| Sha256::parse(hash.as_str()?).ok());
+    if let Some(hash) = hash {
+        response.headers_mut().insert(header::ETAG, etag(&hash));
+    }
+    response
+}
+
+fn problem(failed: Failed) -> Problem {
+    Problem::from(failed.error).of_call(failed.tool_call_id)
+}
+
+/// As [`problem`]; a version that is not the expected one fails the request's precondition.
+fn precondition(failed: Failed) -> Problem {
+    let failed_precondition = matches!(
+        &failed.error,
+        crate::CallError::Refused(refusal) if matches!(refusal.code, Code::WriteConflict | Code::AlreadyExists)
+    );
+    let problem = problem(failed);
+    if failed_precondition { problem.with_status(StatusCode::PRECONDITION_FAILED) } else { problem }
+}
+
+fn precondition_required() -> Refusal {
+    Refusal::new(
+        Code::PreconditionRequired,
+        "the call needs a precondition",
+        "Send `If-Match` with the file's ETag to replace or delete it, or `If-None-Match: *` to create it.",
+    )
+}
+
+fn bad_precondition() -> Refusal {
+    Refusal::invalid("the precondition cannot be used", "Send either `If-Match: \"sha256\"` or `If-None-Match: *`.")
+}
+
+fn etag(hash: &Sha256) -> HeaderValue {
+    // A quoted hash is plain ASCII.
+    HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}
+
+fn parse_etag(value: &HeaderValue) -> Result<Sha256, Refusal> {
+    let quoted = value.to_str().ok().and_then(|text| text.trim().strip_prefix('"')?.strip_suffix('"'));
+    quoted.and_then(|raw| Sha256::parse(raw).ok()).ok_or_else(bad_precondition)
+}
+
+/// Whether a list of ETags holds `etag`; weak ones count, as the comparison for a read is weak.
+fn matches_etag(list: &HeaderValue, etag: &HeaderValue) -> bool {
+    let (Ok(list), Ok(etag)) = (list.to_str(), etag.to_str()) else { return false };
+    list.split(',').map(|one| one.trim()).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
+}
+
+fn if_range_holds(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    headers.get(header::IF_RANGE).is_none_or(|wanted| wanted == etag)
+}
+
+/// What a `Range` asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// Everything: there is no range, or none that is understood.
+    Whole,
+    /// From the first byte to behind the last.
+    Part(u64, u64),
+    /// Nothing that the file has.
+    Impossible,
+}
+
+fn parse_range(value: &HeaderValue, size: u64) -> Asked {
+    let Some(range) = value.to_str().ok().and_then(|text| text.trim().strip_prefix("bytes=")) else {
+        return Asked::Whole;
+    };
+    // Several ranges at once are answered with the whole file, as the standard allows.
+    let Some((first, last)) = range.split_once('-').filter(|_| !range.contains(',')) else { return Asked::Whole };
+    let number = |text: &str| if text.is_empty() { Some(None) } else { text.parse::<u64>().ok().map(Some) };
+    match (number(first.trim()), number(last.trim())) {
+        (Some(Some(from)), Some(last)) if last.is_none_or(|last| from <= last) => {
+            let to = last.map_or(size, |last| last.saturating_add(1).min(size));
+            if from < size { Asked::Part(from, to) } else { Asked::Impossible }
+        }
+        (Some(None), Some(Some(suffix))) => {
+            if suffix == 0 || size == 0 {
+                Asked::Impossible
+            } else {
+                Asked::Part(size.saturating_sub(suffix), size)
+            }
+        }
+        _ => Asked::Whole,
+    }
+}
+
+fn send(transfer: Transfer, etag: HeaderValue, part: Option<(u64, u64)>, head: bool) -> Response {
+    let size = transfer.state.size_bytes;
+    let (from, to) = part.unwrap_or((0, size));
+    let media_type = if transfer.state.kind == FileKind::Binary { "application/octet-stream" } else { "text/plain" };
+    let mut response = Response::builder()
+        .status(if part.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK })
+        .header(header::ETAG, etag)
+        .header(header::ACCEPT_RANGES, "bytes")
+        .header(header::CONTENT_TYPE, media_type)
+        .header(header::CONTENT_LENGTH, to - from)
+        .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    if part.is_some() {
+        response = response.header(header::CONTENT_RANGE, format!("bytes {from}-{}/{size}", to - 1));
+    }
+    let body = if head { Body::empty() } else { stream_of(transfer, from, to) };
+    response.body(body).unwrap_or_else(|_| Problem::internal().into_response())
+}
+
+/// The bytes of a file piece by piece; a piece that is not of the announced version breaks the connection off.
+fn stream_of(transfer: Transfer, from: u64, to: u64) -> Body {
+    let pieces = stream::try_unfold((std::sync::Arc::new(transfer), from), move |(transfer, at)| async move {
+        if at >= to {
+            return Ok::<_, std::io::Error>(None);
+        }
+        let source = std::sync::Arc::clone(&transfer);
+        let piece =
+            tokio::task::spawn_blocking(move || source.piece(at, to - at)).await.map_err(std::io::Error::other)??;
+        if piece.is_empty() {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
+        }
+        let next = at + piece.len() as u64;
+        Ok(Some((Bytes::from(piece), (transfer, next))))
+    });
+    Body::from_stream(pieces)
+}
+
+/// Hands a body on piece by piece. A body that breaks off, or from which nothing comes for `patience`, ends in an error.
+fn receive(mut body: Body, patience: std::time::Duration) -> Upload {
+    let (sender, receiver) = mpsc::channel(PIECES_WAITING);
+    tokio::spawn(async move {
+        loop {
+            let piece = match tokio::time::timeout(patience, body.frame()).await {
+                Ok(None) => return,
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => Ok(data),
+                    Err(_) => continue,
+                },
+                Ok(Some(Err(error))) => Err(std::io::Error::other(error)),
+                Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
+            };
+            let ended = piece.is_err();
+            if sender.send(piece).await.is_err() || ended {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_one_part_or_the_whole() {
+        let table = [
+            ("bytes=0-4", 10, Asked::Part(0, 5)),
+            ("bytes=5-", 10, Asked::Part(5, 10)),
+            ("bytes=-3", 10, Asked::Part(7, 10)),
+            ("bytes=-30", 10, Asked::Part(0, 10)),
+            ("bytes=8-99", 10, Asked::Part(8, 10)),
+            ("bytes=10-", 10, Asked::Impossible),
+            ("bytes=-0", 10, Asked::Impossible),
+            ("bytes=0-", 0, Asked::Impossible),
+            ("bytes=5-2", 10, Asked::Whole),
+            ("bytes=0-1,3-4", 10, Asked::Whole),
+            ("lines=0-1", 10, Asked::Whole),
+        ];
+        for (raw, size, want) in table {
+            assert_eq!(parse_range(&HeaderValue::from_static(raw), size), want, "{raw}");
+        }
+    }
+}
