@@ -10,6 +10,8 @@
 )]
 
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod audit;
 #[cfg(test)]
 mod crash;
@@ -33,6 +35,8 @@ mod kinds;
 mod limits;
 #[cfg(test)]
 mod listing;
+#[cfg(test)]
+mod mounts;
 #[cfg(test)]
 mod mutations;
 #[cfg(test)]

@@ -1,0 +1,124 @@
+//! Approvals: bound to the change that was shown, decided once by an operator, judged again when they are granted.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, assert_chain, sha256};
+
+/// A run with a call that waits: its lockfile is to change.
+async fn waiting(backend: Backend) -> (Run, String) {
+    let (_server, run) = Run::shared(backend, &[("Cargo.lock", "old\n"), ("a.txt", "a\n")]).await;
+    let id = ask(&run, "ask", "old\n", "new\n").await;
+    (run, id)
+}
+
+async fn ask(run: &Run, call: &str, old: &str, new: &str) -> String {
+    let input =
+        json!({"toolCallId": call, "path": "Cargo.lock", "content": new, "expectedSha256": sha256(old), "reason": "r"});
+    let answer = run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    answer["approvalId"].as_str().unwrap().to_owned()
+}
+
+async fn decide(run: &Run, id: &str, verb: &str) -> Answer {
+    run.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"decidedBy": "ada", "note": "seen"})).await
+}
+
+async fn state(run: &Run, id: &str) -> Value {
+    run.operator.get(&format!("/v1/approvals/{id}")).await.ok()
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_approved_is_done_as_it_was_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = waiting(backend).await;
+    run.agent.post(&format!("/v1/approvals/{id}/approve"), json!({"decidedBy": "me"})).await.refused("FORBIDDEN");
+    assert_eq!(run.on_disk("Cargo.lock"), "old\n");
+    decide(&run, &id, "approve").await.ok();
+    assert_eq!(run.on_disk("Cargo.lock"), "new\n");
+    let told = state(&run, &id).await;
+    assert_eq!(
+        (&told["state"], &told["decidedBy"], &told["note"]),
+        (&json!("approved"), &json!("ada"), &json!("seen"))
+    );
+    assert_eq!(run.get().await["state"], "open");
+    let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
+    assert!(call.to_string().contains(&sha256("new\n")), "its record tells: {call:#}");
+    let records = run.audit().await;
+    assert_chain(&run.id, &records);
+    let done =
+        records.iter().find(|record| record["outcome"] == "ok" && record["pathsWritten"] == json!(["Cargo.lock"]));
+    assert!(done.is_some_and(|record| !record["artifactUris"].as_array().unwrap().is_empty()), "{records:#?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_denied_never_happens(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = waiting(backend).await;
+    decide(&run, &id, "deny").await.ok();
+    assert_eq!(state(&run, &id).await["state"], "denied");
+    assert_eq!(run.on_disk("Cargo.lock"), "old\n");
+    assert_eq!(run.get().await["state"], "open");
+    for verb in ["approve", "deny"] {
+        let again = decide(&run, &id, verb).await;
+        assert!((400..500).contains(&again.status), "{}", again.text());
+    }
+    assert_eq!(run.on_disk("Cargo.lock"), "old\n", "decided once");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_that_has_changed_since_fails_the_approval(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (run, id) = waiting(backend).await;
+    run.put("Cargo.lock", "changed meanwhile\n");
+    let answer = decide(&run, &id, "approve").await;
+    assert_eq!(run.on_disk("Cargo.lock"), "changed meanwhile\n", "{}", answer.text());
+    assert_eq!(state(&run, &id).await["state"], "failed");
+    let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
+    assert!(call.to_string().contains("WRITE_CONFLICT"), "{call:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn two_deciders_decide_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    for _ in 0..5 {
+        let (run, id) = waiting(backend).await;
+        let verbs = ["approve", "deny", "approve", "deny"];
+        let answers = futures_util::future::join_all(verbs.map(|verb| decide(&run, &id, verb))).await;
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);
+        let approved = state(&run, &id).await["state"] == "approved";
+        assert_eq!(run.on_disk("Cargo.lock"), if approved { "new\n" } else { "old\n" });
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn approvals_of_a_closed_run_change_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = waiting(backend).await;
+    run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
+    decide(&run, &id, "approve").await;
+    assert_eq!(run.on_disk("Cargo.lock"), "old\n");
+    assert_ne!(state(&run, &id).await["state"], "approved");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_decision_says_who_decides(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = waiting(backend).await;
+    for bad in [json!({}), json!({"decidedBy": ""}), json!({"decidedBy": "a", "surprise": 1}), json!({"decidedBy": 1})]
+    {
+        run.operator.post(&format!("/v1/approvals/{id}/approve"), bad).await.refused("INVALID_REQUEST");
+    }
+    run.operator.post("/v1/approvals/none-such/approve", json!({"decidedBy": "a"})).await.refused("NOT_FOUND");
+    assert_eq!(state(&run, &id).await["state"], "pending");
+    let (second, third) = (ask(&run, "ask-2", "old\n", "2\n").await, ask(&run, "ask-3", "old\n", "3\n").await);
+    let path = format!("/v1/approvals?state=pending&limit=1&run={}", run.id);
+    if run.operator.get(&path).await.status == 200 {
+        let listed = crate::harness::items(&run.operator, &path).await;
+        let ids: Vec<_> = listed.iter().map(|approval| approval["approvalId"].as_str().unwrap()).collect();
+        assert_eq!(ids, [&id, &second, &third]);
+    }
+    decide(&run, &second, "deny").await.ok();
+    assert_eq!(run.get().await["state"], "awaiting_approval", "others still wait");
+}
