@@ -71,6 +71,7 @@ impl Service {
         tool: &'static Tool,
         body: &[u8],
     ) -> Result<Answer, Failed> {
+        crate::failpoint::hit("call.handler");
         let (head, members) = match json::parse_object(body) {
             Ok(members) => Head::of(run, caller, tool, members),
             Err(refusal) => (Head::new(run, caller, tool), Err(refusal)),
@@ -176,6 +177,7 @@ impl Service {
         // Dropped with this future when the caller goes away; the thread sees the flag and stops.
         let _guard = CancelOnDrop(Arc::clone(&cancel));
         self.blocking(move || {
+            crate::failpoint::hit("call.look");
             let context = ReadContext {
                 rules: &live.rules,
                 tree: mount.as_deref().unwrap_or_else(|| live.workspace.tree()),

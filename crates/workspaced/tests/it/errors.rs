@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, sha256};
+use crate::harness::{Backend, Run, Server, Setup, sha256};
 
 #[rstest]
 #[tokio::test]
@@ -214,5 +214,42 @@ async fn a_disk_that_fails_is_unavailable_and_service_resumes_by_itself(#[values
     std::fs::remove_file(&tmp).unwrap();
     std::fs::create_dir(&tmp).unwrap();
     run.ok("write_file", write).await;
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_panic_is_a_fault_of_ours_and_the_run_goes_on(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("call.handler", "call.look", "pipeline.staged", "pipeline.journalled", "pipeline.applied")] place: &str,
+) {
+    let setup = Setup::new(backend).env("WORKSPACED_FAILPOINT", &format!("{place}:2:panic"));
+    let server = Server::start_with(setup).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let write = |number: u32| json!({"path": format!("{number}.txt"), "content": "x\n", "reason": "r", "toolCallId": format!("{number}")});
+    let read = json!({"path": "a.txt"});
+    let mut faults = 0;
+    for number in 0..4 {
+        for (tool, input) in [("write_file", write(number)), ("read_file", read.clone())] {
+            let answer = run.call(tool, input).await;
+            if answer.status == 500 {
+                let problem = answer.refused("INTERNAL");
+                assert!(!problem.to_string().contains("failpoint"), "{problem:#}");
+                faults += 1;
+            } else {
+                answer.ok();
+            }
+        }
+    }
+    assert_eq!(faults, 1, "the second pass at {place}");
+    // What was cut short is settled by the next call: all of it or nothing, and nothing twice.
+    for number in 0..4 {
+        run.ok("write_file", write(number)).await;
+    }
+    assert_eq!(run.snapshot().len(), 5);
+    let records = run.audit().await;
+    crate::harness::assert_chain(&run.id, &records);
+    let done = records.iter().filter(|record| record["tool"] == "write_file" && record["outcome"] == "ok");
+    assert_eq!(done.count(), 4, "{records:#?}");
     assert_eq!(run.verify().await["intact"], true);
 }
