@@ -17,6 +17,7 @@ use crate::base::Loaded;
 use crate::base::manifest::{FileIndex, MODE_EXECUTABLE, MODE_LINK, Stamp};
 use crate::guard::{self, GuardFault, Wait};
 use crate::ignored::{Ignored, RULES_NAME, Scope};
+use crate::walk::each_entry;
 use crate::{Fault, Tree};
 
 /// How many threads look. More only wait for one another.
@@ -328,23 +329,4 @@ impl Names {
     fn at<'a>(&'a self, starts: &'a [usize]) -> impl Iterator<Item = &'a CStr> {
         starts.iter().filter_map(|start| CStr::from_bytes_until_nul(&self.bytes[*start..]).ok())
     }
-}
-
-fn each_entry(
-    dir: BorrowedFd<'_>,
-    buffer: &mut Vec<u8>,
-    cancel: &AtomicBool,
-    mut tell: impl FnMut(&CStr, FileType) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    buffer.clear();
-    buffer.reserve(32 * 1024);
-    let mut entries = rustix::fs::RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
-        check(cancel)?;
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            tell(entry.file_name(), entry.file_type())?;
-        }
-    }
-    Ok(())
 }

@@ -4,6 +4,9 @@
 //! device, a pipe, or two entries of different type with one name refuse the whole archive; of two files with one name
 //! the later counts, as tar has it.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::io::{self, BufReader, Chain, Cursor, Read};
@@ -71,6 +74,9 @@ impl Copier<'_, '_> {
         entry_type: EntryType,
         path: &[u8],
     ) -> Result<(), SinkFault> {
+        if is_pax_sparse(entry)? {
+            return Err(SinkFault::Misfit("a sparse file in pax form, which only GNU tar reads"));
+        }
         let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
         match entry_type {
             EntryType::Directory => self.sink.folder(path),
@@ -116,6 +122,12 @@ impl Copier<'_, '_> {
         }
         false
     }
+}
+
+/// Whether the entry's bytes are a map of a sparse file in front of its parts, which would be taken for its content.
+fn is_pax_sparse<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<bool, SinkFault> {
+    let Some(extensions) = entry.pax_extensions().map_err(SinkFault::Source)? else { return Ok(false) };
+    Ok(extensions.flatten().any(|extension| extension.key_bytes().starts_with(b"GNU.sparse.")))
 }
 
 /// The path without `.` and doubled slashes; `None` for the root.

@@ -3,6 +3,9 @@
 //! Nothing is checked out, so no filter, hook or attribute of the source has a moment to run in. The program that serves
 //! a local source runs with an environment in which only the service's own configuration may name programs.
 
+#[cfg(test)]
+mod tests;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;

@@ -1,0 +1,275 @@
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tar::{Builder, Header};
+
+use super::*;
+use crate::testkit::{Rig, tree_of};
+use crate::{ImportSource, Imported};
+
+/// One entry, as no honest program would write it.
+struct Raw<'a> {
+    name: &'a [u8],
+    kind: EntryType,
+    mode: u32,
+    link: &'a [u8],
+    bytes: &'a [u8],
+}
+
+const FILE: Raw<'_> = Raw { name: b"", kind: EntryType::Regular, mode: 0o644, link: b"", bytes: b"" };
+
+fn file<'a>(name: &'a str, text: &'a str) -> Raw<'a> {
+    Raw { name: name.as_bytes(), bytes: text.as_bytes(), ..FILE }
+}
+
+fn special<'a>(kind: EntryType, name: &'a str, link: &'a str) -> Raw<'a> {
+    Raw { name: name.as_bytes(), kind, link: link.as_bytes(), ..FILE }
+}
+
+fn archive(entries: &[Raw<'_>]) -> Vec<u8> {
+    let mut tar = Builder::new(Vec::new());
+    for raw in entries {
+        let mut header = Header::new_gnu();
+        header.as_mut_bytes()[..raw.name.len()].copy_from_slice(raw.name);
+        header.as_mut_bytes()[157..157 + raw.link.len()].copy_from_slice(raw.link);
+        header.set_entry_type(raw.kind);
+        header.set_mode(raw.mode);
+        header.set_size(raw.bytes.len() as u64);
+        header.set_cksum();
+        tar.append(&header, raw.bytes).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = GzEncoder::new(Vec::new(), Compression::default());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+fn import(rig: &Rig, run: &str, mut bytes: &[u8]) -> Result<Imported, ImportFault> {
+    rig.import(run, ImportSource::Archive(&mut bytes))
+}
+
+fn refused(rig: &Rig, bytes: &[u8]) -> Refusal {
+    match import(rig, "refused", bytes) {
+        Err(ImportFault::Refused(refusal)) => {
+            assert!(!rig.run("refused").exists());
+            refusal
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn text(rig: &Rig, run: &str, path: &str) -> String {
+    fs::read_to_string(rig.repo(run).join(path)).unwrap()
+}
+
+#[test]
+fn a_tar_and_a_tar_gz_give_the_same_tree() {
+    let rig = Rig::new();
+    let long = format!("{}/file", "long".repeat(60));
+    let mut tar = Builder::new(Vec::new());
+    let mut header = Header::new_gnu();
+    header.set_size(4);
+    header.set_mode(0o6777);
+    tar.append_data(&mut header, &long, &b"long"[..]).unwrap();
+    header.set_entry_type(EntryType::Directory);
+    header.set_size(0);
+    tar.append_data(&mut header, "./empty/", &[][..]).unwrap();
+    let bytes = tar.into_inner().unwrap();
+    let plain = import(&rig, "plain", &bytes).unwrap();
+    let gz = import(&rig, "gz", &gzip(&bytes)).unwrap();
+    assert_eq!((plain.files, plain.bytes, plain.base_commit), (1, 4, gz.base_commit));
+    assert_eq!(tree_of(&rig.repo("plain")), tree_of(&rig.repo("gz")));
+    assert_eq!(text(&rig, "gz", &long), "long");
+    assert!(rig.repo("gz").join("empty").is_dir());
+    assert_eq!(fs::metadata(rig.repo("gz").join(&long)).unwrap().permissions().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn what_gnu_tar_packs_comes_out_as_it_was_or_not_at_all() {
+    let rig = Rig::new();
+    let source = rig.root("source");
+    fs::create_dir_all(source.join("d/e")).unwrap();
+    fs::write(source.join("d/e/f"), "text").unwrap();
+    fs::write(source.join(format!("d/{}", "ü".repeat(110))), "long name").unwrap();
+    fs::write(source.join("sparse"), "").unwrap();
+    fs::File::options().write(true).open(source.join("sparse")).unwrap().set_len(1 << 20).unwrap();
+    std::os::unix::fs::symlink("e/f", source.join("d/link")).unwrap();
+    fs::hard_link(source.join("d/e/f"), source.join("twin")).unwrap();
+    let packed = rig.outside().join("packed");
+    for (n, args) in [
+        vec!["--format=gnu", "-cf"],
+        vec!["--format=gnu", "-Scf"],
+        vec!["--format=pax", "-cf"],
+        vec!["--format=pax", "-czf"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let made = std::process::Command::new("tar").current_dir(&source).args(&args).arg(&packed).arg(".").status();
+        assert!(made.unwrap().success());
+        let run = format!("r{n}");
+        import(&rig, &run, &fs::read(&packed).unwrap()).unwrap_or_else(|fault| panic!("{args:?}: {fault:?}"));
+        assert!(tree_of(&rig.repo(&run)) == tree_of(&source), "{args:?}");
+    }
+    let mut tar = std::process::Command::new("tar");
+    let made = tar.current_dir(&source).args(["--format=pax", "-Scf"]).arg(&packed).arg(".").status();
+    assert!(made.unwrap().success());
+    let refusal = refused(&rig, &fs::read(&packed).unwrap());
+    assert!(refusal.message.contains("sparse"), "{refusal:?}");
+}
+
+#[test]
+fn hard_links_become_files_of_their_own() {
+    let rig = Rig::new();
+    let entries =
+        [file("a/original", "text"), special(EntryType::Link, "b/copy", "a/original"), file("a/original", "later")];
+    import(&rig, "r", &archive(&entries)).unwrap();
+    assert_eq!(text(&rig, "r", "b/copy"), "text");
+    assert_eq!(text(&rig, "r", "a/original"), "later");
+    for (name, link) in [("b", "/etc/passwd"), ("b", "missing"), ("b", "../../etc/passwd"), ("b", "b"), ("b", "link")] {
+        let entries = [special(EntryType::Symlink, "link", "x"), special(EntryType::Link, name, link)];
+        assert_eq!(refused(&rig, &archive(&entries)).code, Code::PathRejected, "{link}");
+    }
+}
+
+#[test]
+fn of_two_files_with_one_name_the_later_counts() {
+    let rig = Rig::new();
+    let done = import(&rig, "r", &archive(&[file("a", "1"), file("./a", "22"), file("b", "3")])).unwrap();
+    assert_eq!(text(&rig, "r", "a"), "22");
+    assert_eq!(rig.base_git("r", &["cat-file", "-p", &format!("{}:a", done.base_commit)]), "22");
+    assert_eq!(tree_of(&rig.repo("r")).len(), 2);
+}
+
+#[test]
+fn an_entry_that_has_no_place_refuses_the_whole_archive_and_is_named() {
+    let rig = Rig::new();
+    let good = || file("good", "1");
+    let table: [(&str, Vec<Raw<'_>>); 16] = [
+        ("/etc/absolute", vec![good(), file("/etc/absolute", "x")]),
+        ("../up", vec![good(), file("../up", "x")]),
+        ("a/../../up", vec![good(), file("a/../../up", "x")]),
+        ("a/../b", vec![good(), file("a/../b", "x")]),
+        ("device", vec![good(), special(EntryType::Char, "device", "")]),
+        ("block", vec![good(), special(EntryType::Block, "block", "")]),
+        ("pipe", vec![good(), special(EntryType::Fifo, "pipe", "")]),
+        ("good/below", vec![good(), file("good/below", "x")]),
+        ("good", vec![good(), special(EntryType::Directory, "good", "")]),
+        ("good", vec![good(), special(EntryType::Symlink, "good", "x")]),
+        ("d", vec![special(EntryType::Directory, "d", ""), file("d", "x")]),
+        ("l", vec![special(EntryType::Symlink, "l", "x"), file("l", "x")]),
+        ("l/x", vec![special(EntryType::Symlink, "l", "d"), file("d/y", "x"), file("l/x", "x")]),
+        ("d/l/x", vec![special(EntryType::Symlink, "d/l", "."), file("d/l/x", "x")]),
+        (".", vec![file(".", "x")]),
+        ("odd", vec![good(), special(EntryType::new(b'Z'), "odd", "")]),
+    ];
+    for (name, entries) in table {
+        let refusal = refused(&rig, &archive(&entries));
+        assert_eq!(refusal.code, Code::PathRejected, "{name}");
+        assert_eq!(refusal.about.path.as_deref(), Some(name));
+    }
+    let long = "n".repeat(256);
+    let mut tar = Builder::new(Vec::new());
+    let mut header = Header::new_gnu();
+    header.set_size(0);
+    tar.append_data(&mut header, &long, &[][..]).unwrap();
+    assert_eq!(refused(&rig, &tar.into_inner().unwrap()).about.path, Some(long));
+    assert_eq!(rig.names(), [".git-home"]);
+}
+
+#[test]
+fn a_link_that_leads_out_is_left_out_and_never_written_through() {
+    let rig = Rig::new();
+    let entries = [
+        special(EntryType::Symlink, "out", "../../.."),
+        special(EntryType::Symlink, "abs", "/tmp"),
+        special(EntryType::Symlink, "d/in", "../e"),
+        file("out/x", "inside"),
+        file("abs/x", "inside"),
+    ];
+    let done = import(&rig, "r", &archive(&entries)).unwrap();
+    let left_out: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(left_out, ["out", "abs"]);
+    assert_eq!((text(&rig, "r", "out/x"), text(&rig, "r", "abs/x")), ("inside".to_owned(), "inside".to_owned()));
+    assert_eq!(fs::read_link(rig.repo("r").join("d/in")).unwrap(), Path::new("../e"));
+}
+
+#[test]
+fn what_is_gits_own_is_left_out_and_told_once() {
+    let rig = Rig::new();
+    let entries = [
+        file(".git/config", "x"),
+        file(".git/hooks/pre-commit", "x"),
+        file("sub/.Git", "x"),
+        special(EntryType::Symlink, "s/.git", "x"),
+        file("s/GIT~1/x", "x"),
+        file(".gitignore", "*.o\n"),
+    ];
+    let done = import(&rig, "r", &archive(&entries)).unwrap();
+    let left_out: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(left_out, [".git", "sub/.Git", "s/.git", "s/GIT~1"]);
+    assert_eq!(tree_of(&rig.repo("r")).into_keys().collect::<Vec<_>>(), [Path::new(".gitignore")]);
+}
+
+#[test]
+fn what_is_no_archive_or_is_cut_short_is_refused() {
+    let rig = Rig::new();
+    let tar = archive(&[file("a", &"text ".repeat(1000))]);
+    let gz = gzip(&tar);
+    let mut bad_sum = gz.clone();
+    *bad_sum.iter_mut().nth_back(5).unwrap() ^= 1;
+    for bytes in [&b""[..], b"no", &[0x1f, 0x8b], &tar[..700], &gz[..gz.len() - 20], &bad_sum, &[b'x'; 4096]] {
+        assert_eq!(refused(&rig, bytes).code, Code::InvalidRequest, "{} bytes", bytes.len());
+    }
+}
+
+#[test]
+fn a_bomb_is_refused_long_before_it_is_unpacked() {
+    let rig = Rig::with_limits(ImportLimits { max_bytes: 1 << 40, ..ImportLimits::default() });
+    let mut header = Header::new_gnu();
+    header.set_size(4 << 30);
+    header.as_mut_bytes()[..4].copy_from_slice(b"zero");
+    header.set_cksum();
+    let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
+    bomb.write_all(header.as_bytes()).unwrap();
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..200 {
+        bomb.write_all(&zeros).unwrap();
+    }
+    let refusal = refused(&rig, &bomb.finish().unwrap());
+    assert!(refusal.message.contains("too large"), "{refusal:?}");
+    assert!(refusal.about.actual.unwrap() < 150 << 20);
+    // A header that promises more than may be is enough.
+    let rig = Rig::with_limits(ImportLimits { max_bytes: 1000, ..ImportLimits::default() });
+    assert_eq!(refused(&rig, header.as_bytes()).about.limit, Some(1000));
+    let many: Vec<_> = (0..50).map(|n| format!("f{n}")).collect();
+    let copies: Vec<_> = many.iter().map(|name| special(EntryType::Link, name, "a")).collect();
+    let text = "x".repeat(100);
+    let entries: Vec<_> = std::iter::once(file("a", &text)).chain(copies).collect();
+    assert_eq!(refused(&rig, &archive(&entries)).about.limit, Some(1000), "hard links count what they copy");
+}
+
+#[test]
+fn a_stream_that_breaks_is_the_streams_fault() {
+    struct Broken;
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+    }
+    let rig = Rig::new();
+    let tar = archive(&[file("a", &"text ".repeat(1000))]);
+    for begun in [&tar[..0], &tar[..600], &gzip(&tar)[..30]] {
+        let mut stream = begun.chain(Broken);
+        let fault = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
+        assert!(matches!(&fault, ImportFault::Io(fault) if fault.kind() == io::ErrorKind::ConnectionReset), "{fault:?}");
+    }
+    assert_eq!(rig.names(), [".git-home"]);
+}

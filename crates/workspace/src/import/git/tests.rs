@@ -1,0 +1,391 @@
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use model::Code;
+
+use super::*;
+use crate::ImportSource;
+use crate::testkit::{Rig, git, tree_of};
+
+/// A repository with two commits and a tag.
+fn repository(rig: &Rig, name: &str) -> PathBuf {
+    let source = rig.root(name);
+    git(&source, &["init", "-q"]);
+    fs::create_dir_all(source.join("src")).unwrap();
+    fs::write(source.join("src/main.rs"), "fn main() {}\n").unwrap();
+    fs::write(source.join("run.sh"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(source.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    git(&source, &["add", "."]);
+    git(&source, &["commit", "-qm", "one"]);
+    git(&source, &["tag", "-a", "-m", "v1", "v1"]);
+    git(&source, &["branch", "old/branch"]);
+    fs::write(source.join("second"), "2\n").unwrap();
+    git(&source, &["add", "."]);
+    git(&source, &["commit", "-qm", "two"]);
+    source
+}
+
+fn local(path: &Path, reference: Option<&str>) -> ImportSource<'static> {
+    ImportSource::GitLocal { path: path.to_owned(), reference: reference.map(str::to_owned) }
+}
+
+fn refused(result: Result<crate::Imported, ImportFault>) -> Refusal {
+    match result {
+        Err(ImportFault::Refused(refusal)) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    tree_of(dir).into_keys().map(|path| path.to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn head_is_taken_and_its_objects_are_kept_beside_the_tree() {
+    let rig = Rig::new();
+    let source = repository(&rig, "source");
+    let done = rig.import("r", local(&source, None)).unwrap();
+    assert_eq!(done.base_commit, git(&source, &["rev-parse", "HEAD"]).trim());
+    assert_eq!(done.files, 3);
+    assert_eq!(files(&rig.repo("r")), ["run.sh", "second", "src/main.rs"]);
+    assert_eq!(fs::metadata(rig.repo("r").join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(rig.base_git("r", &["cat-file", "-p", &format!("{}:second", done.base_commit)]), "2\n");
+    assert_eq!(rig.base_git("r", &["rev-list", "--count", &done.base_commit]).trim(), "1", "fetched shallow");
+}
+
+#[test]
+fn a_ref_may_be_a_branch_a_tag_or_a_commit_however_short() {
+    let rig = Rig::new();
+    let source = repository(&rig, "source");
+    let first = git(&source, &["rev-parse", "HEAD~1"]).trim().to_owned();
+    for (n, reference) in
+        ["old/branch", "refs/heads/old/branch", "v1", "refs/tags/v1", &first, &first[..7], &first[..4].to_uppercase()]
+            .into_iter()
+            .enumerate()
+    {
+        let done = rig.import(&format!("r{n}"), local(&source, Some(reference))).unwrap();
+        assert_eq!(done.base_commit, first, "{reference}");
+        assert_eq!(files(&rig.repo(&format!("r{n}"))), ["run.sh", "src/main.rs"]);
+    }
+    for reference in ["missing", "deadbeef", &"0".repeat(40)] {
+        assert_eq!(refused(rig.import("no", local(&source, Some(reference)))).code, Code::InvalidRequest);
+    }
+}
+
+#[test]
+fn what_git_could_take_for_something_else_is_no_ref() {
+    let rig = Rig::new();
+    let source = repository(&rig, "source");
+    for reference in [
+        "", "-h", "--upload-pack=touch x", "a..b", "a:b", "+main", "a b", "a\nb", "^main", "main~1", "main^{}", "@{-1}",
+        "a*", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "a\\b", "a\0b", &"a".repeat(300),
+    ] {
+        let refusal = refused(rig.import("r", local(&source, Some(reference))));
+        assert!(refusal.message.contains("`ref`"), "{reference:?}: {refusal:?}");
+    }
+    assert_eq!(rig.names(), [".git-home"]);
+}
+
+#[test]
+fn only_https_addresses_are_taken_and_none_is_shown() {
+    let rig = Rig::new();
+    for url in [
+        "http://localhost/secret.git",
+        "ssh://secret@localhost/a.git",
+        "git@localhost:secret.git",
+        "file:///etc/secret",
+        "ext::sh -c secret",
+        "/etc/secret",
+        "-u secret",
+        "https://",
+        "https://a b/secret",
+        "",
+    ] {
+        let refusal =
+            refused(rig.import("r", ImportSource::GitRemote { url: url.to_owned(), reference: None }));
+        assert_eq!(refusal.code, Code::InvalidRequest);
+        assert!(!format!("{refusal:?}").contains("secret"), "{refusal:?}");
+    }
+    // Nobody listens there.
+    let url = "https://user:secret@127.0.0.1:1/a.git".to_owned();
+    let refusal = refused(rig.import("r", ImportSource::GitRemote { url, reference: None }));
+    assert_eq!(refusal.code, Code::InvalidRequest);
+    assert!(!format!("{refusal:?}").contains("secret"), "{refusal:?}");
+    assert_eq!(rig.names(), [".git-home"]);
+}
+
+#[test]
+fn complaints_are_logged_without_passwords() {
+    let said = "fatal: unable to access 'https://user:p@ss@host/a.git/': no\nremote: https://tok@other x";
+    assert_eq!(redact(said), "fatal: unable to access 'https://host/a.git/': no\nremote: https://other x");
+    assert_eq!(redact("plain"), "plain");
+}
+
+#[test]
+fn what_is_no_repository_or_has_no_commit_is_refused() {
+    let rig = Rig::new();
+    let plain = rig.root("plain");
+    fs::write(plain.join("HEAD"), "x").unwrap();
+    let empty = rig.root("empty");
+    git(&empty, &["init", "-q"]);
+    for source in [plain, empty, rig.root("").join("missing")] {
+        assert_eq!(refused(rig.import("r", local(&source, None))).code, Code::InvalidRequest);
+    }
+    assert_eq!(rig.names(), [".git-home"]);
+}
+
+#[test]
+fn bare_repositories_worktrees_and_alternates_work_where_all_of_them_is_allowed() {
+    let rig = Rig::new();
+    let source = repository(&rig, "source");
+    let head = git(&source, &["rev-parse", "HEAD"]).trim().to_owned();
+    let root = rig.root("");
+    git(&root, &["clone", "-q", "--bare", "source", "bare.git"]);
+    git(&source, &["worktree", "add", "-q", "../tree", "HEAD"]);
+    git(&root, &["clone", "-q", "--shared", "source", "shared"]);
+    for name in ["bare.git", "tree", "shared"] {
+        let done = rig.import(&name.replace('.', "-"), local(&root.join(name), None)).unwrap();
+        assert_eq!(done.base_commit, head, "{name}");
+    }
+}
+
+#[test]
+fn a_repository_that_points_out_of_the_import_roots_is_refused() {
+    let rig = Rig::new();
+    let outside = rig.outside().join("outside");
+    fs::create_dir(&outside).unwrap();
+    git(&outside, &["init", "-q"]);
+    fs::write(outside.join("secret"), "s\n").unwrap();
+    git(&outside, &["add", "."]);
+    git(&outside, &["commit", "-qm", "secret"]);
+    let secret = outside.join(".git");
+
+    let file = rig.root("file");
+    fs::write(file.join(".git"), format!("gitdir: {}\n", secret.display())).unwrap();
+    let link = rig.root("link");
+    symlink(&secret, link.join(".git")).unwrap();
+    let common = repository(&rig, "common");
+    fs::write(common.join(".git/commondir"), secret.to_str().unwrap()).unwrap();
+    let alternates = repository(&rig, "alternates");
+    fs::write(alternates.join(".git/objects/info/alternates"), format!("{}\n", secret.join("objects").display())).unwrap();
+    let quoted = repository(&rig, "quoted");
+    fs::write(quoted.join(".git/objects/info/alternates"), format!("\"{}\"\n", secret.join("objects").display())).unwrap();
+    let chain = repository(&rig, "chain");
+    fs::write(chain.join(".git/objects/info/alternates"), "../../../alternates/.git/objects\n").unwrap();
+    let objects = repository(&rig, "objects");
+    fs::remove_dir_all(objects.join(".git/objects")).unwrap();
+    symlink(secret.join("objects"), objects.join(".git/objects")).unwrap();
+    let inner = repository(&rig, "inner");
+    fs::remove_dir_all(inner.join(".git/objects/pack")).unwrap();
+    symlink(secret.join("objects/pack"), inner.join(".git/objects/pack")).unwrap();
+
+    for source in [file, link, common, alternates, quoted, chain, objects, inner] {
+        let refusal = refused(rig.import("r", local(&source, None)));
+        assert_eq!(refusal.code, Code::InvalidRequest, "{}", source.display());
+        assert!(!format!("{refusal:?}").contains("outside"));
+    }
+    assert_eq!(rig.names(), [".git-home"]);
+}
+
+/// Makes every place of a repository that can name a program name one that leaves a mark.
+fn arm(source: &Path, mark: &Path) {
+    let driver = source.join(".git/driver.sh");
+    fs::write(&driver, format!("#!/bin/sh\necho \"$0 $*\" >> '{}'\ncat\n", mark.display())).unwrap();
+    fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
+    let driver = driver.to_str().unwrap();
+    let included = source.join(".git/included");
+    fs::write(
+        &included,
+        format!("[core]\n\tfsmonitor = {driver}\n[uploadpack]\n\tpackObjectsHook = {driver}\n[filter \"evil\"]\n\tsmudge = {driver}\n"),
+    )
+    .unwrap();
+    for (name, value) in [
+        ("core.fsmonitor", driver),
+        ("core.sshCommand", driver),
+        ("core.gitProxy", driver),
+        ("core.askPass", driver),
+        ("core.editor", driver),
+        ("core.pager", driver),
+        ("core.alternateRefsCommand", driver),
+        ("core.hooksPath", source.join(".git/hooks").to_str().unwrap()),
+        ("core.attributesFile", source.join("attributes").to_str().unwrap()),
+        ("core.worktree", "/etc"),
+        ("credential.helper", &format!("!{driver}")),
+        ("diff.external", driver),
+        ("diff.evil.command", driver),
+        ("diff.evil.textconv", driver),
+        ("merge.evil.driver", driver),
+        ("filter.evil.clean", driver),
+        ("filter.evil.smudge", driver),
+        ("filter.evil.process", driver),
+        ("filter.evil.required", "true"),
+        ("gpg.program", driver),
+        ("remote.origin.uploadpack", driver),
+        ("remote.origin.url", &format!("ext::{driver}")),
+        ("remote.origin.promisor", "true"),
+        ("protocol.ext.allow", "always"),
+        ("extensions.partialClone", "origin"),
+        ("uploadpack.packObjectsHook", driver),
+        ("include.path", included.to_str().unwrap()),
+    ] {
+        git_config(source, name, value);
+    }
+    for hook in [
+        "pre-commit", "post-checkout", "post-index-change", "reference-transaction", "post-upload-pack", "pre-upload-pack",
+        "fsmonitor-watchman", "pre-auto-gc", "proc-receive",
+    ] {
+        let hook = source.join(".git/hooks").join(hook);
+        fs::create_dir_all(hook.parent().unwrap()).unwrap();
+        fs::copy(driver, &hook).unwrap();
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::create_dir_all(source.join(".git/info")).unwrap();
+    fs::write(source.join(".git/info/attributes"), "* filter=evil diff=evil merge=evil\n").unwrap();
+}
+
+/// Writes configuration without git, which would obey what is there already.
+fn git_config(source: &Path, name: &str, value: &str) {
+    let (section, key) = name.rsplit_once('.').unwrap();
+    let section = match section.split_once('.') {
+        Some((section, sub)) => format!("[{section} \"{sub}\"]"),
+        None => format!("[{section}]"),
+    };
+    let mut file = fs::File::options().append(true).open(source.join(".git/config")).unwrap();
+    writeln!(file, "{section}\n\t{key} = \"{value}\"").unwrap();
+}
+
+/// A repository full of programs, with a nested one and attributes that would run them.
+fn hostile(rig: &Rig, mark: &Path) -> PathBuf {
+    let source = repository(rig, "hostile");
+    fs::write(source.join(".gitattributes"), "* filter=evil diff=evil merge=evil text eol=crlf ident\n").unwrap();
+    fs::write(source.join(".gitmodules"), "[submodule \"nested\"]\n\tpath = nested\n\turl = ext::sh\n").unwrap();
+    fs::write(source.join(".lfsconfig"), "[lfs]\n\turl = https://localhost:1\n").unwrap();
+    fs::create_dir(source.join("nested")).unwrap();
+    git(&source.join("nested"), &["init", "-q"]);
+    fs::write(source.join("nested/file"), "n\n").unwrap();
+    git(&source.join("nested"), &["add", "."]);
+    git(&source.join("nested"), &["commit", "-qm", "nested"]);
+    git(&source, &["-c", "advice.addEmbeddedRepo=false", "add", "."]);
+    git(&source, &["commit", "-qm", "hostile"]);
+    arm(&source.join("nested"), mark);
+    arm(&source, mark);
+    source
+}
+
+#[test]
+fn nothing_of_a_hostile_repository_is_executed() {
+    let rig = Rig::new();
+    let mark = rig.outside().join("mark");
+    let source = hostile(&rig, &mark);
+    // The drivers do leave marks where git is run as people run it.
+    let _ = Command::new("git").current_dir(&source).args(["status"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(mark.exists(), "the trap does not work");
+    fs::remove_file(&mark).unwrap();
+
+    let head = fs::read_to_string(source.join(".git/refs/heads/main")).unwrap().trim().to_owned();
+    for (run, reference) in [("head", None), ("branch", Some("main")), ("full", Some(&*head)), ("short", Some(&head[..8]))] {
+        let done = rig.import(run, local(&source, reference)).unwrap();
+        assert_eq!(done.base_commit, head);
+        let workspace = done.workspace;
+        fs::write(rig.repo(run).join("second"), "changed\n").unwrap();
+        fs::write(rig.repo(run).join(".gitattributes"), "* filter=evil diff=evil\n").unwrap();
+        let query = crate::DiffQuery { path: None, stat_only: false, max_bytes: 100_000 };
+        let diff = workspace.diff(&crate::testkit::rules(), &query, &std::sync::atomic::AtomicBool::new(false)).unwrap();
+        assert_eq!(diff.files.len(), 2);
+        assert!(done.left_out.iter().any(|one| one.path == "nested" && one.reason == "a submodule"));
+    }
+    let directory = rig.import("directory", ImportSource::Directory(source)).unwrap();
+    let left_out: Vec<_> = directory.left_out.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(left_out, [".git", "nested/.git"]);
+    assert!(!mark.exists(), "executed: {}", fs::read_to_string(&mark).unwrap_or_default());
+}
+
+/// Adds a commit whose tree is made by hand, as no git would make it.
+fn forge(source: &Path, entries: &[(&str, &[u8], &str)]) -> String {
+    let mut tree = Vec::new();
+    for (mode, name, oid) in entries {
+        tree.extend_from_slice(mode.as_bytes());
+        tree.push(b' ');
+        tree.extend_from_slice(name);
+        tree.push(0);
+        tree.extend_from_slice(&parse_oid(oid).unwrap());
+    }
+    let mut child = Command::new("git")
+        .current_dir(source)
+        .args(["hash-object", "-t", "tree", "-w", "--literally", "--stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&tree).unwrap();
+    let tree = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let commit = git(source, &["commit-tree", "-m", "forged", tree.trim()]);
+    git(source, &["update-ref", "refs/heads/main", commit.trim()]);
+    tree.trim().to_owned()
+}
+
+#[test]
+fn a_forged_tree_writes_nothing_outside_and_nothing_of_gits_own() {
+    let rig = Rig::new();
+    let source = repository(&rig, "source");
+    let blob = git(&source, &["rev-parse", "HEAD:second"]).trim().to_owned();
+    let tree = git(&source, &["rev-parse", "HEAD:src"]).trim().to_owned();
+    fs::write(source.join("out"), "../../..").unwrap();
+    let out = git(&source, &["hash-object", "-w", "out"]).trim().to_owned();
+    fs::write(source.join("in"), "good").unwrap();
+    let inside = git(&source, &["hash-object", "-w", "in"]).trim().to_owned();
+    let commit = git(&source, &["rev-parse", "HEAD"]).trim().to_owned();
+    forge(
+        &source,
+        &[
+            ("100644", b"good", &blob),
+            ("100644", b"..", &blob),
+            ("40000", b"..", &tree),
+            ("40000", b".git", &tree),
+            ("40000", b".GIT", &tree),
+            ("100644", b"git~1", &blob),
+            ("100644", ".g\u{200c}it".as_bytes(), &blob),
+            ("120000", b"link", &inside),
+            ("40000", b"link", &tree),
+            ("120000", b"escape", &out),
+            ("40000", b"escape", &tree),
+            ("160000", b"module", &commit),
+            ("100644", &[b'x'; 300], &blob),
+            ("100644", b"odd\xff", &blob),
+            ("100664", b"group", &blob),
+            ("100644", b"good", &inside),
+        ],
+    );
+    let done = rig.import("r", local(&source, Some("main"))).unwrap();
+    let names: Vec<_> = tree_of(&rig.repo("r")).into_keys().map(|path| path.to_string_lossy().into_owned()).collect();
+    assert_eq!(names, ["escape/main.rs", "good", "group", "link", "odd\u{fffd}"]);
+    assert_eq!(fs::read_to_string(rig.repo("r").join("good")).unwrap(), "2\n", "the first of two is kept");
+    let left_out: Vec<_> = done.left_out.iter().map(|one| (one.path.as_str(), one.reason.as_str())).collect();
+    for path in [".git", ".GIT", "git~1", ".g\u{200c}it"] {
+        assert!(left_out.contains(&(path, "git's own")), "{path:?}: {left_out:?}");
+    }
+    assert!(left_out.contains(&("module", "a submodule")));
+    assert!(left_out.contains(&("escape", "a symbolic link that leads out of the tree")));
+    assert!(left_out.contains(&("link/main.rs", "something else has its name already")));
+    assert!(!rig.run("r").join("main.rs").exists());
+}
+
+#[test]
+fn a_tree_that_names_itself_again_and_again_is_refused_in_time() {
+    let rig = Rig::with_limits(ImportLimits { max_entries: 10_000, ..ImportLimits::default() });
+    let source = repository(&rig, "source");
+    let mut tree = git(&source, &["rev-parse", "HEAD^{tree}"]).trim().to_owned();
+    for _ in 0..20 {
+        let names: Vec<_> = (0..10).map(|n| format!("d{n}")).collect();
+        let entries: Vec<_> = names.iter().map(|name| ("40000", name.as_bytes(), tree.as_str())).collect();
+        tree = forge(&source, &entries);
+    }
+    let start = std::time::Instant::now();
+    let refusal = refused(rig.import("r", local(&source, None)));
+    assert_eq!(refusal.about.limit, Some(10_000));
+    assert!(start.elapsed().as_secs() < 20);
+    assert_eq!(rig.names(), [".git-home"]);
+}
