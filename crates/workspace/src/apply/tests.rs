@@ -47,12 +47,19 @@ fn steps_create_replace_delete_and_move() {
     fs::set_permissions(rig.repo("r").join("a"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut replace = write("a", Some("a"), "a2");
     replace.after.as_mut().unwrap().mode = 0o755;
-    let steps =
-        [delete("b", "b"), delete("d/old", "moved"), replace, write("new/deep/c", None, "c"), write("e/new", None, "moved")];
+    let steps = [
+        delete("b", "b"),
+        delete("d/old", "moved"),
+        replace,
+        write("new/deep/c", None, "c"),
+        write("e/new", None, "moved"),
+    ];
     carry_out(&workspace, &steps);
     let tree = tree_of(&rig.repo("r"));
-    let found: Vec<_> =
-        tree.iter().map(|(path, (mode, bytes))| (path.to_str().unwrap(), *mode, std::str::from_utf8(bytes).unwrap())).collect();
+    let found: Vec<_> = tree
+        .iter()
+        .map(|(path, (mode, bytes))| (path.to_str().unwrap(), *mode, std::str::from_utf8(bytes).unwrap()))
+        .collect();
     assert_eq!(found, [("a", 0o755, "a2"), ("e/new", 0o644, "moved"), ("new/deep/c", 0o644, "c")]);
     assert!(rig.repo("r").join("d").is_dir(), "a folder that became empty stays");
     assert_eq!(tmp_names(&rig), 0);

@@ -269,7 +269,10 @@ fn a_stream_that_breaks_is_the_streams_fault() {
     for begun in [&tar[..0], &tar[..600], &gzip(&tar)[..30]] {
         let mut stream = begun.chain(Broken);
         let fault = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
-        assert!(matches!(&fault, ImportFault::Io(fault) if fault.kind() == io::ErrorKind::ConnectionReset), "{fault:?}");
+        assert!(
+            matches!(&fault, ImportFault::Io(fault) if fault.kind() == io::ErrorKind::ConnectionReset),
+            "{fault:?}"
+        );
     }
     assert_eq!(rig.names(), [".git-home"]);
 }

@@ -80,8 +80,28 @@ fn what_git_could_take_for_something_else_is_no_ref() {
     let rig = Rig::new();
     let source = repository(&rig, "source");
     for reference in [
-        "", "-h", "--upload-pack=touch x", "a..b", "a:b", "+main", "a b", "a\nb", "^main", "main~1", "main^{}", "@{-1}",
-        "a*", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "a\\b", "a\0b", &"a".repeat(300),
+        "",
+        "-h",
+        "--upload-pack=touch x",
+        "a..b",
+        "a:b",
+        "+main",
+        "a b",
+        "a\nb",
+        "^main",
+        "main~1",
+        "main^{}",
+        "@{-1}",
+        "a*",
+        "/a",
+        "a/",
+        "a//b",
+        ".a",
+        "a/.b",
+        "a.lock",
+        "a\\b",
+        "a\0b",
+        &"a".repeat(300),
     ] {
         let refusal = refused(rig.import("r", local(&source, Some(reference))));
         assert!(refusal.message.contains("`ref`"), "{reference:?}: {refusal:?}");
@@ -104,8 +124,7 @@ fn only_https_addresses_are_taken_and_none_is_shown() {
         "https://a b/secret",
         "",
     ] {
-        let refusal =
-            refused(rig.import("r", ImportSource::GitRemote { url: url.to_owned(), reference: None }));
+        let refusal = refused(rig.import("r", ImportSource::GitRemote { url: url.to_owned(), reference: None }));
         assert_eq!(refusal.code, Code::InvalidRequest);
         assert!(!format!("{refusal:?}").contains("secret"), "{refusal:?}");
     }
@@ -170,9 +189,11 @@ fn a_repository_that_points_out_of_the_import_roots_is_refused() {
     let common = repository(&rig, "common");
     fs::write(common.join(".git/commondir"), secret.to_str().unwrap()).unwrap();
     let alternates = repository(&rig, "alternates");
-    fs::write(alternates.join(".git/objects/info/alternates"), format!("{}\n", secret.join("objects").display())).unwrap();
+    fs::write(alternates.join(".git/objects/info/alternates"), format!("{}\n", secret.join("objects").display()))
+        .unwrap();
     let quoted = repository(&rig, "quoted");
-    fs::write(quoted.join(".git/objects/info/alternates"), format!("\"{}\"\n", secret.join("objects").display())).unwrap();
+    fs::write(quoted.join(".git/objects/info/alternates"), format!("\"{}\"\n", secret.join("objects").display()))
+        .unwrap();
     let chain = repository(&rig, "chain");
     fs::write(chain.join(".git/objects/info/alternates"), "../../../alternates/.git/objects\n").unwrap();
     let objects = repository(&rig, "objects");
@@ -234,8 +255,15 @@ fn arm(source: &Path, mark: &Path) {
         git_config(source, name, value);
     }
     for hook in [
-        "pre-commit", "post-checkout", "post-index-change", "reference-transaction", "post-upload-pack", "pre-upload-pack",
-        "fsmonitor-watchman", "pre-auto-gc", "proc-receive",
+        "pre-commit",
+        "post-checkout",
+        "post-index-change",
+        "reference-transaction",
+        "post-upload-pack",
+        "pre-upload-pack",
+        "fsmonitor-watchman",
+        "pre-auto-gc",
+        "proc-receive",
     ] {
         let hook = source.join(".git/hooks").join(hook);
         fs::create_dir_all(hook.parent().unwrap()).unwrap();
@@ -281,19 +309,23 @@ fn nothing_of_a_hostile_repository_is_executed() {
     let mark = rig.outside().join("mark");
     let source = hostile(&rig, &mark);
     // The drivers do leave marks where git is run as people run it.
-    let _ = Command::new("git").current_dir(&source).args(["status"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let _ =
+        Command::new("git").current_dir(&source).args(["status"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     assert!(mark.exists(), "the trap does not work");
     fs::remove_file(&mark).unwrap();
 
     let head = fs::read_to_string(source.join(".git/refs/heads/main")).unwrap().trim().to_owned();
-    for (run, reference) in [("head", None), ("branch", Some("main")), ("full", Some(&*head)), ("short", Some(&head[..8]))] {
+    for (run, reference) in
+        [("head", None), ("branch", Some("main")), ("full", Some(&*head)), ("short", Some(&head[..8]))]
+    {
         let done = rig.import(run, local(&source, reference)).unwrap();
         assert_eq!(done.base_commit, head);
         let workspace = done.workspace;
         fs::write(rig.repo(run).join("second"), "changed\n").unwrap();
         fs::write(rig.repo(run).join(".gitattributes"), "* filter=evil diff=evil\n").unwrap();
         let query = crate::DiffQuery { path: None, stat_only: false, max_bytes: 100_000 };
-        let diff = workspace.diff(&crate::testkit::rules(), &query, &std::sync::atomic::AtomicBool::new(false)).unwrap();
+        let diff =
+            workspace.diff(&crate::testkit::rules(), &query, &std::sync::atomic::AtomicBool::new(false)).unwrap();
         assert_eq!(diff.files.len(), 2);
         assert!(done.left_out.iter().any(|one| one.path == "nested" && one.reason == "a submodule"));
     }
