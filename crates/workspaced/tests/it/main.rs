@@ -20,6 +20,8 @@ mod deploy;
 #[cfg(test)]
 mod diffing;
 #[cfg(test)]
+mod editing;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod guard;

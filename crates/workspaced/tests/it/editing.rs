@@ -1,0 +1,152 @@
+//! `edit_file`, `delete_file`, `move_file`, `revert_calls` and `read_files`: the further tools of the catalogue.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, sha256};
+
+const TEXT: &str = "fn a() {\n    one();\n}\n\nfn b() {\n    one();\n}\n";
+
+async fn edit(run: &Run, path: &str, old: &str, new: &str, extra: Value) -> Answer {
+    let mut input = json!({"path": path, "oldString": old, "newString": new, "reason": "r"});
+    input.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    run.call("edit_file", input).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_text_that_stands_once_is_edited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.rs", TEXT)]).await;
+    let answer = edit(&run, "a.rs", "fn b() {\n    one();", "fn b() {\n    two();", json!({})).await.ok();
+    assert_eq!(
+        (&answer["replacements"], &answer["created"], &answer["oldSha256"]),
+        (&json!(1), &json!(false), &json!(sha256(TEXT)))
+    );
+    assert_eq!(answer["newSha256"], sha256(run.on_disk("a.rs")));
+    assert_eq!(run.on_disk("a.rs"), "fn a() {\n    one();\n}\n\nfn b() {\n    two();\n}\n");
+    let problem = edit(&run, "a.rs", "none()", "x", json!({})).await.refused("EDIT_NOT_FOUND");
+    assert!(!problem["hint"].as_str().unwrap().is_empty());
+    edit(&run, "a.rs", "}\n", "x", json!({})).await.refused("EDIT_NOT_UNIQUE");
+    edit(&run, "a.rs", "}", "};", json!({"expectedSha256": sha256(TEXT), "replaceAll": true}))
+        .await
+        .refused("WRITE_CONFLICT");
+    let all = edit(&run, "a.rs", "}", "};", json!({"replaceAll": true})).await.ok();
+    assert_eq!(all["replacements"], 2);
+    for (old, new) in [("", "x"), ("fn", "fn")] {
+        let told = edit(&run, "a.rs", old, new, json!({})).await.refusal();
+        assert_eq!(told, "INVALID_REQUEST", "{old:?} → {new:?}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_edit_keeps_what_it_does_not_touch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let table = [
+        ("crlf.txt", "a\r\nb\r\nc\r\n", "a\nb", "a\nB", "a\r\nB\r\nc\r\n"),
+        ("mixed.txt", "a\r\nb\nc\r\n", "b", "B", "a\r\nB\nc\r\n"),
+        ("bom.txt", "\u{feff}a\nb", "a", "A", "\u{feff}A\nb"),
+        ("open.txt", "a\nb", "b", "c\nd", "a\nc\nd"),
+        ("tabs.txt", "\tx \n\n\n", "x", "y", "\ty \n\n\n"),
+    ];
+    let files: Vec<(&str, &str)> = table.iter().map(|(path, text, ..)| (*path, *text)).collect();
+    let (_server, run) = Run::shared(backend, &files).await;
+    for (path, _, old, new, want) in table {
+        edit(&run, path, old, new, json!({})).await.ok();
+        assert_eq!(run.on_disk(path), want, "{path}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_is_deleted_by_its_version(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("d/a.txt", "a\n"), ("b.txt", "b\n")]).await;
+    let delete = |path: &str, version: &str| json!({"path": path, "expectedSha256": sha256(version), "reason": "r"});
+    let mut dry = delete("b.txt", "b\n");
+    dry["dryRun"] = json!(true);
+    run.ok("delete_file", dry).await;
+    for (input, code) in [
+        (delete("b.txt", "stale"), "WRITE_CONFLICT"),
+        (delete("none.txt", "x"), "NOT_FOUND"),
+        (delete("d", "x"), "NOT_A_FILE"),
+        (delete("../x", "x"), "PATH_REJECTED"),
+        (json!({"path": "b.txt", "reason": "r"}), "INVALID_REQUEST"),
+    ] {
+        run.call("delete_file", input).await.refused(code);
+    }
+    assert_eq!(run.on_disk("b.txt"), "b\n");
+    let answer = run.ok("delete_file", delete("b.txt", "b\n")).await;
+    assert_eq!((&answer["path"], &answer["oldSha256"]), (&json!("b.txt"), &json!(sha256("b\n"))));
+    assert!(!run.repo.join("b.txt").exists());
+    assert_eq!(run.ok("diff_workspace", json!({})).await["deletions"], 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_moves_where_nothing_is(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n"), ("target/g", "g\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    let tree = run.snapshot();
+    let go = |from: &str, to: &str| json!({"from": from, "to": to, "expectedSha256": sha256("a\n"), "reason": "r"});
+    for (input, code) in [
+        (go("a.txt", "b.txt"), "ALREADY_EXISTS"),
+        (go("b.txt", "c.txt"), "WRITE_CONFLICT"),
+        (go("none", "c.txt"), "NOT_FOUND"),
+        (go("a.txt", "../c"), "PATH_REJECTED"),
+        (go("a.txt", ".env.local"), "POLICY_DENIED_SECRET"),
+        (go(".env", "c.txt"), "POLICY_DENIED_SECRET"),
+        (go("target/g", "c.txt"), "POLICY_DENIED"),
+        (go("a.txt", "target/h"), "POLICY_DENIED"),
+    ] {
+        let what = input.to_string();
+        assert_eq!(run.call("move_file", input).await.refusal(), code, "{what}");
+    }
+    assert_eq!(run.snapshot(), tree);
+    let answer = run.ok("move_file", go("a.txt", "deep/er/c.txt")).await;
+    assert_eq!(
+        (&answer["from"], &answer["to"], &answer["sha256"]),
+        (&json!("a.txt"), &json!("deep/er/c.txt"), &json!(sha256("a\n")))
+    );
+    assert_eq!(run.on_disk("deep/er/c.txt"), "a\n");
+    assert!(!run.repo.join("a.txt").exists());
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_bad_path_never_fails_the_rest(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [("a.txt", "a\n"), (".env", "A=1\n"), (".gitignore", "*.log\n"), ("x.log", "l\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    run.put("pic.bin", [0, 1, 2]);
+    let told = run.ok("read_files", json!({"paths": ["a.txt", "none", "../x", ".env", "x.log", "pic.bin"]})).await;
+    for (path, status) in [
+        ("a.txt", "OK"),
+        ("none", "NOT_FOUND"),
+        ("../x", "PATH_REJECTED"),
+        (".env", "POLICY_DENIED_SECRET"),
+        ("x.log", "IGNORED"),
+        ("pic.bin", "UNSUPPORTED_BINARY"),
+    ] {
+        assert_eq!(told["files"][path]["status"], status, "{path}: {told:#}");
+    }
+    assert_eq!(told["files"]["a.txt"]["sha256"], sha256("a\n"));
+    assert!(!told.to_string().contains("A=1"));
+    let many: Vec<String> = (0..51).map(|number| format!("{number}")).collect();
+    run.call("read_files", json!({"paths": many})).await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn calls_are_undone_newest_first_all_or_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let start = run.snapshot();
+    let first = run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
+    run.replace("a.txt", "c\n", &sha256("b\n")).await.ok();
+    run.create("n.txt", "n\n").await;
+    let (one, tree) = (json!({"toolCallIds": [first["toolCallId"]], "reason": "undo"}), run.snapshot());
+    run.call("revert_calls", one).await.refused("REVERT_CONFLICT");
+    assert_eq!(run.snapshot(), tree);
+    let undone = run.ok("revert_calls", json!({"toSeq": 0, "reason": "undo all"})).await;
+    assert_eq!(run.snapshot(), start);
+    run.ok("revert_calls", json!({"toolCallIds": [undone["toolCallId"]], "reason": "redo"})).await;
+    assert_eq!(run.snapshot(), tree);
+    assert_eq!(run.verify().await["intact"], true);
+}
