@@ -24,6 +24,8 @@ mod editing;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
 mod guard;
 #[cfg(test)]
 mod harness;
