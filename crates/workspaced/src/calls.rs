@@ -155,7 +155,7 @@ impl Service {
         draft.paths_read = std::mem::take(&mut told.paths_read);
         draft.files = std::mem::take(&mut told.files);
         let entry = head.entry(draft, None);
-        match self.0.ledger.append(entry).await? {
+        match self.append(entry).await? {
             Appended::Recorded(_) => Ok((told, head.tool_call_id)),
             Appended::Reused | Appended::NotPending => Err(self.record_reused(&head).await),
         }
@@ -196,7 +196,7 @@ impl Service {
         draft.reasons = reasons_of(&refusal);
         draft.files = asked(paths);
         let reply = head.tool.mutates().then(|| stored_reply(&refusal));
-        match self.0.ledger.append(head.entry(draft, reply)).await {
+        match self.append(head.entry(draft, reply)).await {
             Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
             Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
             Err(error) => error.into(),
@@ -210,7 +210,7 @@ impl Service {
         draft.files = asked(paths);
         // Another call's ID must not be taken by a failure: the caller may try the same call again.
         let entry = Entry { claimed: false, ..head.entry(draft, None) };
-        match self.0.ledger.append(entry).await {
+        match self.append(entry).await {
             Ok(_) => error,
             Err(second) => {
                 tracing::error!(error = &second as &dyn std::error::Error, "a failed call could not be recorded");
@@ -230,7 +230,7 @@ impl Service {
         draft.code = Some(refusal.code);
         draft.reasons = reasons_of(&refusal);
         let entry = Entry { claimed: false, ..head.entry(draft, None) };
-        match self.0.ledger.append(entry).await {
+        match self.append(entry).await {
             Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
             Ok(Appended::Reused | Appended::NotPending) => refusal.into(),
             Err(error) => error.into(),

@@ -344,6 +344,14 @@ impl Settings {
     }
 }
 
+impl Config {
+    /// How many threads calls may block at a time.
+    pub fn blocking_threads(&self) -> usize {
+        let limits = &self.limits;
+        limits.read_threads + limits.search_threads + limits.write_threads + limits.import_threads
+    }
+}
+
 impl Secret {
     fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, BadSetting> {
         match env(name) {
@@ -380,6 +388,13 @@ impl DatabaseUrl {
             // The value may hold a password.
             Err(BadSetting("--database-url: it begins with `sqlite://` or `postgres://`".to_owned()))
         }
+    }
+}
+
+impl DatabaseUrl {
+    /// The file of an SQLite database.
+    pub(crate) fn sqlite_file(&self) -> Option<&str> {
+        self.0.strip_prefix("sqlite://").map(|rest| rest.split('?').next().unwrap_or(rest))
     }
 }
 

@@ -56,6 +56,11 @@ impl Imports {
         Some(Importing { import, table: Arc::clone(&self.0) })
     }
 
+    /// How many are under way.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+
     /// The run that is coming in, with its progress.
     pub(crate) fn get(&self, run: &RunId) -> Option<Run> {
         lock(&self.0).get(run).map(|import| import.told())

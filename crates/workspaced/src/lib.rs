@@ -2,6 +2,9 @@
 //!
 //! The law of this crate: only `http` knows a transport; only `pipeline` changes a file; every call is recorded.
 
+mod approvals;
+mod artifacts;
+mod audit;
 mod call_error;
 mod calls;
 mod change;
@@ -21,9 +24,18 @@ mod runs;
 mod service;
 mod start;
 mod syncer;
+mod telemetry;
 mod throttle;
 mod tokens;
 mod tools;
+mod upkeep;
+mod verify;
 
 pub(crate) use call_error::CallError;
-pub use start::{StartError, openapi, serve, verify};
+pub use start::{StartError, serve};
+pub use verify::verify;
+
+/// The OpenAPI document of the service, as it is committed.
+pub fn openapi() -> String {
+    http::openapi::pretty_text()
+}

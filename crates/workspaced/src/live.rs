@@ -111,6 +111,11 @@ impl LiveRuns {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many runs are open.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     /// The run, if it is open here.
     pub(crate) fn get(&self, run: &RunId) -> Option<Arc<LiveRun>> {
         self.lock().get(run).and_then(|place| place.get().cloned())

@@ -1,34 +1,91 @@
 //! Arguments → settings → service.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use clap::error::ErrorKind;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use workspaced::StartError;
 use workspaced::config::{Args, Command};
 
+/// Threads that may block beyond the places that calls have: for the ledger, for opening runs, for addresses.
+const MORE_THREADS: usize = 16;
+
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return end(&error.to_string(), 1),
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return not_understood(&error),
     };
-    match args.command {
+    match run(args.command) {
+        Ok(code) => code,
+        Err(error @ StartError::Setting(_)) => end(&error.to_string(), 2),
+        Err(error @ StartError::Failed { .. }) => end(&error.to_string(), 1),
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, StartError> {
+    match command {
         Command::Serve(args) => {
-            let config = match args.check(&|name| std::env::var(name).ok()) {
-                Ok(config) => config,
-                Err(error) => return end(&error.to_string(), 2),
-            };
-            match runtime.block_on(workspaced::serve(config, async {
-                let _ = tokio::signal::ctrl_c().await;
-            })) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => end(&error.to_string(), 1),
-            }
+            let config = args.check(&|name| std::env::var(name).ok())?;
+            let runtime = runtime(config.blocking_threads() + MORE_THREADS)?;
+            runtime.block_on(async { workspaced::serve(config, end_of_process()?).await })?;
+            // Threads that still block have nothing left that anybody was told of.
+            runtime.shutdown_background();
+            Ok(ExitCode::SUCCESS)
         }
-        Command::Openapi | Command::Verify(_) => end("not yet", 1),
+        Command::Openapi => Ok(match io::stdout().write_all(workspaced::openapi().as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        }),
+        Command::Verify(args) => {
+            let intact = runtime(MORE_THREADS)?.block_on(workspaced::verify(args.check()?))?;
+            Ok(if intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+fn runtime(blocking_threads: usize) -> Result<Runtime, StartError> {
+    let built = Builder::new_multi_thread().enable_all().max_blocking_threads(blocking_threads).build();
+    built.map_err(|error| StartError::Failed { what: "the runtime".to_owned(), cause: error.to_string() })
+}
+
+/// Done at the first SIGTERM or SIGINT.
+fn end_of_process() -> Result<impl Future<Output = ()>, StartError> {
+    let listen = |kind| {
+        signal(kind).map_err(|error| StartError::Failed { what: "signals".to_owned(), cause: error.to_string() })
+    };
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Help goes out whole; of a mistake one line is told.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            end("say what to do: serve, openapi or verify (--help tells more)", 2)
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.split("\n\n").next().unwrap_or_default();
+            let line = first.trim_start_matches("error:").split_whitespace().collect::<Vec<_>>().join(" ");
+            end(&line, 2)
+        }
     }
 }
 
 fn end(message: &str, code: u8) -> ExitCode {
-    eprintln!("workspaced: {message}");
+    // Nothing is left to be done where standard error is closed.
+    let _ = writeln!(io::stderr(), "workspaced: {message}");
     ExitCode::from(code)
 }

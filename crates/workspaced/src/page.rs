@@ -1,12 +1,39 @@
 //! Lists in pages: a limit, and a cursor that only the service understands.
 
 use model::Refusal;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The most items of a page.
 pub(crate) const MAX_LIMIT: u32 = 1000;
 /// Items of a page where the caller names no number.
 pub(crate) const DEFAULT_LIMIT: u32 = 100;
+
+/// Which page of a list to tell.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Paging {
+    /// At most so many items. Taken as 1,000 where it is more.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u32>,
+    /// The `nextCursor` of the page before; the first page where it is missing.
+    cursor: Option<String>,
+}
+
+impl Paging {
+    /// The limit, and where to begin.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`.
+    pub(crate) fn check(&self) -> Result<(u32, Option<Cursor>), Refusal> {
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+        if limit == 0 {
+            return Err(Refusal::invalid("`limit` is 0", "Give 1 to 1,000, or leave it out for 100."));
+        }
+        Ok((limit, self.cursor.as_deref().map(Cursor::parse).transpose()?))
+    }
+}
 
 /// Where the next page begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

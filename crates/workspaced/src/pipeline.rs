@@ -185,7 +185,7 @@ async fn carry_out(
     entry.decides = decides;
     live.lane.reserve(&usage);
     crate::failpoint::hit("pipeline.staged");
-    let record = match service.0.ledger.append(entry).await {
+    let record = match service.append(entry).await {
         Ok(Appended::Recorded(record)) => record,
         Ok(Appended::Reused) => {
             live.lane.release(&usage);
@@ -272,7 +272,7 @@ async fn finish_dry_run(service: &Service, head: &Head, judged: Judged) -> Resul
 }
 
 async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, CallError> {
-    match service.0.ledger.append(entry).await? {
+    match service.append(entry).await? {
         Appended::Recorded(record) => Ok(record),
         Appended::Reused => Err(service.record_reused(head).await),
         Appended::NotPending => Err(not_pending().into()),

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
-use ledger::Ledger;
+use ledger::{Appended, Entry, Ledger};
 use model::{Code, Permission, Profiles, Refusal};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use workspace::Workspaces;
 
+use crate::CallError;
 use crate::config::{Config, Limits};
 use crate::imports::Imports;
 use crate::live::LiveRuns;
 use crate::syncer::Syncer;
+use crate::telemetry::{self, CallNumbers};
 use crate::throttle::Throttle;
 use crate::tokens::Tokens;
 
@@ -91,6 +94,39 @@ impl Service {
             shutdown: CancellationToken::new(),
             limits,
         }))
+    }
+}
+
+impl Service {
+    /// Records a call: the ledger's [`append`](ledger::Ledger::append), counted.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub(crate) async fn append(&self, entry: Entry) -> ledger::Result<Appended> {
+        let (numbers, started) = (CallNumbers::of(&entry.draft), Instant::now());
+        let appended = self.0.ledger.append(entry).await?;
+        if matches!(appended, Appended::Recorded(_)) {
+            numbers.count(started.elapsed());
+        }
+        Ok(appended)
+    }
+
+    /// Refused unless calls can be taken.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE`.
+    pub(crate) async fn ready(&self) -> Result<(), CallError> {
+        if self.0.shutdown.is_cancelled() {
+            return Err(Refusal::new(Code::Unavailable, "the service is about to end", "Ask another one.").into());
+        }
+        Ok(self.0.ledger.ping().await?)
+    }
+
+    /// Counts what the process holds.
+    pub(crate) fn tell_holdings(&self) {
+        telemetry::holdings(self.0.runs.len(), self.0.imports.len());
     }
 }
 

@@ -1,42 +1,60 @@
 //! The start and the end of the process: everything opened in order, everything finished in order.
 
+use std::collections::HashSet;
+use std::error::Error;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::time::Instant;
 
+use ledger::Ledger;
+use model::RunState;
+use rustix::fs::{FlockOperation, Mode};
+use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
+use workspace::Workspaces;
 
-use crate::config::{BadSetting, Config, VerifyConfig};
-use crate::http;
+use crate::config::{BadSetting, Config};
 use crate::service::Service;
 use crate::tokens::Tokens;
+use crate::{http, pipeline, telemetry, upkeep};
 
-/// Why the service does not serve; the message is one line for the operator.
+/// Runs that are asked for at a time while starting.
+const PAGE: u32 = 1000;
+
+/// Why the process ends without having done its work; the message is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A setting cannot be used.
     #[error(transparent)]
     Setting(#[from] BadSetting),
-    /// Something that the service needs is not to be had.
+    /// Something that is needed is not to be had.
     #[error("{what}: {cause}")]
     Failed {
-        /// What it was about to do.
+        /// What it is.
         what: String,
-        /// Why that did not go.
+        /// Why not.
         cause: String,
     },
 }
 
-fn failed(what: impl Into<String>) -> impl FnOnce(&dyn std::error::Error) -> StartError {
-    let what = what.into();
-    move |error| StartError::Failed { what, cause: chain(error) }
+impl StartError {
+    /// `what` is not to be had, for the reasons of `error`.
+    pub(crate) fn failed(what: impl Into<String>, error: &dyn Error) -> Self {
+        Self::Failed { what: what.into(), cause: in_one_line(error) }
+    }
 }
 
 /// An error with its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn in_one_line(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        text = format!("{text}: {next}");
+        let more = next.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
         cause = next.source();
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -46,53 +64,149 @@ fn chain(error: &dyn std::error::Error) -> String {
 ///
 /// # Errors
 ///
-/// Where something that the service needs is not to be had.
+/// Where a setting cannot be used, or something that the service needs is not to be had.
 pub async fn serve(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
-    std::fs::create_dir_all(&config.data_dir).map_err(|e| failed("the data folder")(&e))?;
-    let ledger = ledger::open(&config.database_url.0).await.map_err(|e| failed("the database")(&e))?;
-    let (tokens, printed) = Tokens::load(&config, ledger.as_ref()).await.map_err(|e| failed("the database")(&e))?;
-    let workspaces = workspace::Workspaces::open(&config.data_dir, &config.import_roots)
-        .map_err(|e| failed("the data folder")(&e))?;
-    let service = Service::new(&config, Arc::clone(&ledger), workspaces, tokens);
-    let listener = TcpListener::bind(config.listen).await.map_err(|e| failed("--listen")(&e))?;
-    let address = listener.local_addr().map_err(|e| failed("--listen")(&e))?;
-    say(&format!("listening on http://{address}\n"), printed.as_deref());
+    let started = Instant::now();
+    telemetry::start_log(&config)?;
+    telemetry::start_numbers();
+    // Whatever is made is for this user alone: workspaces, database, lock.
+    rustix::process::umask(Mode::from_raw_mode(0o077));
+    raise_handles();
+    let _lock = lock_data_dir(&config.data_dir)?;
+    let (service, first_token) = open(&config).await?;
+    let listener = TcpListener::bind(config.listen).await;
+    let listener = listener.map_err(|error| BadSetting(format!("--listen {}: {error}", config.listen)))?;
+    let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
     let router = http::router(service.clone());
-    let token = service.0.shutdown.clone();
-    let serving = http::serve::serve(listener, router, &config.limits, token.clone());
-    tokio::pin!(serving, shutdown);
+    let upkeep = service.0.tasks.spawn(upkeep::run(service.clone()));
+    tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
+    say(address, first_token.as_deref());
+    let ending = service.0.shutdown.clone();
+    let serving = http::serve::serve(listener, router, &config.limits, ending.clone());
+    tokio::pin!(serving);
     tokio::select! {
         () = &mut serving => {}
-        () = &mut shutdown => {
-            token.cancel();
+        () = shutdown => {
+            tracing::info!("ending: requests under way may finish");
+            ending.cancel();
             serving.await;
         }
     }
-    service.0.tasks.close();
-    let _ = tokio::time::timeout(config.limits.drain, service.0.tasks.wait()).await;
-    ledger.close().await;
+    drop(upkeep);
+    close(&service).await;
     Ok(())
 }
 
-fn say(text: &str, token: Option<&str>) {
-    let mut out = io::stdout().lock();
-    if let Some(token) = token {
-        let _ = writeln!(out, "operator token, shown this once: {token}");
+/// Opens everything that calls need, and finishes what an earlier process had begun.
+async fn open(config: &Config) -> Result<(Service, Option<String>), StartError> {
+    let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
+    let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
+    let (tokens, first_token) = Tokens::load(config, ledger.as_ref()).await.map_err(database)?;
+    let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
+    let with_files = runs_with_files(ledger.as_ref()).await.map_err(database)?;
+    let opened = tokio::task::spawn_blocking(move || {
+        let workspaces = Workspaces::open(&data_dir, &import_roots)?;
+        let swept = workspaces.sweep(&|run| with_files.contains(run.as_str()))?;
+        Ok::<_, io::Error>((workspaces, swept))
+    });
+    let workspaces = opened.await.map_err(io::Error::other).flatten();
+    let (workspaces, swept) = workspaces.map_err(|error| StartError::failed("--data-dir", &error))?;
+    if swept > 0 {
+        tracing::info!(folders = swept, "what an earlier process left behind was removed");
     }
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
+    let service = Service::new(config, ledger, workspaces, tokens);
+    let recovered = pipeline::recover(&service).await;
+    let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
+    if recovered > 0 {
+        tracing::info!(changes = recovered, "pending changes of an earlier process were finished");
+    }
+    Ok((service, first_token))
 }
 
-/// The OpenAPI document.
-pub fn openapi() -> String {
-    String::new()
+/// The IDs of all runs whose files should be there. One that still prepares has none yet: what is there is half of it.
+async fn runs_with_files(ledger: &dyn Ledger) -> ledger::Result<HashSet<String>> {
+    let mut runs: HashSet<String> = ledger.live_runs().await?.into_iter().map(String::from).collect();
+    let mut after = None;
+    loop {
+        let page = ledger.runs(Some(RunState::Preparing), after, PAGE).await?;
+        after = page.last().map(|(position, _)| *position);
+        for (_, run) in &page {
+            runs.remove(run.run_id.as_str());
+        }
+        if page.len() < PAGE as usize {
+            return Ok(runs);
+        }
+    }
 }
 
-/// Checks audit chains; false where one is broken.
-///
-/// # Errors
-///
-/// Where the database cannot be read.
-pub async fn verify(_config: VerifyConfig) -> Result<bool, StartError> {
-    Ok(true)
+/// Lets what is under way finish and become durable.
+async fn close(service: &Service) {
+    service.0.tasks.close();
+    if tokio::time::timeout(service.0.limits.drain, service.0.tasks.wait()).await.is_err() {
+        tracing::warn!("work still under way is left to the next start to finish");
+    }
+    service.0.syncer.close().await;
+    service.0.ledger.close().await;
+    tracing::info!("ended");
+}
+
+/// Makes the data folder, and keeps other processes out of it for as long as the answer is held.
+fn lock_data_dir(data_dir: &Path) -> Result<File, StartError> {
+    let shown = data_dir.display();
+    let failed = |error: io::Error| BadSetting(format!("--data-dir {shown}: {error}"));
+    std::fs::create_dir_all(data_dir).map_err(failed)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(data_dir.join("lock")).map_err(failed)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(BadSetting(format!("--data-dir {shown}: another workspaced is using this folder")).into())
+        }
+        Err(error) => Err(failed(error.into()).into()),
+    }
+}
+
+/// Takes as many file handles as the system gives: every connection and every open run needs some.
+fn raise_handles() {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    if current < maximum || (current.is_some() && maximum.is_none()) {
+        let raised = Rlimit { current: maximum, maximum };
+        if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
+    }
+}
+
+/// Tells where the service listens; at the first start also its token, this once.
+fn say(address: SocketAddr, first_token: Option<&str>) {
+    let mut text = String::new();
+    if let Some(token) = first_token {
+        let url = format!("http://{}", reachable(address));
+        text = format!(
+            "operator token, shown this once: {token}\n\n\
+             curl -sS {url}/v1/runs -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' \
+             -d '{{\"runId\":\"first\",\"source\":{{\"type\":\"empty\"}}}}'\n\
+             curl -sS {url}/v1/runs/first/tools/write_file -H 'Authorization: Bearer {token}' \
+             -H 'Content-Type: application/json' \
+             -d '{{\"path\":\"hello.txt\",\"content\":\"hello\\n\",\"reason\":\"to try it\"}}'\n\
+             curl -sS {url}/v1/runs/first/audit -H 'Authorization: Bearer {token}'\n\n"
+        );
+    }
+    text.push_str(&format!("listening on http://{address}\n"));
+    let mut out = io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        tracing::warn!("standard output is closed: nobody was told the address");
+    }
+}
+
+/// Where a client on this machine reaches `address`.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
 }

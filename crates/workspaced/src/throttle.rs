@@ -10,6 +10,7 @@ use governor::{DefaultKeyedRateLimiter, Quota};
 use model::{Code, Refusal, Sha256};
 
 use crate::config::Limits;
+use crate::telemetry;
 
 /// Counts every token's requests.
 pub(crate) struct Throttle {
@@ -84,6 +85,7 @@ impl Drop for Turn {
 }
 
 fn limited(message: &str, wait: Duration) -> Refusal {
+    telemetry::rate_limited();
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     Refusal::new(Code::RateLimited, message, "Wait for the seconds that Retry-After says, then go on.")
         .about(|about| about.retry_after_seconds = Some(seconds.max(1)))

@@ -5,11 +5,13 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use model::Refusal;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
+use utoipa::openapi::path::ParameterIn;
 
 use crate::http::problem::Problem;
 use crate::json;
@@ -67,17 +69,89 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Service> for Path<T> {
     }
 }
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Service> for Query<T> {
+impl<T: QueryParts> FromRequestParts<Service> for Query<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        match axum::extract::Query::from_request_parts(parts, service).await {
-            Ok(axum::extract::Query(value)) => Ok(Self(value)),
-            Err(rejection) => {
-                Err(Refusal::invalid(rejection.body_text(), "Compare the query with /openapi.json.").into())
+    async fn from_request_parts(parts: &mut Parts, _service: &Service) -> Result<Self, Problem> {
+        let bad = |message: String| Problem::from(Refusal::invalid(message, "Compare the query with /openapi.json."));
+        if parts.uri.query().is_some_and(|query| !query.is_empty()) {
+            let known = T::names();
+            for name in names_of(&parts.uri).map_err(bad)? {
+                if !known.contains(&name) {
+                    return Err(bad(format!("there is no query parameter `{name}` here")));
+                }
             }
         }
+        T::parse(&parts.uri).map(Self).map_err(bad)
     }
+}
+
+/// What a query is parsed into: nothing, or one or more sets of parameters.
+pub(crate) trait QueryParts: Sized {
+    /// The names of all parameters.
+    fn names() -> Vec<String>;
+
+    /// Parses the query of `uri`; parameters of other sets are passed over.
+    fn parse(uri: &Uri) -> Result<Self, String>;
+}
+
+impl QueryParts for () {
+    fn names() -> Vec<String> {
+        Vec::new()
+    }
+
+    fn parse(_uri: &Uri) -> Result<Self, String> {
+        Ok(())
+    }
+}
+
+impl<A: QuerySet> QueryParts for (A,) {
+    fn names() -> Vec<String> {
+        set_names::<A>()
+    }
+
+    fn parse(uri: &Uri) -> Result<Self, String> {
+        Ok((parse_set(uri)?,))
+    }
+}
+
+impl<A: QuerySet, B: QuerySet> QueryParts for (A, B) {
+    fn names() -> Vec<String> {
+        [set_names::<A>(), set_names::<B>()].concat()
+    }
+
+    fn parse(uri: &Uri) -> Result<Self, String> {
+        Ok((parse_set(uri)?, parse_set(uri)?))
+    }
+}
+
+impl<A: QuerySet, B: QuerySet, C: QuerySet> QueryParts for (A, B, C) {
+    fn names() -> Vec<String> {
+        [set_names::<A>(), set_names::<B>(), set_names::<C>()].concat()
+    }
+
+    fn parse(uri: &Uri) -> Result<Self, String> {
+        Ok((parse_set(uri)?, parse_set(uri)?, parse_set(uri)?))
+    }
+}
+
+/// One documented set of parameters.
+pub(crate) trait QuerySet: DeserializeOwned + IntoParams {}
+
+impl<T: DeserializeOwned + IntoParams> QuerySet for T {}
+
+fn set_names<T: IntoParams>() -> Vec<String> {
+    T::into_params(|| Some(ParameterIn::Query)).into_iter().map(|parameter| parameter.name).collect()
+}
+
+fn parse_set<T: DeserializeOwned>(uri: &Uri) -> Result<T, String> {
+    let parsed = axum::extract::Query::<T>::try_from_uri(uri);
+    parsed.map(|query| query.0).map_err(|rejection| rejection.body_text())
+}
+
+fn names_of(uri: &Uri) -> Result<Vec<String>, String> {
+    let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
+    pairs.map(|pairs| pairs.0.into_iter().map(|(name, _)| name).collect()).map_err(|rejection| rejection.body_text())
 }
 
 /// Reads a whole body of at most `limit` bytes within `patience`.

@@ -26,7 +26,6 @@ static TOOL_CALL_ID: HeaderName = HeaderName::from_static("x-tool-call-id");
 
 /// What the query of a read may say.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FileQuery {
     /// The read-only tree to look at; the workspace itself where it is missing.
@@ -55,7 +54,7 @@ pub(super) async fn get_file(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Path(place): Path<(String, String)>,
-    Query(query): Query<FileQuery>,
+    Query((query,)): Query<(FileQuery,)>,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {

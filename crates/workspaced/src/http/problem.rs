@@ -144,9 +144,9 @@ impl From<CallError> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let about = &self.refusal.about;
+impl Problem {
+    /// The body and its media type.
+    pub(crate) fn text(&self) -> (String, &'static str) {
         let body = ProblemBody {
             problem_type: format!("urn:workspaced:problem:{}", self.refusal.code),
             title: title(self.refusal.code),
@@ -156,19 +156,32 @@ impl IntoResponse for Problem {
             message: &self.refusal.message,
             hint: &self.refusal.hint,
             tool_call_id: self.tool_call_id.as_ref(),
-            about,
+            about: &self.refusal.about,
         };
-        // Strings, numbers and lists only, which always serialise.
-        let text = serde_json::to_string(&body).unwrap_or_default();
         // A call that waits for a person is no problem, though it is told in the same members.
         let media_type = if self.status.is_success() { "application/json" } else { PROBLEM_JSON };
+        // Strings, numbers and lists only, which always serialise.
+        (serde_json::to_string(&body).unwrap_or_default(), media_type)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (text, media_type) = self.text();
         let mut response = (self.status, [(header::CONTENT_TYPE, media_type)], text).into_response();
-        if let Some(seconds) = retry_after(self.status, about) {
+        if let Some(seconds) = retry_after(self.status, &self.refusal.about) {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         response.headers_mut().extend(self.headers);
         response
     }
+}
+
+/// How a refusal of `code` may look, for the document of this API.
+pub(crate) fn example_of(code: &str) -> serde_json::Value {
+    let code: Code = serde_json::from_value(serde_json::Value::from(code)).unwrap_or(Code::Internal);
+    let refusal = Refusal::new(code, "what is wrong, in one sentence", "what to do next, in one sentence");
+    serde_json::from_str(&Problem::from(refusal).text().0).unwrap_or_default()
 }
 
 fn retry_after(status: StatusCode, about: &About) -> Option<u64> {

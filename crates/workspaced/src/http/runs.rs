@@ -1,30 +1,64 @@
-//! The operator plane's calls on runs.
+//! The operator plane's calls on runs and their tokens.
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use model::{Run, RunId};
+use model::{Run, RunId, RunState, TokenId};
+use serde::Deserialize;
 
 use crate::http::auth::{Auditor, Operator};
-use crate::http::extract::{Json, Path};
-use crate::http::problem::Problem;
+use crate::http::extract::{Json, Path, Query};
+use crate::http::problem::{Problem, ProblemBody};
+use crate::page::{Page, Paging};
 use crate::runs::{CreatedRun, NewRun};
 use crate::service::Service;
+use crate::tokens::{IssuedToken, NewToken};
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StateFilter {
+    /// Only runs in this state.
+    state: Option<RunState>,
+}
 
 /// Creates a run.
 ///
 /// All or nothing: a source that is refused or breaks off leaves no run. While its source comes in the run is listed as
-/// `preparing`, with what is there so far. The token is shown this once.
+/// `preparing`, with what is there so far; the answer comes when it is `open`. A run from an `archive` is answered at
+/// once and stays `preparing` until the archive is sent. The token is shown this once.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = NewRun,
-    responses((status = 201, description = "The run and its first token.", body = CreatedRun)),
+    responses(
+        (status = 201, description = "The run and its first token.", body = CreatedRun),
+        (status = 409, description = "`ALREADY_EXISTS`: there is a run of this ID.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
 )]
 pub(super) async fn create_run(
     State(service): State<Service>,
     _operator: Operator,
+    Query(()): Query<()>,
     Json(request): Json<NewRun>,
 ) -> Result<(StatusCode, axum::Json<CreatedRun>), Problem> {
     let created = service.create_run(request).await?;
     Ok((StatusCode::CREATED, axum::Json(created)))
+}
+
+/// Lists runs.
+///
+/// In the order of their creation. Runs whose source is coming in stand at the end of the last page.
+#[utoipa::path(
+    get, path = "/v1/runs", tag = "runs", operation_id = "listRuns", params(StateFilter, Paging),
+    responses((status = 200, description = "One page of runs.", body = Page<Run>)),
+)]
+pub(super) async fn list_runs(
+    State(service): State<Service>,
+    _auditor: Auditor,
+    Query((filter, paging)): Query<(StateFilter, Paging)>,
+) -> Result<axum::Json<Page<Run>>, Problem> {
+    let (limit, after) = paging.check()?;
+    Ok(axum::Json(service.runs(filter.state, after, limit).await?))
 }
 
 /// Tells of a run.
@@ -36,6 +70,89 @@ pub(super) async fn get_run(
     State(service): State<Service>,
     _auditor: Auditor,
     Path(run): Path<RunId>,
+    Query(()): Query<()>,
 ) -> Result<axum::Json<Run>, Problem> {
     Ok(axum::Json(service.run(&run).await?))
+}
+
+/// Closes a run.
+///
+/// Mutations are refused from then on; reads go on. Closing twice is no error.
+#[utoipa::path(
+    post, path = "/v1/runs/{run}/close", tag = "runs", operation_id = "closeRun", params(("run" = RunId, Path)),
+    responses(
+        (status = 200, description = "The run.", body = Run),
+        (status = 409, description = "`RUN_CLOSED`: the run is deleted, or its source is still coming in.",
+            body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn close_run(
+    State(service): State<Service>,
+    _operator: Operator,
+    Path(run): Path<RunId>,
+    Query(()): Query<()>,
+) -> Result<axum::Json<Run>, Problem> {
+    Ok(axum::Json(service.close_run(&run).await?))
+}
+
+/// Deletes a run's files.
+///
+/// Calls under way finish first. The run stays, in the state `deleted`, and so do its audit and artifacts. Deleting twice
+/// is no error.
+#[utoipa::path(
+    delete, path = "/v1/runs/{run}", tag = "runs", operation_id = "deleteRun", params(("run" = RunId, Path)),
+    responses(
+        (status = 200, description = "The run.", body = Run),
+        (status = 409, description = "`RUN_CLOSED`: the run's source is still coming in.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn delete_run(
+    State(service): State<Service>,
+    _operator: Operator,
+    Path(run): Path<RunId>,
+    Query(()): Query<()>,
+) -> Result<axum::Json<Run>, Problem> {
+    Ok(axum::Json(service.delete_run(&run).await?))
+}
+
+/// Issues a token for a run.
+///
+/// The secret is shown this once.
+#[utoipa::path(
+    post, path = "/v1/runs/{run}/tokens", tag = "runs", operation_id = "issueToken", params(("run" = RunId, Path)),
+    request_body = NewToken,
+    responses(
+        (status = 201, description = "The token with its secret.", body = IssuedToken),
+        (status = 409, description = "`RUN_CLOSED`: the run is deleted, or its source is still coming in.",
+            body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn issue_token(
+    State(service): State<Service>,
+    _operator: Operator,
+    Path(run): Path<RunId>,
+    Query(()): Query<()>,
+    Json(request): Json<NewToken>,
+) -> Result<(StatusCode, axum::Json<IssuedToken>), Problem> {
+    let issued = service.issue_token(&run, request).await?;
+    Ok((StatusCode::CREATED, axum::Json(issued)))
+}
+
+/// Revokes a token.
+///
+/// From the answer on it is refused. Revoking twice is no error.
+#[utoipa::path(
+    delete, path = "/v1/runs/{run}/tokens/{tokenId}", tag = "runs", operation_id = "revokeToken",
+    params(("run" = RunId, Path), ("tokenId" = TokenId, Path)),
+    responses((status = 204, description = "It is revoked.")),
+)]
+pub(super) async fn revoke_token(
+    State(service): State<Service>,
+    _operator: Operator,
+    Path((run, token)): Path<(RunId, TokenId)>,
+    Query(()): Query<()>,
+) -> Result<StatusCode, Problem> {
+    service.revoke_token(&run, &token).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

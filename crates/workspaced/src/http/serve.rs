@@ -1,38 +1,142 @@
 //! The accept loop: connections counted, slow ones cut, the rest let finish at the end.
 
+mod wire;
+
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use model::{Code, Refusal};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tower::Service as _;
 
 use crate::config::Limits;
+use crate::http::problem::Problem;
+use crate::http::serve::wire::{Patience, Phase, Told, Wire};
+use crate::telemetry;
+
+/// How long accepting rests when the system has no handles left.
+const REST: Duration = Duration::from_millis(100);
+/// The most that is read ahead of a connection, in bytes; a head has to fit.
+const MAX_BUFFER_BYTES: usize = 64 * 1024;
+/// The most headers of a request.
+const MAX_HEADERS: usize = 64;
+
+/// What every connection is served with.
+struct Server {
+    http: http1::Builder,
+    router: Router,
+    patience: Patience,
+    places: Arc<Semaphore>,
+}
 
 /// Serves `router` until `shutdown`, then lets requests under way finish within the bound of the settings.
 pub(crate) async fn serve(listener: TcpListener, router: Router, limits: &Limits, shutdown: CancellationToken) {
+    let patience = Patience::of(limits);
+    let mut http = http1::Builder::new();
+    // The wire has the clocks; this one makes hyper look at it again when a request has been answered.
+    http.timer(TokioTimer::new()).header_read_timeout(patience.longest_read());
+    http.max_buf_size(MAX_BUFFER_BYTES).max_headers(MAX_HEADERS);
+    let server = Server { http, router, patience, places: Arc::new(Semaphore::new(limits.max_connections)) };
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = shutdown.cancelled() => break,
         };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
+        match accepted {
+            Ok((stream, _)) => server.take(stream, graceful.watcher()),
+            // Of a connection that went away before it was taken: nothing to do. Of the process: it has to rest.
+            Err(error) if is_of_connection(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "connections cannot be taken");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests still under way are broken off");
+    }
+}
+
+fn is_of_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+impl Server {
+    fn take(&self, stream: TcpStream, watcher: Watcher) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            telemetry::connection_refused();
+            refuse(&stream);
+            return;
         };
-        let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
-        let connection = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.header_timeout)
-            .serve_connection(TokioIo::new(stream), service);
-        let connection = graceful.watch(connection);
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection stays with its delay");
+        }
+        let phase = Phase::fresh();
+        let wire = TokioIo::new(Wire::new(stream, phase.clone(), self.patience));
+        let router = self.router.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            phase.begin();
+            let (mut router, phase) = (router.clone(), phase.clone());
+            async move {
+                let response = router.call(request.map(Body::new)).await?;
+                Ok::<_, Infallible>(response.map(|body| Told::new(body, phase)))
+            }
+        });
+        let connection = watcher.watch(self.http.serve_connection(wire, service));
         tokio::spawn(async move {
-            let _ = connection.await;
+            let _counted = Counted::new(place);
+            if let Err(error) = connection.await {
+                // Clients that go away, are slow or speak something else: their own affair.
+                tracing::debug!(%error, "a connection ended");
+            }
         });
     }
-    let _ = tokio::time::timeout(limits.drain, graceful.shutdown()).await;
+}
+
+/// A connection that has its place, for as long as this is held.
+struct Counted(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+
+impl Counted {
+    fn new(place: OwnedSemaphorePermit) -> Self {
+        telemetry::connections(1.0);
+        Self(place)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        telemetry::connections(-1.0);
+    }
+}
+
+/// Tells a client that there is no place for it, without waiting for what it has to say.
+fn refuse(stream: &TcpStream) {
+    let refusal = Refusal::new(
+        Code::Unavailable,
+        "the service has as many connections as it takes",
+        "Try again in a moment, and keep connections for several requests.",
+    );
+    let (body, media_type) = Problem::from(refusal).text();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {media_type}\r\nretry-after: 1\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    if stream.try_write(answer.as_bytes()).is_err() {
+        tracing::debug!("a connection was refused without a word");
+    }
 }

@@ -1,0 +1,97 @@
+//! Calls that wait for a person, as operators see them. What becomes of them is decided in the pipeline.
+
+use model::{Approval, ApprovalId, ApprovalState, Refusal, RunId};
+use serde::Deserialize;
+
+use crate::CallError;
+use crate::page::{Cursor, Page};
+use crate::pipeline::Decider;
+use crate::service::{Service, now};
+
+const MAX_NAME: usize = 128;
+const MAX_NOTE: usize = 2000;
+
+/// Which approvals to list.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ApprovalFilter {
+    /// Only approvals in this state.
+    state: Option<ApprovalState>,
+    /// Only approvals of this run.
+    #[param(value_type = Option<RunId>, example = "issue-4711")]
+    run: Option<String>,
+}
+
+/// What a person says to a call that waits.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct NewDecision {
+    /// Who decides, as the orchestrator names them; 1 to 128 characters.
+    #[schema(min_length = 1, max_length = 128, example = "alice")]
+    decided_by: String,
+    /// What they note, at most 2,000 characters.
+    #[serde(default)]
+    #[schema(max_length = 2000, example = "Fits the ticket.")]
+    note: Option<String>,
+}
+
+impl NewDecision {
+    /// Checks the names and notes that go into the audit.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`.
+    pub(crate) fn check(self) -> Result<Decider, Refusal> {
+        let name = self.decided_by.trim();
+        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
+            let message = format!("`decidedBy` takes 1 to {MAX_NAME} characters");
+            return Err(Refusal::invalid(message, "Name the person who decides."));
+        }
+        if self.note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE || note.contains('\0')) {
+            let message = format!("`note` takes at most {MAX_NOTE} characters");
+            return Err(Refusal::invalid(message, "Give a shorter note, or leave it out."));
+        }
+        Ok(Decider { decided_by: name.to_owned(), note: self.note })
+    }
+}
+
+impl Service {
+    /// Approvals in the order in which they were asked for.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`.
+    pub(crate) async fn approvals(
+        &self,
+        filter: &ApprovalFilter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page<Approval>, CallError> {
+        let run = filter.run.as_deref().map(RunId::parse).transpose();
+        let run = run.map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))?;
+        let after = after.map(Cursor::position);
+        let found = self.0.ledger.approvals(filter.state, run.as_ref(), after, limit + 1).await?;
+        let mut page = Page::cut(found, limit);
+        page.items.iter_mut().for_each(lapse);
+        Ok(page)
+    }
+
+    /// One approval, as it is by now.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`.
+    pub(crate) async fn told_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
+        let mut approval = self.approval(id).await?;
+        lapse(&mut approval);
+        Ok(approval)
+    }
+}
+
+/// One whose time is over waits no more, whether or not the ledger has heard of it.
+fn lapse(approval: &mut Approval) {
+    if approval.state == ApprovalState::Pending && approval.expires_at <= now() {
+        approval.state = ApprovalState::Expired;
+    }
+}

@@ -1,0 +1,221 @@
+//! What was recorded: listed, followed, checked.
+
+use ledger::{RecordFilter, StoredRecord};
+use model::{Approval, ChainReport, Code, LogicalPath, Outcome, Record, Refusal, RunId, ToolCallId, Verdict};
+use serde::{Deserialize, Serialize};
+
+use crate::CallError;
+use crate::clock::parse_time;
+use crate::page::{Cursor, Page};
+use crate::service::{Service, run_not_found};
+
+/// Records that a stream takes from the ledger at a time.
+const STREAM_BATCH: u32 = 500;
+
+/// Which records to tell. Everything that is set must hold.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Filters {
+    /// Only calls of this tool.
+    #[param(example = "write_file")]
+    tool: Option<String>,
+    /// Only calls of which policy said this.
+    decision: Option<Verdict>,
+    /// Only calls that ended so.
+    outcome: Option<Outcome>,
+    /// Only calls that read or wrote this path.
+    #[param(example = "src/main.rs")]
+    path: Option<String>,
+    /// Only calls at this time or later, RFC 3339.
+    #[param(example = "2026-01-01T00:00:00Z")]
+    since: Option<String>,
+    /// Only calls before this time, RFC 3339.
+    until: Option<String>,
+}
+
+/// Which run's records to tell.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RunFilter {
+    /// Only calls of this run.
+    #[param(value_type = Option<RunId>, example = "issue-4711")]
+    run: Option<String>,
+}
+
+/// The record of a tool call, and what became of its approval where it asked for one.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct ToolCall {
+    #[serde(flatten)]
+    record: Record,
+    /// The approval that the call asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<Approval>,
+}
+
+impl RunFilter {
+    /// The run, where one is named.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`.
+    pub(crate) fn run(&self) -> Result<Option<RunId>, Refusal> {
+        let parse = |raw: &String| {
+            RunId::parse(raw)
+                .map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))
+        };
+        self.run.as_ref().map(parse).transpose()
+    }
+}
+
+impl Filters {
+    /// The filter as the ledger takes it.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`, `PATH_REJECTED`.
+    pub(crate) fn to_ledger(&self, run: Option<RunId>) -> Result<RecordFilter, Refusal> {
+        let path = self
+            .path
+            .as_ref()
+            .map(|raw| LogicalPath::parse(raw).map(|path| path.to_string()).map_err(|rule| Refusal::path(raw, rule)));
+        Ok(RecordFilter {
+            run,
+            tool: self.tool.clone(),
+            decision: self.decision.map(verdict_text),
+            outcome: self.outcome.map(outcome_text),
+            path: path.transpose()?,
+            since: time("since", self.since.as_deref())?,
+            until: time("until", self.until.as_deref())?,
+        })
+    }
+}
+
+fn verdict_text(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Allow => "ALLOW",
+        Verdict::RequireApproval => "REQUIRE_APPROVAL",
+        Verdict::Deny => "DENY",
+    }
+    .to_owned()
+}
+
+fn outcome_text(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::Refused => "refused",
+        Outcome::Pending => "pending",
+        Outcome::Failed => "failed",
+    }
+    .to_owned()
+}
+
+fn time(name: &str, raw: Option<&str>) -> Result<Option<String>, Refusal> {
+    let bad = |_| Refusal::invalid(format!("`{name}` is no RFC 3339 time"), "Write it as `2026-01-01T00:00:00Z`.");
+    raw.map(parse_time).transpose().map_err(bad)
+}
+
+impl Service {
+    /// Records that pass `filter`, in order; each as the JSON text that was hashed, with its hash.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub(crate) async fn records(
+        &self,
+        filter: &RecordFilter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page<String>, CallError> {
+        let found = self.0.ledger.records(filter, after.map(Cursor::position), limit + 1).await?;
+        Ok(Page::cut(found.into_iter().map(|record| (record.position, record.text)).collect(), limit))
+    }
+
+    /// Refused unless there is, or was, such a run.
+    pub(crate) async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
+        match self.0.ledger.run(run).await? {
+            Some(_) => Ok(()),
+            None if self.0.imports.get(run).is_some() => Ok(()),
+            None => Err(run_not_found().into()),
+        }
+    }
+
+    /// Checks a run's chain from its first record to its last.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`.
+    pub(crate) async fn verify_run(&self, run: &RunId) -> Result<ChainReport, CallError> {
+        Ok(self.0.ledger.verify(run).await?)
+    }
+
+    /// The record of a call, with its approval.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`, `NOT_FOUND`.
+    pub(crate) async fn tool_call(&self, run: &RunId, id: &ToolCallId) -> Result<ToolCall, CallError> {
+        let Some(call) = self.0.ledger.call(run, id).await? else {
+            self.known_run(run).await?;
+            let hint = "The run's audit lists every call with its ID.";
+            return Err(Refusal::new(Code::NotFound, "the run has no call of this ID", hint).into());
+        };
+        let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
+        let record: Record = serde_json::from_str(&call.record).map_err(internal)?;
+        let asked = call.reply.and_then(|reply| serde_json::from_str::<Refusal>(&reply.body).ok());
+        let approval = match asked.and_then(|refusal| refusal.about.approval_id) {
+            Some(id) => self.0.ledger.approval(&id).await?,
+            None => None,
+        };
+        Ok(ToolCall { record, approval })
+    }
+
+    /// Follows the records that pass `filter`, behind `after`.
+    pub(crate) fn follow(&self, filter: RecordFilter, after: i64) -> Follow {
+        Follow { service: self.clone(), filter, after, newest: self.0.ledger.newest(), waiting: Vec::new().into_iter() }
+    }
+
+    /// The position of the newest record.
+    pub(crate) fn newest_position(&self) -> i64 {
+        *self.0.ledger.newest().borrow()
+    }
+}
+
+/// Records as they come. What was missed is asked for from the ledger, so that nothing is, however slow the reader.
+pub(crate) struct Follow {
+    service: Service,
+    filter: RecordFilter,
+    after: i64,
+    newest: tokio::sync::watch::Receiver<i64>,
+    waiting: std::vec::IntoIter<StoredRecord>,
+}
+
+impl Follow {
+    /// The next record; `None` where the service ends.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub(crate) async fn next(&mut self) -> Result<Option<StoredRecord>, CallError> {
+        loop {
+            if let Some(record) = self.waiting.next() {
+                self.after = record.position;
+                return Ok(Some(record));
+            }
+            // Looked at before the ledger is asked: whatever is newer wakes us again.
+            let newest = *self.newest.borrow_and_update();
+            let found = self.service.0.ledger.records(&self.filter, Some(self.after), STREAM_BATCH).await?;
+            if !found.is_empty() {
+                self.waiting = found.into_iter();
+                continue;
+            }
+            // Nothing up to there passes the filter: it need not be looked through again.
+            self.after = self.after.max(newest);
+            tokio::select! {
+                changed = self.newest.changed() => if changed.is_err() { return Ok(None) },
+                () = self.service.0.shutdown.cancelled() => return Ok(None),
+            }
+        }
+    }
+}

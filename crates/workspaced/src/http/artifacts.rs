@@ -1,0 +1,30 @@
+//! The route of the diffs that mutations left.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use model::{ArtifactId, RunId};
+
+use crate::http::auth::RunAuditor;
+use crate::http::extract::{Path, Query};
+use crate::http::problem::Problem;
+use crate::service::Service;
+
+/// Tells what a mutation changed.
+///
+/// As a unified diff.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/artifacts/{artifactId}", tag = "audit", operation_id = "getArtifact",
+    params(("run" = RunId, Path), ("artifactId" = ArtifactId, Path)),
+    responses((status = 200, description = "The diff.", body = String, content_type = "text/x-diff",
+        example = json!("--- a/src/main.rs\n+++ b/src/main.rs\n@@ -1 +1 @@\n-old\n+new\n"))),
+)]
+pub(super) async fn get_artifact(
+    State(service): State<Service>,
+    RunAuditor { run, .. }: RunAuditor,
+    Path((_run, id)): Path<(String, ArtifactId)>,
+    Query(()): Query<()>,
+) -> Result<Response, Problem> {
+    let diff = service.artifact(&run, &id).await?;
+    Ok(([(header::CONTENT_TYPE, "text/x-diff")], diff).into_response())
+}

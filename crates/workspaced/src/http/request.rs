@@ -1,0 +1,136 @@
+//! What happens around every request: its span, its bounds, what is counted, and an answer whatever happens inside.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use model::{Code, Refusal};
+use tracing::Instrument as _;
+use tracing::field::Empty;
+
+use crate::http::problem::{PROBLEM_JSON, Problem};
+use crate::service::Service;
+use crate::telemetry;
+
+/// Routes whose answers may take their time: each has bounds of its own.
+const UNHURRIED: [&str; 3] = ["/v1/audit/stream", ARCHIVE, FILES];
+const ARCHIVE: &str = "/v1/runs/{run}/archive";
+const FILES: &str = "/v1/runs/{run}/files/{*path}";
+/// What answers under this path is pages for people, which bring a policy of their own.
+const PAGES: &str = "/docs";
+
+/// Answers one request.
+pub(crate) async fn answer(State(service): State<Service>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let method = request.method().clone();
+    let span = span_of(&method, route);
+    let answered = bounded(&service, request, next, route);
+    let mut response = match AssertUnwindSafe(answered).catch_unwind().instrument(span.clone()).await {
+        Ok(response) => told_properly(response),
+        Err(panic) => {
+            let _entered = span.enter();
+            tracing::error!(panic = panic_text(&*panic), "a request failed");
+            Problem::internal().into_response()
+        }
+    };
+    if !route.starts_with(PAGES) {
+        guard_answer(response.headers_mut());
+    }
+    let (status, took) = (response.status().as_u16(), started.elapsed());
+    telemetry::request_answered(route, &method, status, took);
+    let _entered = span.enter();
+    tracing::debug!(status, duration_micros = took.as_micros(), "request answered");
+    response
+}
+
+fn span_of(method: &Method, route: &str) -> tracing::Span {
+    match route {
+        // Asked for every few seconds: no lines at the usual level, whatever happens inside.
+        "/healthz" | "/readyz" | "/metrics" => {
+            tracing::debug_span!("request", http.method = %method, http.route = route)
+        }
+        _ => tracing::info_span!(
+            "request",
+            http.method = %method,
+            http.route = route,
+            run.id = Empty,
+            tool.name = Empty,
+            tool_call.id = Empty,
+        ),
+    }
+}
+
+async fn bounded(service: &Service, request: Request, next: Next, route: &str) -> Response {
+    let limits = &service.0.limits;
+    let limit = match (request.method(), route) {
+        (&Method::PUT, ARCHIVE) => limits.max_archive_bytes,
+        // As large as the run's policy says, which is asked when the caller is known.
+        (&Method::PUT, FILES) => u64::MAX,
+        _ => limits.max_body_bytes,
+    };
+    // A body that says it is too large is refused before anything else is looked at, a token included.
+    if declared_length(request.headers()).is_some_and(|length| length > limit) {
+        return Problem::body_too_large(limit).into_response();
+    }
+    let hurried = matches!(*request.method(), Method::GET | Method::HEAD) && !UNHURRIED.contains(&route);
+    if !hurried {
+        return next.run(request).await;
+    }
+    match tokio::time::timeout(limits.request_timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::from(took_too_long(limits.request_timeout.as_secs())).into_response(),
+    }
+}
+
+/// A call that was broken off.
+pub(crate) fn took_too_long(seconds: u64) -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        format!("the call took longer than {seconds} seconds and was broken off; nothing was changed"),
+        "Ask for less at a time, or try again when the service is less busy.",
+    )
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// A refusal that did not come from this service's own code gets its form.
+fn told_properly(response: Response) -> Response {
+    let status = response.status();
+    let media_type = response.headers().get(header::CONTENT_TYPE);
+    if status.as_u16() < 400 || media_type.is_some_and(|told| told == PROBLEM_JSON) {
+        return response;
+    }
+    match status {
+        StatusCode::NOT_FOUND => Problem::no_route().into_response(),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            let allow = response.headers().get(header::ALLOW).cloned();
+            let mut told = Problem::no_method().into_response();
+            told.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
+            told
+        }
+        _ if status.is_client_error() => {
+            Problem::from(Refusal::invalid("the request is malformed", "Compare it with /openapi.json."))
+                .into_response()
+        }
+        _ => Problem::internal().into_response(),
+    }
+}
+
+fn guard_answer(headers: &mut HeaderMap) {
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+}

@@ -1,0 +1,285 @@
+//! A connection with clocks: one that stands still is cut, whichever side of it is slow.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Buf;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use crate::config::Limits;
+
+/// Nothing has come yet.
+const FRESH: u8 = 0;
+/// A request's head is coming in.
+const HEAD: u8 = 1;
+/// A request is being answered. Its body has clocks of its own.
+const BUSY: u8 = 2;
+/// The last request is answered; the next has not begun.
+const IDLE: u8 = 3;
+
+/// What a connection waits for, known to both ends of it: the stream and the service.
+#[derive(Clone, Debug)]
+pub(super) struct Phase(Arc<AtomicU8>);
+
+impl Phase {
+    /// Of a connection that was just made.
+    pub(super) fn fresh() -> Self {
+        Self(Arc::new(AtomicU8::new(FRESH)))
+    }
+
+    /// A request's head is whole.
+    pub(super) fn begin(&self) {
+        self.0.store(BUSY, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.store(IDLE, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How long each phase may last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    head: Duration,
+    idle: Duration,
+    stall: Duration,
+}
+
+impl Patience {
+    /// The bounds of the settings.
+    pub(super) fn of(limits: &Limits) -> Self {
+        Self { head: limits.header_timeout, idle: limits.idle_timeout, stall: limits.body_timeout }
+    }
+
+    /// The longest of all reads, for a clock that only has to be there.
+    pub(super) fn longest_read(&self) -> Duration {
+        self.head.max(self.idle) + Duration::from_secs(5)
+    }
+}
+
+/// One clock, made when it is first needed.
+#[derive(Debug, Default)]
+struct Clock {
+    sleep: Option<Pin<Box<Sleep>>>,
+    running: bool,
+}
+
+impl Clock {
+    /// Starts the clock unless it runs, and tells whether its time is over.
+    fn is_over(&mut self, patience: Duration, cx: &mut Context<'_>) -> bool {
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        if !self.running {
+            self.running = true;
+            sleep.as_mut().reset(Instant::now() + patience);
+        }
+        sleep.as_mut().poll(cx).is_ready()
+    }
+
+    fn stop(&mut self) {
+        self.running = false;
+    }
+}
+
+/// A stream that fails when its phase lasts too long, or when the other side takes nothing.
+#[derive(Debug)]
+pub(super) struct Wire<S> {
+    stream: S,
+    phase: Phase,
+    patience: Patience,
+    read: Clock,
+    /// The phase that `read` runs for.
+    read_for: u8,
+    write: Clock,
+}
+
+impl<S> Wire<S> {
+    /// Puts clocks on `stream`.
+    pub(super) fn new(stream: S, phase: Phase, patience: Patience) -> Self {
+        Self { stream, phase, patience, read: Clock::default(), read_for: FRESH, write: Clock::default() }
+    }
+
+    fn check_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let phase = self.phase.get();
+        if phase != self.read_for {
+            self.read_for = phase;
+            self.read.stop();
+        }
+        let patience = match phase {
+            FRESH | HEAD => self.patience.head,
+            IDLE => self.patience.idle,
+            _ => return Poll::Pending,
+        };
+        if self.read.is_over(patience, cx) { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
+    }
+
+    fn check_write<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        match written {
+            Poll::Ready(result) => {
+                self.write.stop();
+                Poll::Ready(result)
+            }
+            Poll::Pending if self.write.is_over(self.patience.stall, cx) => {
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_pending() {
+            return this.check_read(cx);
+        }
+        // The head's clock starts with its first byte and is not wound up by the others.
+        if buf.filled().len() > before && matches!(this.phase.get(), FRESH | IDLE) {
+            this.phase.0.store(HEAD, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.check_write(written, cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.check_write(written, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        this.check_write(flushed, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let closed = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.check_write(closed, cx)
+    }
+}
+
+/// A response body that tells the connection when it has been handed over.
+#[derive(Debug)]
+pub(super) struct Told<B> {
+    body: B,
+    phase: Phase,
+}
+
+impl<B> Told<B> {
+    /// Watches `body`.
+    pub(super) fn new(body: B, phase: Phase) -> Self {
+        Self { body, phase }
+    }
+}
+
+impl<B> Drop for Told<B> {
+    fn drop(&mut self) {
+        self.phase.end();
+    }
+}
+
+impl<B: Body<Data: Buf> + Unpin> Body for Told<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let frame = ready!(Pin::new(&mut self.get_mut().body).poll_frame(cx));
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    const PATIENCE: Patience =
+        Patience { head: Duration::from_secs(10), idle: Duration::from_secs(60), stall: Duration::from_secs(30) };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_says_nothing_is_cut() {
+        let (_client, server) = tokio::io::duplex(64);
+        let started = Instant::now();
+        let error = Wire::new(server, Phase::fresh(), PATIENCE).read_u8().await.unwrap_err();
+        assert_eq!((error.kind(), started.elapsed().as_secs()), (io::ErrorKind::TimedOut, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_drips_is_cut_all_the_same() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let started = Instant::now();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if client.write_all(b"x").await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut wire = Wire::new(server, Phase::fresh(), PATIENCE);
+        let error = wire.read_to_end(&mut Vec::new()).await.unwrap_err();
+        // The first byte comes after a second, then the head has its ten.
+        assert_eq!((error.kind(), started.elapsed().as_secs()), (io::ErrorKind::TimedOut, 11));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_has_longer_and_a_busy_one_no_bound() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let phase = Phase::fresh();
+        let mut wire = Wire::new(server, phase.clone(), PATIENCE);
+        client.write_all(b"x").await.unwrap();
+        wire.read_u8().await.unwrap();
+        phase.begin();
+        assert!(tokio::time::timeout(Duration::from_secs(3600), wire.read_u8()).await.is_err(), "busy: no bound");
+        drop(Told::new((), phase));
+        let started = Instant::now();
+        assert_eq!(wire.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(started.elapsed().as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_takes_is_cut() {
+        let (client, server) = tokio::io::duplex(64);
+        let mut wire = Wire::new(server, Phase::fresh(), PATIENCE);
+        let started = Instant::now();
+        let error = wire.write_all(&[0; 65]).await.unwrap_err();
+        assert_eq!((error.kind(), started.elapsed().as_secs()), (io::ErrorKind::TimedOut, 30));
+        drop(client);
+    }
+}

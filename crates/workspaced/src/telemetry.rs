@@ -1,0 +1,157 @@
+//! What the service tells of itself: log lines and numbers. Never a token, a body, or a path of this machine's disk.
+
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use axum::http::Method;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use model::{Draft, Outcome, Verdict};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{BadSetting, Config, LogFormat};
+
+/// Bounds of the histograms of seconds.
+const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+static NUMBERS: OnceLock<PrometheusHandle> = OnceLock::new();
+
+/// Starts logging, on standard error.
+///
+/// # Errors
+///
+/// Where the filter of the settings is none.
+pub(crate) fn start_log(config: &Config) -> Result<(), BadSetting> {
+    let filter =
+        EnvFilter::try_new(&config.log).map_err(|error| BadSetting(format!("--log `{}`: {error}", config.log)))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let started = match config.log_format {
+        LogFormat::Text => builder.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init(),
+    };
+    if started.is_err() {
+        // Only where another service of the same process has started it, which serves as well.
+        tracing::debug!("logging had been started");
+    }
+    Ok(())
+}
+
+/// Starts counting.
+pub(crate) fn start_numbers() {
+    NUMBERS.get_or_init(|| {
+        let builder = PrometheusBuilder::new();
+        let seconds = Matcher::Suffix("_seconds".to_owned());
+        // The list of bounds is not empty, the only thing that it could be refused for.
+        let builder = builder.set_buckets_for_metric(seconds, &SECONDS).unwrap_or_else(|_| PrometheusBuilder::new());
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("numbers are counted elsewhere");
+        }
+        describe();
+        handle
+    });
+}
+
+fn describe() {
+    metrics::describe_counter!("workspaced_requests_total", "Requests by route, method and status.");
+    metrics::describe_histogram!("workspaced_request_duration_seconds", "Time to the head of the answer, by route.");
+    metrics::describe_counter!("workspaced_tool_calls_total", "Recorded calls by tool, decision and outcome.");
+    metrics::describe_histogram!("workspaced_tool_call_duration_seconds", "Time of a call until its record, by tool.");
+    metrics::describe_histogram!("workspaced_record_duration_seconds", "Time until a record is durable.");
+    metrics::describe_gauge!("workspaced_connections", "Connections that are open.");
+    metrics::describe_counter!("workspaced_connections_refused_total", "Connections for which there was no place.");
+    metrics::describe_counter!("workspaced_rate_limited_total", "Requests that a token made too many.");
+    metrics::describe_gauge!("workspaced_live_runs", "Runs whose folders are held open.");
+    metrics::describe_gauge!("workspaced_imports", "Imports under way.");
+}
+
+/// Every number, in Prometheus' text form.
+pub(crate) fn numbers() -> String {
+    NUMBERS.get().map(PrometheusHandle::render).unwrap_or_default()
+}
+
+/// Folds what was counted lately into the histograms. Called now and then, so that they do not grow.
+pub(crate) fn tidy_numbers() {
+    if let Some(handle) = NUMBERS.get() {
+        handle.run_upkeep();
+    }
+}
+
+/// A request was answered. `route` is the pattern, never the path: paths hold IDs.
+pub(crate) fn request_answered(route: &str, method: &Method, status: u16, took: Duration) {
+    let labels =
+        [("route", route.to_owned()), ("method", method_name(method).to_owned()), ("status", status.to_string())];
+    metrics::counter!("workspaced_requests_total", &labels).increment(1);
+    metrics::histogram!("workspaced_request_duration_seconds", &labels[..1]).record(took);
+}
+
+/// A client may make methods up; labels may not.
+fn method_name(method: &Method) -> &'static str {
+    const KNOWN: [Method; 7] =
+        [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD, Method::OPTIONS, Method::PATCH];
+    const NAMES: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
+    KNOWN.iter().position(|known| known == method).map_or("other", |at| NAMES[at])
+}
+
+/// What a record says about its call, kept until the record is durable.
+pub(crate) struct CallNumbers {
+    tool: String,
+    decision: &'static str,
+    outcome: &'static str,
+    took: Duration,
+}
+
+impl CallNumbers {
+    /// Of the call that `draft` tells of.
+    pub(crate) fn of(draft: &Draft) -> Self {
+        Self {
+            tool: draft.tool.clone(),
+            decision: match draft.decision {
+                Verdict::Allow => "ALLOW",
+                Verdict::RequireApproval => "REQUIRE_APPROVAL",
+                Verdict::Deny => "DENY",
+            },
+            outcome: match draft.outcome {
+                Outcome::Ok => "ok",
+                Outcome::Refused => "refused",
+                Outcome::Pending => "pending",
+                Outcome::Failed => "failed",
+            },
+            took: Duration::from_micros(draft.duration_micros),
+        }
+    }
+
+    /// Counts the call; its record took `waited` to become durable.
+    pub(crate) fn count(self, waited: Duration) {
+        metrics::histogram!("workspaced_record_duration_seconds").record(waited);
+        metrics::histogram!("workspaced_tool_call_duration_seconds", "tool" => self.tool.clone()).record(self.took);
+        let labels =
+            [("tool", self.tool), ("decision", self.decision.to_owned()), ("outcome", self.outcome.to_owned())];
+        metrics::counter!("workspaced_tool_calls_total", &labels).increment(1);
+    }
+}
+
+/// So many connections more.
+pub(crate) fn connections(more: f64) {
+    metrics::gauge!("workspaced_connections").increment(more);
+}
+
+/// There was no place for a connection.
+pub(crate) fn connection_refused() {
+    metrics::counter!("workspaced_connections_refused_total").increment(1);
+}
+
+/// A token made too many requests.
+pub(crate) fn rate_limited() {
+    metrics::counter!("workspaced_rate_limited_total").increment(1);
+}
+
+/// How much the process holds.
+pub(crate) fn holdings(live_runs: usize, imports: usize) {
+    // Far below the numbers that a float cannot tell apart.
+    #[expect(clippy::cast_precision_loss, reason = "counts of what is in memory")]
+    let (live_runs, imports) = (live_runs as f64, imports as f64);
+    metrics::gauge!("workspaced_live_runs").set(live_runs);
+    metrics::gauge!("workspaced_imports").set(imports);
+}
