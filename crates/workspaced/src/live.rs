@@ -142,8 +142,7 @@ impl LiveRuns {
             }
             let Some((run, place)) = places.pop_lru() else { return };
             // Copies are made from this table, under its lock, or from another copy: a count of one cannot grow here.
-            let idle = Arc::strong_count(&place) == 1
-                && place.get().is_none_or(|live| Arc::strong_count(live) == 1 && !live.lane.is_unsettled());
+            let idle = Arc::strong_count(&place) == 1 && place.get().is_none_or(|live| Arc::strong_count(live) == 1);
             if !idle {
                 places.put(run, place);
             }
