@@ -1,6 +1,7 @@
 //! What a run started from: kept outside `repo/`, where no tool reaches.
 
 mod blobs;
+mod kept;
 pub(crate) mod manifest;
 mod parts;
 mod shelf;
@@ -15,6 +16,7 @@ use std::{collections::HashMap, fmt};
 use rustix::fs::{Mode, OFlags};
 
 pub(crate) use blobs::{Blobs, OpenBlobs};
+use kept::Kept;
 use manifest::{FileIndex, Head, Input, Manifest, Stamp};
 pub(crate) use parts::Part;
 use parts::Parts;
@@ -46,6 +48,8 @@ pub(crate) struct Loaded {
     same: Mutex<HashMap<FileIndex, Stamp>>,
     /// Changes that were diffed.
     parts: Mutex<Parts>,
+    /// Files whose bytes in the base are in memory.
+    kept: Mutex<Kept>,
 }
 
 impl fmt::Debug for Base {
@@ -82,7 +86,13 @@ impl Base {
         let written = Stamp::of(&rustix::fs::fstat(self.file.as_fd())?);
         let bytes = read_whole(&self.file, written.size)?;
         let (Head { ignores, .. }, manifest) = Manifest::read(&bytes, written.modified_ns)?;
-        let fresh = Arc::new(Loaded { manifest, ignores, same: Mutex::default(), parts: Mutex::default() });
+        let fresh = Arc::new(Loaded {
+            manifest,
+            ignores,
+            same: Mutex::default(),
+            parts: Mutex::default(),
+            kept: Mutex::default(),
+        });
         *loaded = Arc::downgrade(&fresh);
         self.shelf.keep(&fresh);
         Ok(fresh)
@@ -146,6 +156,16 @@ impl Loaded {
         if stamp.is_none_or(|stamp| stamp.is_settled()) {
             self.parts.lock().unwrap_or_else(PoisonError::into_inner).keep(file, stamp, part);
         }
+    }
+
+    /// The bytes of `file` in the base, where they are in memory.
+    pub(crate) fn kept(&self, file: FileIndex) -> Option<Arc<Vec<u8>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(file)
+    }
+
+    /// Keeps the bytes of `file` in the base.
+    pub(crate) fn keep_bytes(&self, file: FileIndex, bytes: &[u8]) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(file, bytes);
     }
 
     fn weight(&self) -> usize {

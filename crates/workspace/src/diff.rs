@@ -1,5 +1,6 @@
 //! The diff of the whole tree against its base.
 
+mod after;
 mod report;
 mod scan;
 mod stat;
@@ -17,6 +18,7 @@ use crate::base::Loaded;
 use crate::git::GitFault;
 use crate::guard::{GuardFault, Wait};
 use crate::{Fault, Workspace};
+pub use after::{DiffAfter, Overlay};
 use report::Report;
 use scan::{Candidate, Scan, Where};
 
@@ -86,24 +88,28 @@ impl Workspace {
         candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         let mut report = Report::new(self, &loaded, query);
         candidates = report.drop_same(candidates, cancel)?;
-        if candidates.iter().any(|candidate| candidate.base.is_some_and(|file| !report.knows(candidate, file))) {
-            let mut fault = None;
-            let said = self.base().blobs().with(cancel, |blobs| {
-                report.add_all(&candidates, Some(blobs), cancel).map_err(|found| {
-                    fault = Some(found);
-                    io::Error::from(io::ErrorKind::Interrupted)
-                })
-            });
-            match (fault, said) {
-                (Some(fault), _) => return Err(fault),
-                (None, Ok(())) => {}
-                (None, Err(GitFault::Cancelled)) => return Err(Fault::Cancelled),
-                (None, Err(fault)) => return Err(Fault::Io(io::Error::other(fault))),
-            }
-        } else {
-            report.add_all(&candidates, None, cancel)?;
-        }
+        self.fill(&mut report, &candidates, cancel)?;
         Ok(report.finish())
+    }
+
+    /// Adds every candidate to `report`, with git at hand where it is needed.
+    fn fill(&self, report: &mut Report<'_>, candidates: &[Candidate], cancel: &AtomicBool) -> Result<(), Fault> {
+        if !candidates.iter().any(|candidate| report.asks_git(candidate)) {
+            return report.add_all(candidates, None, cancel);
+        }
+        let mut fault = None;
+        let said = self.base().blobs().with(cancel, |blobs| {
+            report.add_all(candidates, Some(blobs), cancel).map_err(|found| {
+                fault = Some(found);
+                io::Error::from(io::ErrorKind::Interrupted)
+            })
+        });
+        match (fault, said) {
+            (Some(fault), _) => Err(fault),
+            (None, Ok(())) => Ok(()),
+            (None, Err(GitFault::Cancelled)) => Err(Fault::Cancelled),
+            (None, Err(fault)) => Err(Fault::Io(io::Error::other(fault))),
+        }
     }
 
     /// Where to look: the whole tree, a folder, or one file. A link on the way is followed, as by any read.

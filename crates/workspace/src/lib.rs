@@ -25,7 +25,7 @@ mod tree;
 mod walk;
 
 pub use apply::{Applied, ApplyFault, Redo, Staged, StagedFile};
-pub use diff::{DiffFile, DiffQuery, WorkspaceDiff};
+pub use diff::{DiffAfter, DiffFile, DiffQuery, Overlay, WorkspaceDiff};
 pub use fault::Fault;
 pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, Workspaces};
 pub use list::{Entry, EntryType, ListQuery, Listing};

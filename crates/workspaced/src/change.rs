@@ -7,7 +7,7 @@ use model::{
     Rules, Side, StepBytes, diff_file,
 };
 use serde_json::{Map, Value};
-use workspace::Target;
+use workspace::{Overlay, Target};
 
 /// What a tool wants at one path.
 #[derive(Debug)]
@@ -137,6 +137,16 @@ impl Planned {
         let new =
             change.after.as_ref().map(|content| Side { path: &change.path, bytes: shown(content), mode: content.mode });
         Some(diff_file(old, new))
+    }
+
+    /// What the changes find and leave, for the workspace's diff.
+    pub(crate) fn overlay(&self) -> Vec<Overlay> {
+        let overlay = |change: &Change| Overlay {
+            path: change.path.clone(),
+            before: self.before.get(&change.path).cloned(),
+            after: change.after.as_ref().map(|content| (content.inline().to_vec(), content.mode)),
+        };
+        self.changes.changes.iter().map(overlay).collect()
     }
 
     /// The change at `path`.

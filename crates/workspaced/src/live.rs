@@ -1,5 +1,6 @@
 //! Runs that are open in this process: each once, shared by its calls, loaded when it is called.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +9,7 @@ use std::{fmt, io};
 
 use ledger::StoredRun;
 use lru::LruCache;
-use model::{Code, Mount, Refusal, Rules, RunId, RunState};
+use model::{Code, LogicalPath, Mount, Refusal, Rules, RunId, RunState};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use workspace::{Tree, Workspace, Workspaces};
@@ -34,6 +35,8 @@ pub(crate) struct LiveRun {
     pub(crate) expires_at: Option<String>,
     /// Whether its tree was changed from outside while a change was pending.
     pub(crate) needs_repair: AtomicBool,
+    /// Which files differ from the base, as far as that is known.
+    pub(crate) changed: Changed,
     /// What its mutations under way hold.
     pub(crate) lane: Lane,
     /// Which IDs of the caller's are under way.
@@ -73,6 +76,33 @@ impl LiveRun {
     /// The read-only tree called `name`.
     pub(crate) fn mount(&self, name: &str) -> Option<Arc<Tree>> {
         self.mounts.iter().find(|(mount, _)| mount.name == name).map(|(_, tree)| Arc::clone(tree))
+    }
+}
+
+/// Which files of a run differ from its base: `None` until somebody has looked at the whole tree.
+#[derive(Debug, Default)]
+pub(crate) struct Changed(Mutex<Option<BTreeSet<LogicalPath>>>);
+
+/// More paths are not kept: the whole tree is looked at again.
+const MAX_CHANGED: usize = 10_000;
+
+impl Changed {
+    /// The paths, if they are known.
+    pub(crate) fn get(&self) -> Option<BTreeSet<LogicalPath>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes over what a look at the tree has found.
+    pub(crate) fn set(&self, changed: BTreeSet<LogicalPath>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(changed).filter(|changed| changed.len() <= MAX_CHANGED);
+    }
+
+    /// Adds what a mutation has touched.
+    pub(crate) fn add(&self, paths: &[LogicalPath]) {
+        if let Some(known) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            known.extend(paths.iter().cloned());
+        }
     }
 }
 
@@ -243,6 +273,7 @@ impl LiveRun {
             needs_repair: AtomicBool::new(needs_repair),
             // Whether steps are left of an earlier time is asked before the first mutation.
             lane: Lane::new(usage, true),
+            changed: Changed::default(),
             claims: Claims::default(),
             ended: CancellationToken::new(),
         })

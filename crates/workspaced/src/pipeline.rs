@@ -17,7 +17,7 @@ use model::{
     judge_change,
 };
 use serde_json::{Map, Value};
-use workspace::{ApplyFault, DiffQuery};
+use workspace::ApplyFault;
 
 use crate::CallError;
 use crate::calls::{Answer, Head, forbidden, run_not_open};
@@ -152,10 +152,14 @@ fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Ju
 }
 
 /// The hash of the workspace's whole diff as it will be.
+///
+/// The whole tree is looked at once; from then on only what is known to differ, and what mutations touch.
 fn workspace_diff_after(live: &LiveRun, planned: &Planned) -> Result<model::Sha256, CallError> {
-    let _ = planned;
-    let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-    Ok(live.workspace.diff(&live.rules, &query, &AtomicBool::new(false))?.diff_sha256)
+    let known = live.changed.get();
+    let cancel = AtomicBool::new(false);
+    let after = live.workspace.diff_after(&live.rules, known.as_ref(), &planned.overlay(), &cancel)?;
+    live.changed.set(after.changed);
+    Ok(after.diff_sha256)
 }
 
 /// Stages, journals and records, applies, answers.
@@ -207,7 +211,10 @@ async fn carry_out(
     let applied = tokio::task::spawn_blocking(move || run.workspace.apply(staged)).await;
     crate::failpoint::hit("pipeline.applied");
     match applied {
-        Ok(Ok(applied)) => service.0.syncer.push(live, record.seq, applied).await,
+        Ok(Ok(applied)) => {
+            live.changed.add(&record.paths_written);
+            service.0.syncer.push(live, record.seq, applied).await;
+        }
         Ok(Err(ApplyFault::ChangedOutside(changed))) => {
             recover::mark_for_repair(service, live, &changed).await?;
             return Err(needs_repair().into());

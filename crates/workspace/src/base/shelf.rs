@@ -8,6 +8,9 @@ use super::Loaded;
 /// How much memory idle bases may take together.
 const MAX_BYTES: usize = 32 << 20;
 
+/// How many bases stay at most: each may hold a few megabytes of files and diffs besides.
+const MAX_BASES: usize = 16;
+
 /// The bases that were used last, so that the next call of the same run need not load them again.
 #[derive(Default)]
 pub(crate) struct Shelf(Mutex<VecDeque<Arc<Loaded>>>);
@@ -23,7 +26,7 @@ impl Shelf {
         kept.retain(|other| !Arc::ptr_eq(other, loaded));
         kept.push_back(loaded.clone());
         let mut weight: usize = kept.iter().map(|one| one.weight()).sum();
-        while weight > MAX_BYTES && kept.len() > 1 {
+        while (weight > MAX_BYTES || kept.len() > MAX_BASES) && kept.len() > 1 {
             let Some(oldest) = kept.pop_front() else { break };
             weight -= oldest.weight();
         }

@@ -1,5 +1,6 @@
 //! Candidates → what the caller is told: counts, text up to a bound, and the hash of all text.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use model::{Counts, FileDiff, LogicalPath, Sha256, Side, diff_file};
 use sha2::Digest as _;
 
 use super::scan::{Candidate, Now};
-use super::{DiffFile, DiffQuery, WorkspaceDiff, check, stat};
+use super::{DiffFile, DiffQuery, Overlay, WorkspaceDiff, check, stat};
 use crate::apply::hash;
 use crate::base::manifest::{FileIndex, MODE_LINK};
 use crate::base::{Loaded, OpenBlobs, Part};
@@ -29,6 +30,8 @@ pub(super) struct Report<'a> {
     text: Vec<u8>,
     truncated: bool,
     sha256: sha2::Sha256,
+    /// What a planned change will leave, in place of what is there.
+    pub(super) overlay: BTreeMap<LogicalPath, &'a Overlay>,
 }
 
 /// One side of a file's change.
@@ -52,6 +55,7 @@ impl<'a> Report<'a> {
             text: Vec::new(),
             truncated: false,
             sha256: sha2::Sha256::new(),
+            overlay: BTreeMap::new(),
         }
     }
 
@@ -75,9 +79,30 @@ impl<'a> Report<'a> {
         Ok(differing)
     }
 
+    /// Whether git has to be asked for the file's bytes in the base.
+    pub(super) fn asks_git(&self, candidate: &Candidate) -> bool {
+        candidate
+            .base
+            .is_some_and(|file| !self.knows(candidate, file) && self.base_in_memory(candidate, file).is_none())
+    }
+
+    /// The file's bytes in the base, where they are at hand.
+    fn base_in_memory(&self, candidate: &Candidate, file: FileIndex) -> Option<Arc<Vec<u8>>> {
+        if let Some(kept) = self.loaded.kept(file) {
+            return Some(kept);
+        }
+        let before = self.overlay.get(&candidate.path)?.before.as_ref()?;
+        let is_base = Sha256::of(before) == Sha256::from_bytes(*self.loaded.manifest.sha256(file));
+        is_base.then(|| {
+            self.loaded.keep_bytes(file, before);
+            Arc::new(before.clone())
+        })
+    }
+
     /// Whether the change was diffed before and is still the same.
-    pub(super) fn knows(&self, candidate: &Candidate, file: FileIndex) -> bool {
-        self.loaded.part(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
+    fn knows(&self, candidate: &Candidate, file: FileIndex) -> bool {
+        !self.overlay.contains_key(&candidate.path)
+            && self.loaded.part(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
     }
 
     fn sha256_of(&self, path: &LogicalPath, now: &Now) -> Result<Option<Sha256>, Fault> {
@@ -98,7 +123,8 @@ impl<'a> Report<'a> {
         for candidate in candidates {
             check(cancel)?;
             let stamp = candidate.now.as_ref().map(|now| now.stamp);
-            let known = candidate.base.and_then(|file| self.loaded.part(file, stamp));
+            let planned = self.overlay.contains_key(&candidate.path);
+            let known = candidate.base.filter(|_| !planned).and_then(|file| self.loaded.part(file, stamp));
             let part = match known {
                 Some(part) => part,
                 None => match self.make(candidate, blobs.as_deref_mut())? {
@@ -106,7 +132,7 @@ impl<'a> Report<'a> {
                     None => continue,
                 },
             };
-            if let Some(file) = candidate.base {
+            if let Some(file) = candidate.base.filter(|_| !planned) {
                 self.loaded.keep_part(file, stamp, &part);
             }
             self.add(&part);
@@ -133,14 +159,14 @@ impl<'a> Report<'a> {
     /// One file's change; `None` where there turns out to be none.
     fn make(&self, candidate: &Candidate, blobs: Option<&mut OpenBlobs>) -> Result<Option<Part>, Fault> {
         let path = &candidate.path;
-        let new = match &candidate.now {
-            Some(now) => self.read(path, now)?,
-            None => None,
+        let new = match (self.overlay.get(path), &candidate.now) {
+            (Some(overlay), _) => overlay.after.as_ref().map(|(bytes, mode)| Version::of(bytes, *mode)),
+            (None, Some(now)) => self.read(path, now)?,
+            (None, None) => None,
         };
-        let old = match (candidate.base, blobs) {
-            (Some(file), Some(blobs)) => Some(self.read_base(file, blobs)?),
-            (Some(_), None) => return Err(io::Error::other("a diff needs the base and has none").into()),
-            (None, _) => None,
+        let old = match candidate.base {
+            Some(file) => Some(self.read_base(candidate, file, blobs)?),
+            None => None,
         };
         let status = match (&old, &new) {
             (None, None) => return Ok(None),
@@ -199,10 +225,24 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn read_base(&self, file: FileIndex, blobs: &mut OpenBlobs) -> Result<Version, Fault> {
+    fn read_base(
+        &self,
+        candidate: &Candidate,
+        file: FileIndex,
+        blobs: Option<&mut OpenBlobs>,
+    ) -> Result<Version, Fault> {
         let manifest = &self.loaded.manifest;
         let size = manifest.size(file);
-        let bytes = if size > MAX_SHOWN_BYTES { None } else { Some(blobs.get(manifest.oid(file))?) };
+        let bytes = match (self.base_in_memory(candidate, file), blobs) {
+            _ if size > MAX_SHOWN_BYTES => None,
+            (Some(kept), _) => Some(kept.to_vec()),
+            (None, Some(blobs)) => {
+                let bytes = blobs.get(manifest.oid(file))?;
+                self.loaded.keep_bytes(file, &bytes);
+                Some(bytes)
+            }
+            (None, None) => return Err(io::Error::other("a diff needs the base and has none").into()),
+        };
         let mode = manifest.mode(file);
         let sha256 = Sha256::from_bytes(*manifest.sha256(file));
         Ok(Version { sha256, size, bytes, is_link: mode == MODE_LINK, mode: mode & 0o777 })
@@ -225,6 +265,10 @@ impl<'a> Report<'a> {
 }
 
 impl Version {
+    fn of(bytes: &[u8], mode: u32) -> Self {
+        Self { sha256: Sha256::of(bytes), size: bytes.len() as u64, bytes: Some(bytes.to_vec()), is_link: false, mode }
+    }
+
     fn git_mode(&self) -> (bool, bool) {
         (self.is_link, self.mode & 0o111 != 0)
     }

@@ -1,6 +1,6 @@
 //! Which files differ from the base, by their stamps alone: a walk by folder handles, in two threads.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
@@ -84,6 +84,24 @@ impl<'a> Scan<'a> {
             Where::File(path) => Ok(scan.file(path)?.into_iter().collect()),
             Where::Folder(path) => scan.folder(path),
         }
+    }
+
+    /// Those of `paths` whose stamp is not the base's.
+    pub(super) fn run_files(
+        tree: &'a Tree,
+        loaded: &'a Loaded,
+        paths: &BTreeSet<LogicalPath>,
+        cancel: &'a AtomicBool,
+    ) -> Result<Vec<Candidate>, Fault> {
+        let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
+        let (queue, wake, seen) = (Mutex::default(), Condvar::new(), Vec::new());
+        let scan = Self { tree, ignored, loaded, cancel, queue, wake, seen };
+        let mut found = Vec::new();
+        for path in paths {
+            check(cancel)?;
+            found.extend(scan.file(path)?);
+        }
+        Ok(found)
     }
 
     fn file(&self, path: &LogicalPath) -> Result<Option<Candidate>, Fault> {

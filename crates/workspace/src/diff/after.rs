@@ -1,0 +1,83 @@
+//! The hash of the workspace's diff as it will be once a planned change is carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+
+use model::{LogicalPath, Rules, Sha256};
+
+use super::report::Report;
+use super::scan::{Candidate, Scan, Where};
+use super::{DiffQuery, is_told};
+use crate::guard::Wait;
+use crate::{Fault, Workspace};
+
+/// What a planned change finds and leaves at one path.
+#[derive(Debug)]
+pub struct Overlay {
+    /// The path.
+    pub path: LogicalPath,
+    /// The bytes that are there now, where they are known.
+    pub before: Option<Vec<u8>>,
+    /// The bytes and permission bits that shall be there; `None` where nothing shall be.
+    pub after: Option<(Vec<u8>, u32)>,
+}
+
+/// The diff as it will be.
+#[derive(Debug)]
+pub struct DiffAfter {
+    /// Hash of the whole text.
+    pub diff_sha256: Sha256,
+    /// Every path that will differ from the base.
+    pub changed: BTreeSet<LogicalPath>,
+}
+
+impl Workspace {
+    /// Hashes the diff that [`diff`](Self::diff) will tell once `overlay` is carried out.
+    ///
+    /// Looks at the paths `among` only, where they are given, as if no other could differ; else at the whole tree.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails; `Cancelled`.
+    pub fn diff_after(
+        &self,
+        rules: &Rules,
+        among: Option<&BTreeSet<LogicalPath>>,
+        overlay: &[Overlay],
+        cancel: &AtomicBool,
+    ) -> Result<DiffAfter, Fault> {
+        let loaded = self.base().load()?;
+        let mut candidates = match among {
+            None => Scan::run(self.tree(), &loaded, &Where::Folder(LogicalPath::root()), cancel)?,
+            Some(paths) => Scan::run_files(self.tree(), &loaded, paths, cancel)?,
+        };
+        candidates.retain(|candidate| is_told(rules, candidate));
+        let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
+        let mut report = Report::new(self, &loaded, &query);
+        candidates = report.drop_same(candidates, cancel)?;
+        let planned: BTreeMap<_, _> = overlay.iter().map(|one| (one.path.clone(), one)).collect();
+        candidates.retain(|candidate| !planned.contains_key(&candidate.path));
+        for path in planned.keys() {
+            let base = loaded.manifest.get(path.as_str().as_bytes());
+            let candidate = Candidate { path: path.clone(), base, now: None };
+            let hidden = base.is_none() && self.is_hidden(path)?;
+            if !hidden && is_told(rules, &candidate) {
+                candidates.push(candidate);
+            }
+        }
+        candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        report.overlay = planned;
+        self.fill(&mut report, &candidates, cancel)?;
+        let diff = report.finish();
+        let changed = diff.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok()).collect();
+        Ok(DiffAfter { diff_sha256: diff.diff_sha256, changed })
+    }
+
+    fn is_hidden(&self, path: &LogicalPath) -> Result<bool, Fault> {
+        let tree = self.tree();
+        match &tree.ignored {
+            Some(ignored) => Ok(ignored.holds_file(&tree.root, path, Wait::Allowed)?),
+            None => Ok(false),
+        }
+    }
+}
