@@ -45,6 +45,7 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(audit::list_run_audit))
         .routes(routes!(audit::verify_run))
         .routes(routes!(artifacts::get_artifact))
+        .routes(routes!(files::get_file, files::put_file, files::delete_file))
         .routes(routes!(open::healthz))
         .routes(routes!(open::readyz))
         .routes(routes!(open::metrics))
