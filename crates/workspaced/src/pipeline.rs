@@ -12,16 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::{Appended, Artifact, Decides, Entry, Reply};
-use model::{
-    Change, Code, Decision, Effect, FileKind, LogicalPath, Outcome, Record, Refusal, RunState, Step, Usage, Verdict,
-    judge_change,
-};
+use model::{Code, Decision, LogicalPath, Outcome, Record, Refusal, RunState, Step, Usage, Verdict, judge_change};
 use serde_json::{Map, Value};
 use workspace::ApplyFault;
 
 use crate::CallError;
 use crate::calls::{Answer, Head, forbidden, run_not_open};
-use crate::change::{Planned, text_bytes};
+use crate::change::Planned;
 use crate::service::{LiveRun, Service};
 use crate::tools::{Mutation, PlanContext, record_files};
 

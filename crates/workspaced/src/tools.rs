@@ -167,8 +167,18 @@ pub(crate) struct PlanContext<'a> {
 const MAX_PATHS_TOLD: usize = 1000;
 
 /// Every tool, in the order of the catalogue.
-pub(crate) static TOOLS: &[Tool] =
-    &[list_dir::TOOL, read_file::TOOL, search_text::TOOL, write_file::TOOL, apply_patch::TOOL, diff_workspace::TOOL];
+pub(crate) static TOOLS: &[Tool] = &[
+    list_dir::TOOL,
+    read_file::TOOL,
+    read_files::TOOL,
+    search_text::TOOL,
+    write_file::TOOL,
+    edit_file::TOOL,
+    apply_patch::TOOL,
+    delete_file::TOOL,
+    move_file::TOOL,
+    diff_workspace::TOOL,
+];
 
 /// The tool called `name`.
 pub(crate) fn find(name: &str) -> Option<&'static Tool> {
