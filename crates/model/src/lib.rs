@@ -32,7 +32,7 @@ pub use kind::{FileKind, is_binary};
 pub use patch::{Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section};
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};
 pub use policy::{Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Rules, Trigger};
-pub use record::{ChainBreak, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
+pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
 pub use refusal::{About, Code, Conflict, Refusal, Result};
 pub use run::*;
 pub use text::{Decoded, Encoding, LineEnding, Page, PageFormat, decode, detect_encoding, encode, page};

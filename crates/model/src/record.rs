@@ -204,41 +204,79 @@ pub struct ChainReport {
     pub first_break: Option<ChainBreak>,
 }
 
+/// Checks a chain link by link, so that it need not be in memory as a whole.
+#[derive(Clone, Debug)]
+pub struct ChainCheck(ChainReport);
+
+impl ChainCheck {
+    /// Starts before the first record of `run_id`.
+    pub fn new(run_id: &RunId) -> Self {
+        Self(ChainReport {
+            run_id: run_id.clone(),
+            intact: true,
+            records: 0,
+            head_seq: 0,
+            head_hash: Sha256::ZERO,
+            first_break: None,
+        })
+    }
+
+    /// The `seq` that the next record has to have.
+    pub fn next_seq(&self) -> u64 {
+        self.0.head_seq + 1
+    }
+
+    /// Takes the next stored record, its JSON text with `hash`; false where the chain is broken, here or before.
+    ///
+    /// The text is parsed as plain JSON, so that a member that this version does not know is covered by the hash too.
+    pub fn push(&mut self, text: &str) -> bool {
+        if self.0.first_break.is_some() {
+            return false;
+        }
+        match check_link(&self.0.run_id, text, self.next_seq(), self.0.head_hash) {
+            Ok(hash) => {
+                self.0.records += 1;
+                self.0.head_seq += 1;
+                self.0.head_hash = hash;
+                true
+            }
+            Err(problem) => {
+                self.fail(problem);
+                false
+            }
+        }
+    }
+
+    /// Notes that the next record is bad, unless one before it is.
+    pub fn fail(&mut self, problem: impl Into<String>) {
+        let seq = self.next_seq();
+        self.0.first_break.get_or_insert_with(|| ChainBreak { seq, problem: problem.into() });
+    }
+
+    /// Ends the check against the head that the run knows.
+    pub fn finish(mut self, known_head: (u64, Sha256)) -> ChainReport {
+        if (self.0.head_seq, self.0.head_hash) != known_head {
+            let problem = format!("the chain ends at {} but the run's head is {}", self.0.head_seq, known_head.0);
+            self.fail(problem);
+        }
+        self.0.intact = self.0.first_break.is_none();
+        self.0
+    }
+}
+
 /// Checks stored records (each its JSON text, with `hash`) of `run_id` in order against the head that the run knows.
-///
-/// The texts are parsed as plain JSON, so that a member that this version does not know is covered by the hash too.
 pub fn verify_chain<S: AsRef<str>>(
     run_id: &RunId,
     texts: impl IntoIterator<Item = S>,
     known_head: (u64, Sha256),
 ) -> ChainReport {
-    let mut report = ChainReport {
-        run_id: run_id.clone(),
-        intact: true,
-        records: 0,
-        head_seq: 0,
-        head_hash: Sha256::ZERO,
-        first_break: None,
-    };
+    let mut check = ChainCheck::new(run_id);
     for text in texts {
-        match check_link(run_id, text.as_ref(), report.head_seq + 1, report.head_hash) {
-            Ok(hash) => {
-                report.records += 1;
-                report.head_seq += 1;
-                report.head_hash = hash;
-            }
-            Err(problem) => {
-                report.first_break = Some(ChainBreak { seq: report.head_seq + 1, problem });
-                break;
-            }
+        if !check.push(text.as_ref()) {
+            break;
         }
     }
-    if report.first_break.is_none() && (report.head_seq, report.head_hash) != known_head {
-        let problem = format!("the chain ends at {} but the run's head is {}", report.head_seq, known_head.0);
-        report.first_break = Some(ChainBreak { seq: report.head_seq + 1, problem });
-    }
-    report.intact = report.first_break.is_none();
-    report
+    check.finish(known_head)
 }
 
 fn check_link(run_id: &RunId, text: &str, seq: u64, head: Sha256) -> Result<Sha256, String> {
