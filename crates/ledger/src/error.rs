@@ -16,3 +16,15 @@ pub enum LedgerError {
     #[error("the store failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+impl LedgerError {
+    /// The same failure for another who waits.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::AlreadyExists => Self::AlreadyExists,
+            Self::NoSuchRun => Self::NoSuchRun,
+            Self::Unavailable(cause) => Self::Unavailable(cause.to_string().into()),
+            Self::Internal(cause) => Self::Internal(cause.to_string().into()),
+        }
+    }
+}

@@ -3,7 +3,15 @@
 //! The law of this crate: the only SQL of the product is here, behind one trait with two backends, SQLite and
 //! PostgreSQL, which one test suite holds to the same behaviour.
 
+mod backend;
 mod error;
+mod filter;
+mod group;
+mod migrate;
+mod rows;
+mod sqlite;
+mod store;
+mod verify;
 
 use std::sync::Arc;
 
@@ -86,9 +94,10 @@ pub enum Appended {
 /// A call that was recorded.
 #[derive(Clone, Debug)]
 pub struct StoredCall {
-    /// JSON text of the newest record under the ID: of a call that was approved, the one that tells its outcome.
+    /// JSON text of the call's newest record: of one that was approved, the record that tells its outcome. A later call
+    /// that was refused the ID does not count.
     pub record: String,
-    /// `seq` of the first record under the ID.
+    /// `seq` of the record that tells the reply; of the first one under the ID where there is no reply.
     pub seq: u64,
     /// Its tool.
     pub tool: String,
@@ -117,7 +126,7 @@ pub struct RecordFilter {
     pub tool: Option<String>,
     pub decision: Option<String>,
     pub outcome: Option<String>,
-    /// Read or written by the call.
+    /// Read or written by the call; one that ends with `/` stands for all beneath it.
     pub path: Option<String>,
     /// Not before, RFC 3339 UTC in the records' own form.
     pub since: Option<String>,
@@ -164,6 +173,8 @@ pub trait Ledger: Send + Sync {
     async fn runs(&self, state: Option<RunState>, after: Option<i64>, limit: u32) -> Result<Vec<(i64, Run)>>;
     /// Every run's ID whose files should be there: all but deleted ones.
     async fn live_runs(&self) -> Result<Vec<RunId>>;
+    /// Runs that should have closed by themselves at `now`, RFC 3339 UTC.
+    async fn expired_runs(&self, now: &str) -> Result<Vec<RunId>>;
 
     /// Stores a token.
     async fn create_token(&self, token: &Token) -> Result<()>;
@@ -178,6 +189,10 @@ pub trait Ledger: Send + Sync {
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
     /// Records behind `after` that pass `filter`, in order.
     async fn records(&self, filter: &RecordFilter, after: Option<i64>, limit: u32) -> Result<Vec<StoredRecord>>;
+    /// The record `seq` of a run.
+    async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>>;
+    /// Records behind `since_seq` of a run's mutations that went well (dry runs too), in order.
+    async fn changes(&self, run: &RunId, since_seq: u64, limit: u32) -> Result<Vec<StoredRecord>>;
     /// Checks a run's whole chain, and that what is indexed is what is hashed.
     async fn verify(&self, run: &RunId) -> Result<ChainReport>;
     /// The diff of an artifact.
@@ -211,6 +226,10 @@ pub trait Ledger: Send + Sync {
         note: Option<&str>,
     ) -> Result<bool>;
 
+    /// Approvals that are pending although their time is up at `now`, RFC 3339 UTC. An entry that [`Decides`] them makes
+    /// each an expired one, with its record.
+    async fn lapsed_approvals(&self, now: &str, limit: u32) -> Result<Vec<Approval>>;
+
     /// A value that the service keeps across starts.
     async fn setting(&self, name: &str) -> Result<Option<String>>;
     /// Stores such a value where it has none; returns the one that is stored.
@@ -226,7 +245,38 @@ pub trait Ledger: Send + Sync {
 ///
 /// # Errors
 ///
-/// Where the store cannot be opened, is newer than this program, or its migrations were changed.
-pub async fn open(_url: &str) -> Result<Arc<dyn Ledger>> {
-    unimplemented!()
+/// Where the store cannot be opened, is newer than this program, its migrations were changed, or (SQLite) another process
+/// has it open.
+pub async fn open(url: &str) -> Result<Arc<dyn Ledger>> {
+    if let Some(path) = url.strip_prefix("sqlite://") {
+        let path = std::path::PathBuf::from(path);
+        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&path)).await;
+        let sqlite = opened.map_err(|error| LedgerError::Internal(Box::new(error)))??;
+        return Ok(Arc::new(store::Store(sqlite)));
+    }
+    Err(LedgerError::Internal("a database URL starts with sqlite://, postgres:// or postgresql://".into()))
+}
+
+/// Checks the chain of `run`, or of every run, and tells each report as it comes. True where all are intact.
+///
+/// # Errors
+///
+/// Where the store fails, or there is no such run.
+pub async fn verify_all(ledger: &dyn Ledger, run: Option<&RunId>, tell: &mut dyn FnMut(&ChainReport)) -> Result<bool> {
+    if let Some(run) = run {
+        let report = ledger.verify(run).await?;
+        tell(&report);
+        return Ok(report.intact);
+    }
+    let (mut after, mut intact) = (None, true);
+    loop {
+        let page = ledger.runs(None, after, 100).await?;
+        let Some((last, _)) = page.last() else { return Ok(intact) };
+        after = Some(*last);
+        for (_, run) in page {
+            let report = ledger.verify(&run.run_id).await?;
+            tell(&report);
+            intact &= report.intact;
+        }
+    }
 }

@@ -1,0 +1,139 @@
+//! What the two databases have in common, so that all but appending is written once.
+
+use std::future::Future;
+
+use model::RunId;
+use tokio::sync::watch;
+
+use crate::{Appended, Entry, LedgerError, Result};
+
+/// A value for a statement's `$1`, `$2` …
+#[derive(Clone, Debug)]
+pub(crate) enum Arg {
+    Int(i64),
+    Flag(bool),
+    Text(String),
+    MaybeText(Option<String>),
+    Bytes(Vec<u8>),
+}
+
+/// A statement that both databases understand, with its values.
+#[derive(Clone, Debug)]
+pub(crate) struct Statement {
+    pub(crate) sql: &'static str,
+    pub(crate) args: Vec<Arg>,
+    /// Whether the transaction ends without a change where this statement changes nothing.
+    pub(crate) required: bool,
+}
+
+/// A row of an answer, read by the place of its columns.
+pub(crate) trait Columns {
+    fn int(&self, column: usize) -> Result<i64>;
+    fn flag(&self, column: usize) -> Result<bool>;
+    fn text(&self, column: usize) -> Result<String>;
+    fn maybe_text(&self, column: usize) -> Result<Option<String>>;
+    fn bytes(&self, column: usize) -> Result<Vec<u8>>;
+    fn maybe_bytes(&self, column: usize) -> Result<Option<Vec<u8>>>;
+    fn maybe_int(&self, column: usize) -> Result<Option<i64>>;
+}
+
+/// One database.
+pub(crate) trait Backend: Send + Sync + 'static {
+    /// Appends in a group with whatever else waits.
+    fn append(&self, entry: Entry) -> impl Future<Output = Result<Appended>> + Send;
+
+    /// Rows of one consistent state.
+    fn fetch<T: Send + 'static>(
+        &self,
+        sql: impl Into<String> + Send,
+        args: Vec<Arg>,
+        read: fn(&dyn Columns) -> Result<T>,
+    ) -> impl Future<Output = Result<Vec<T>>> + Send;
+
+    /// Carries `statements` out in one transaction and tells how many rows the first one changed. `touched` is the run whose
+    /// head they may change.
+    fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
+
+    /// Forgets the steps of these records.
+    fn forget(&self, done: Vec<(RunId, u64)>) -> impl Future<Output = Result<()>> + Send;
+
+    /// The position of the newest record.
+    fn newest(&self) -> watch::Receiver<i64>;
+
+    /// Lets what was handed in become durable, then ends.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Statement {
+    pub(crate) fn new<const N: usize>(sql: &'static str, args: [Arg; N]) -> Self {
+        Self { sql, args: args.into(), required: false }
+    }
+
+    /// The same, but nothing is changed where this statement changes nothing.
+    pub(crate) fn required(self) -> Self {
+        Self { required: true, ..self }
+    }
+}
+
+impl From<i64> for Arg {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl From<u64> for Arg {
+    fn from(value: u64) -> Self {
+        Self::Int(to_int(value))
+    }
+}
+
+impl From<bool> for Arg {
+    fn from(value: bool) -> Self {
+        Self::Flag(value)
+    }
+}
+
+impl From<&str> for Arg {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
+    }
+}
+
+impl From<String> for Arg {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl From<Option<String>> for Arg {
+    fn from(value: Option<String>) -> Self {
+        Self::MaybeText(value)
+    }
+}
+
+impl From<Option<&str>> for Arg {
+    fn from(value: Option<&str>) -> Self {
+        Self::MaybeText(value.map(str::to_owned))
+    }
+}
+
+impl From<&model::Sha256> for Arg {
+    fn from(value: &model::Sha256) -> Self {
+        Self::Bytes(value.as_bytes().to_vec())
+    }
+}
+
+/// A count as databases keep it; they know no unsigned numbers.
+pub(crate) fn to_int(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A count as a database kept it.
+pub(crate) fn to_count(int: i64) -> u64 {
+    u64::try_from(int).unwrap_or(0)
+}
+
+/// A stored value that this program cannot have written.
+pub(crate) fn damaged(what: &str) -> LedgerError {
+    LedgerError::Internal(format!("a stored {what} cannot be read").into())
+}

@@ -1,0 +1,217 @@
+//! Which records to list, as SQL that both databases answer by an index.
+//!
+//! One condition drives: its index gives rows in order, so that a page costs what a page holds. The others are checked on
+//! each row, and are written so that no planner takes their index instead.
+
+use std::fmt::Write as _;
+
+use crate::RecordFilter;
+use crate::backend::Arg;
+
+/// Positions in a row of `audit_zone`.
+pub(crate) const ZONE: i64 = 4096;
+/// Up to so many records of a path are gathered and sorted; where there are more, walking past others is cheaper.
+pub(crate) const GATHERED: i64 = 20_000;
+
+/// What the rows come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Run,
+    ExactPath,
+    GatheredPath,
+    Decision,
+    Outcome,
+    Tool,
+    Position,
+}
+
+/// Positions of interest, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) low: i64,
+    pub(crate) high: i64,
+}
+
+/// A query and its values.
+pub(crate) struct Query {
+    pub(crate) sql: String,
+    pub(crate) args: Vec<Arg>,
+}
+
+impl Query {
+    /// The records of `filter` in `range`, the first `limit`.
+    pub(crate) fn records(filter: &RecordFilter, driver: Driver, range: Range, limit: u32) -> Self {
+        let mut query = Self { sql: String::from("SELECT r.position, r.body FROM "), args: Vec::new() };
+        query.sql.push_str(match driver {
+            Driver::ExactPath => "record_path p JOIN audit_record r ON r.position = p.position WHERE ",
+            _ => "audit_record r WHERE ",
+        });
+        query.place(driver, range);
+        query.run(filter, driver);
+        query.path(filter, driver, range);
+        query.words(filter, driver);
+        for (value, condition) in [(&filter.since, "r.timestamp >= "), (&filter.until, "r.timestamp < ")] {
+            if let Some(value) = value {
+                query.and(condition, value.as_str());
+            }
+        }
+        query.sql.push_str(match driver {
+            Driver::Run => " ORDER BY r.seq LIMIT ",
+            Driver::ExactPath => " ORDER BY p.position LIMIT ",
+            _ => " ORDER BY r.position LIMIT ",
+        });
+        query.value(i64::from(limit));
+        query
+    }
+
+    /// How many records of the filter's path there are in `range`; stops counting behind [`GATHERED`].
+    pub(crate) fn count_path(filter: &RecordFilter, range: Range) -> Option<Self> {
+        let path = filter.path.as_deref()?;
+        let mut query =
+            Self { sql: "SELECT count(*) FROM (SELECT 1 FROM record_path p WHERE ".into(), args: Vec::new() };
+        query.beneath(path);
+        query.and(" p.position >= ", range.low);
+        query.and(" p.position <= ", range.high);
+        query.sql.push_str(" LIMIT ");
+        query.value(GATHERED + 1);
+        query.sql.push_str(") AS found");
+        Some(query)
+    }
+
+    fn place(&mut self, driver: Driver, range: Range) {
+        let column = match driver {
+            // A run's own index has `seq`, which grows with `position`.
+            Driver::Run => "(r.position + 0)",
+            Driver::ExactPath => "p.position",
+            Driver::GatheredPath | Driver::Decision | Driver::Outcome | Driver::Tool | Driver::Position => "r.position",
+        };
+        self.sql.push_str(column);
+        self.sql.push_str(" >= ");
+        self.value(range.low);
+        self.sql.push_str(" AND ");
+        self.sql.push_str(column);
+        self.sql.push_str(" <= ");
+        self.value(range.high);
+    }
+
+    fn run(&mut self, filter: &RecordFilter, driver: Driver) {
+        let Some(run) = &filter.run else { return };
+        let run_no = format!("(SELECT run_no FROM run WHERE run_id = {})", self.next(run.as_str()));
+        match driver {
+            Driver::Run => {
+                // The cursor's own record tells `seq` at once; another run's does not, and the last one before it is looked for.
+                let low = name(1);
+                let _ = write!(
+                    self.sql,
+                    " AND r.run_no = {run_no} AND r.seq > coalesce(\
+                     (SELECT c.seq FROM audit_record c WHERE c.position = {low} - 1 AND (c.run_no + 0) = {run_no}), \
+                     (SELECT c.seq FROM audit_record c WHERE c.run_no = {run_no} AND (c.position + 0) < {low} \
+                     ORDER BY c.seq DESC LIMIT 1), 0)"
+                );
+            }
+            Driver::ExactPath => drop(write!(self.sql, " AND p.run_no = {run_no}")),
+            _ => drop(write!(self.sql, " AND (r.run_no + 0) = {run_no}")),
+        }
+    }
+
+    fn path(&mut self, filter: &RecordFilter, driver: Driver, range: Range) {
+        let Some(path) = filter.path.as_deref() else { return };
+        match driver {
+            Driver::ExactPath => {
+                self.sql.push_str(" AND ");
+                self.beneath(path);
+            }
+            Driver::GatheredPath => {
+                self.sql.push_str(" AND r.position IN (SELECT p.position FROM record_path p WHERE ");
+                self.beneath(path);
+                self.and(" p.position >= ", range.low);
+                self.and(" p.position <= ", range.high);
+                self.sql.push(')');
+            }
+            _ => {
+                self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
+                self.beneath(path);
+                self.sql.push(')');
+            }
+        }
+    }
+
+    /// `path` itself, or all beneath it where it ends with `/`.
+    fn beneath(&mut self, path: &str) {
+        match path.strip_suffix('/') {
+            None => {
+                self.sql.push_str("p.path = ");
+                self.value(path);
+            }
+            Some(folder) => {
+                self.sql.push_str("p.path >= ");
+                self.value(path);
+                self.sql.push_str(" AND p.path < ");
+                // `0` is the character behind `/`.
+                self.value(format!("{folder}0"));
+            }
+        }
+    }
+
+    fn words(&mut self, filter: &RecordFilter, driver: Driver) {
+        let words = [
+            (&filter.decision, "r.decision", Driver::Decision, " AND r.decision <> 'ALLOW'"),
+            (&filter.outcome, "r.outcome", Driver::Outcome, " AND r.outcome <> 'ok'"),
+            (&filter.tool, "r.tool", Driver::Tool, ""),
+        ];
+        for (value, column, drives, partial) in words {
+            let Some(value) = value else { continue };
+            if drives == driver {
+                self.sql.push_str(partial);
+                self.and(&format!("{column} = "), value.as_str());
+            } else {
+                self.and(&format!("({column} || '') = "), value.as_str());
+            }
+        }
+    }
+
+    fn and(&mut self, condition: &str, value: impl Into<Arg>) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(condition);
+        self.value(value);
+    }
+
+    fn value(&mut self, value: impl Into<Arg>) {
+        let name = self.next(value);
+        self.sql.push_str(&name);
+    }
+
+    /// Takes a value; the answer is its name.
+    fn next(&mut self, value: impl Into<Arg>) -> String {
+        self.args.push(value.into());
+        name(self.args.len())
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("${number}")
+}
+
+/// What drives where no path has been counted.
+pub(crate) fn driver(filter: &RecordFilter) -> Driver {
+    if filter.run.is_some() {
+        Driver::Run
+    } else if filter.path.as_ref().is_some_and(|path| !path.ends_with('/')) {
+        Driver::ExactPath
+    } else if filter.decision.as_ref().is_some_and(|word| word != "ALLOW") {
+        Driver::Decision
+    } else if filter.outcome.as_ref().is_some_and(|word| word != "ok") {
+        Driver::Outcome
+    } else if filter.tool.is_some() {
+        Driver::Tool
+    } else {
+        Driver::Position
+    }
+}
+
+/// Whether the filter holds what no record has: text that not every database can even compare with.
+pub(crate) fn is_empty(filter: &RecordFilter) -> bool {
+    [&filter.tool, &filter.decision, &filter.outcome, &filter.path, &filter.since, &filter.until]
+        .into_iter()
+        .any(|value| value.as_ref().is_some_and(|text| text.contains('\0')))
+}

@@ -1,0 +1,158 @@
+//! A run's head while a group of entries is put behind it.
+
+use model::{Draft, Outcome, Record, RunState, Sha256, Usage, Verdict};
+
+use crate::backend::Columns;
+use crate::{Entry, Result, rows};
+
+/// Reads what [`RunHead::read`] takes; what follows names the run.
+macro_rules! select_head {
+    ($rest:literal) => {
+        concat!(
+            "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
+            "insertions, deletions, files_deleted, bytes FROM run JOIN run_head ON run_head.run_no = run.run_no ",
+            $rest
+        )
+    };
+}
+
+pub(crate) use select_head;
+
+/// Where a run's audit stands.
+#[derive(Clone, Debug)]
+pub(crate) struct RunHead {
+    pub(crate) run_no: i64,
+    pub(crate) state: RunState,
+    pub(crate) seq: u64,
+    pub(crate) hash: Sha256,
+    pub(crate) mutations: u64,
+    pub(crate) denied: u64,
+    pub(crate) pending_approvals: u64,
+    pub(crate) usage: Usage,
+    /// Whether it is ahead of what is stored.
+    pub(crate) changed: bool,
+    /// Whether `state` is.
+    pub(crate) state_changed: bool,
+}
+
+/// A record with what the ledger keeps of it.
+pub(crate) struct Linked {
+    pub(crate) record: Record,
+    pub(crate) decision: &'static str,
+    pub(crate) outcome: &'static str,
+    /// Its JSON text, `hash` included.
+    pub(crate) body: String,
+}
+
+impl RunHead {
+    pub(crate) fn read(row: &dyn Columns) -> Result<Self> {
+        let count = |column| row.int(column).map(crate::backend::to_count);
+        Ok(Self {
+            run_no: row.int(1)?,
+            state: rows::run_state(&row.text(2)?)?,
+            seq: count(3)?,
+            hash: rows::sha256(&row.bytes(4)?)?,
+            mutations: count(5)?,
+            denied: count(6)?,
+            pending_approvals: count(7)?,
+            usage: rows::usage(row, 8)?,
+            changed: false,
+            state_changed: false,
+        })
+    }
+
+    /// Puts `entry` behind the head, which becomes its record's.
+    pub(crate) fn link(&mut self, entry: &Entry) -> Result<Linked> {
+        let draft = &entry.draft;
+        let linked = Linked::new(draft.clone().after(self.seq, self.hash))?;
+        self.seq = linked.record.seq;
+        self.hash = linked.record.hash.unwrap_or(Sha256::ZERO);
+        self.count(draft, entry);
+        self.changed = true;
+        Ok(linked)
+    }
+
+    fn count(&mut self, draft: &Draft, entry: &Entry) {
+        if draft.mutates && draft.outcome == Outcome::Ok && !entry.steps.is_empty() {
+            self.mutations += 1;
+        }
+        if draft.decision == Verdict::Deny {
+            self.denied += 1;
+        }
+        self.usage.add(&entry.usage);
+        if entry.approval.is_some() {
+            self.pending_approvals += 1;
+            self.move_state(RunState::Open, RunState::AwaitingApproval);
+        }
+        if entry.decides.is_some() {
+            self.pending_approvals = self.pending_approvals.saturating_sub(1);
+            if self.pending_approvals == 0 {
+                self.move_state(RunState::AwaitingApproval, RunState::Open);
+            }
+        }
+    }
+
+    fn move_state(&mut self, from: RunState, to: RunState) {
+        if self.state == from {
+            self.state = to;
+            self.state_changed = true;
+        }
+    }
+}
+
+impl Linked {
+    fn new(record: Record) -> Result<Self> {
+        Ok(Self {
+            decision: decision_word(record.decision),
+            outcome: outcome_word(record.outcome),
+            body: rows::to_json(&record)?,
+            record,
+        })
+    }
+
+    /// Every path of the record once: what the `path` filter looks through.
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        paths_of(&self.record)
+    }
+}
+
+/// Every path that a record read or wrote, once and in order.
+pub(crate) fn paths_of(record: &Record) -> Vec<&str> {
+    let mut paths: Vec<_> =
+        record.paths_read.iter().chain(&record.paths_written).map(model::LogicalPath::as_str).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+pub(crate) fn decision_word(decision: Verdict) -> &'static str {
+    match decision {
+        Verdict::Allow => "ALLOW",
+        Verdict::RequireApproval => "REQUIRE_APPROVAL",
+        Verdict::Deny => "DENY",
+    }
+}
+
+pub(crate) fn outcome_word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::Refused => "refused",
+        Outcome::Pending => "pending",
+        Outcome::Failed => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_record() {
+        for verdict in [Verdict::Allow, Verdict::RequireApproval, Verdict::Deny] {
+            assert_eq!(serde_json::to_value(verdict).unwrap(), decision_word(verdict));
+        }
+        for outcome in [Outcome::Ok, Outcome::Refused, Outcome::Pending, Outcome::Failed] {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome_word(outcome));
+        }
+    }
+}

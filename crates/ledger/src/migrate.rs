@@ -1,0 +1,137 @@
+//! Which migrations there are, and which of them a database still needs.
+
+use std::fmt::Write as _;
+
+use crate::LedgerError;
+
+/// One step of the schema.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Migration {
+    pub(crate) version: i64,
+    pub(crate) name: &'static str,
+    pub(crate) sql: &'static str,
+}
+
+/// A migration that a database has had.
+#[derive(Clone, Debug)]
+pub(crate) struct AppliedMigration {
+    pub(crate) version: i64,
+    pub(crate) name: String,
+    pub(crate) checksum: String,
+}
+
+/// Both databases know this; the rest of the schema is in the migrations.
+pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
+  version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)";
+pub(crate) const LIST: &str = "SELECT version, name, checksum FROM schema_migration ORDER BY version";
+pub(crate) const NOTE: &str =
+    "INSERT INTO schema_migration (version, name, checksum, applied_at) VALUES ($1, $2, $3, $4)";
+
+macro_rules! migrations {
+    ($dialect:literal: $(($version:literal, $name:literal)),+ $(,)?) => {
+        &[$(Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("../../../migrations/", $dialect, "/", $name, ".sql")),
+        }),+]
+    };
+}
+
+pub(crate) const SQLITE: &[Migration] = migrations!("sqlite": (1, "0001_ledger"));
+#[expect(dead_code, reason = "its backend follows")]
+pub(crate) const POSTGRES: &[Migration] = migrations!("postgres": (1, "0001_ledger"));
+
+impl Migration {
+    pub(crate) fn checksum(&self) -> String {
+        model::Sha256::of(self.sql.as_bytes()).to_string()
+    }
+}
+
+/// What of `known` is missing from `applied`.
+///
+/// # Errors
+///
+/// Where the database is newer than this program, or was made by migrations that have been changed since.
+pub(crate) fn missing<'a>(
+    known: &'a [Migration],
+    applied: &[AppliedMigration],
+) -> Result<&'a [Migration], LedgerError> {
+    for (index, had) in applied.iter().enumerate() {
+        let Some(migration) = known.get(index) else {
+            return Err(refuse(had, "this program does not know it: the database belongs to a newer version"));
+        };
+        if (migration.version, migration.name) != (had.version, &had.name) {
+            return Err(refuse(had, "this program has another one in its place"));
+        }
+        if migration.checksum() != had.checksum {
+            return Err(refuse(had, "its text is not the one that the database was made with"));
+        }
+    }
+    Ok(&known[applied.len()..])
+}
+
+fn refuse(had: &AppliedMigration, why: &str) -> LedgerError {
+    let mut message = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(message, "the database has had migration {} `{}`; {why}", had.version, had.name);
+    LedgerError::Internal(message.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn had(migration: &Migration) -> AppliedMigration {
+        AppliedMigration { version: migration.version, name: migration.name.to_owned(), checksum: migration.checksum() }
+    }
+
+    #[test]
+    fn both_databases_have_the_same_migrations() {
+        let names = |all: &[Migration]| all.iter().map(|one| (one.version, one.name)).collect::<Vec<_>>();
+        assert_eq!(names(SQLITE), names(POSTGRES));
+    }
+
+    #[test]
+    fn every_migration_is_numbered_and_says_why() {
+        for (index, migration) in SQLITE.iter().chain(POSTGRES).enumerate() {
+            let number = index % SQLITE.len() + 1;
+            assert_eq!(migration.version, i64::try_from(number).unwrap());
+            assert!(migration.name.starts_with(&format!("{number:04}_")), "{}", migration.name);
+            assert!(migration.sql.starts_with("-- Why: "), "{}", migration.name);
+        }
+    }
+
+    #[test]
+    fn both_databases_have_the_same_tables_and_columns() {
+        assert_eq!(columns(SQLITE), columns(POSTGRES));
+        assert!(columns(SQLITE).contains(&"audit_record.body".to_owned()));
+    }
+
+    fn columns(all: &[Migration]) -> Vec<String> {
+        let mut table = "";
+        let mut found = Vec::new();
+        for line in all.iter().flat_map(|one| one.sql.lines()) {
+            if let Some(rest) = line.strip_prefix("CREATE TABLE ") {
+                table = rest.split(' ').next().unwrap_or_default();
+            } else if let Some(rest) = line.strip_prefix("  ")
+                && rest.starts_with(|first: char| first.is_ascii_lowercase())
+            {
+                found.push(format!("{table}.{}", rest.split(' ').next().unwrap_or_default()));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_changed_renamed_or_unknown_migration_is_refused() {
+        let known = &SQLITE[..1];
+        assert_eq!(missing(known, &[]).unwrap().len(), 1);
+        assert_eq!(missing(known, &[had(&known[0])]).unwrap().len(), 0);
+        let changed = AppliedMigration { checksum: "00".to_owned(), ..had(&known[0]) };
+        let renamed = AppliedMigration { name: "0001_other".to_owned(), ..had(&known[0]) };
+        let newer = AppliedMigration { version: 2, ..had(&known[0]) };
+        for applied in [vec![changed], vec![renamed], vec![had(&known[0]), newer]] {
+            assert!(missing(known, &applied).is_err(), "{applied:?}");
+        }
+    }
+}

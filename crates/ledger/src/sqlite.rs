@@ -1,0 +1,104 @@
+//! SQLite: one writer on a thread of its own, a few readers beside it.
+//!
+//! The log is written ahead and synced with every commit. A sync that fails leaves unknown what the disk holds, and a second
+//! try may be told a lie, so the process ends there and recovers at its next start.
+
+mod append;
+mod convert;
+mod open;
+mod readers;
+mod writer;
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+
+use model::RunId;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::readers::Readers;
+use self::writer::{Job, Writer};
+use crate::backend::{Arg, Backend, Columns, Statement};
+use crate::{Appended, Entry, LedgerError, Result};
+
+/// Jobs that may wait for the writer; who comes later waits to hand in.
+const MAX_WAITING: usize = 1024;
+const FORGET: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2";
+
+/// A ledger in one file, with the only process that uses it.
+pub(crate) struct Sqlite {
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    readers: Readers,
+    newest: watch::Receiver<i64>,
+}
+
+impl Sqlite {
+    /// Opens or makes the database at `path`, with its folder. Blocks.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let lock = open::lock(path)?;
+        open::create(path)?;
+        let mut connection = open::writer(path)?;
+        open::migrate(&mut connection)?;
+        let (jobs, receiver) = mpsc::channel(MAX_WAITING);
+        let (told, newest) = watch::channel(0);
+        let writer = Writer::new(connection, receiver, told)?;
+        let run = move || {
+            writer.run();
+            // Held until the last commit, so that the next process finds all of it.
+            drop(lock);
+        };
+        let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(run).map_err(convert::unavailable)?;
+        Ok(Self { jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(thread)), readers: Readers::new(path), newest })
+    }
+
+    async fn hand_in<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job + Send) -> Result<T> {
+        let ended = || LedgerError::Unavailable("the ledger has been closed".into());
+        let jobs = self.jobs.lock().ok().and_then(|jobs| jobs.clone()).ok_or_else(ended)?;
+        let (answer, answered) = oneshot::channel();
+        jobs.send(job(answer)).await.map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())?
+    }
+}
+
+impl Backend for Sqlite {
+    async fn append(&self, entry: Entry) -> Result<Appended> {
+        let entry = Box::new(entry);
+        self.hand_in(|answer| Job::Append { entry, answer }).await
+    }
+
+    async fn fetch<T: Send + 'static>(
+        &self,
+        sql: impl Into<String> + Send,
+        args: Vec<Arg>,
+        read: fn(&dyn Columns) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let sql = sql.into();
+        self.readers.with(move |connection| convert::fetch(connection, &sql, &args, read)).await
+    }
+
+    async fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
+        self.hand_in(|answer| Job::Transact { touched, statements, answer }).await
+    }
+
+    async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
+        let statement = |(run, seq): (RunId, u64)| Statement::new(FORGET, [run.as_str().into(), seq.into()]);
+        self.transact(None, done.into_iter().map(statement).collect()).await.map(drop)
+    }
+
+    fn newest(&self) -> watch::Receiver<i64> {
+        self.newest.clone()
+    }
+
+    async fn close(&self) {
+        if let Ok(mut jobs) = self.jobs.lock() {
+            jobs.take();
+        }
+        self.readers.close();
+        let writer = self.writer.lock().ok().and_then(|mut writer| writer.take());
+        if let Some(writer) = writer {
+            // The thread has no panic to tell of that was not logged.
+            let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+        }
+    }
+}

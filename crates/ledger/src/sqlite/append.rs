@@ -1,0 +1,202 @@
+//! One entry's rows, in the transaction of its group.
+
+use std::collections::HashMap;
+
+use model::{RunId, Step, StepBytes};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::convert::{failed, fetch};
+use crate::backend::to_int;
+use crate::filter::ZONE;
+use crate::group::{Linked, RunHead, select_head};
+use crate::{Appended, Decides, Entry, LedgerError, Result, rows};
+
+const FIRST_OF_ID: &str =
+    "SELECT tool, input_sha256 FROM audit_record WHERE tool_call_id = ?1 AND run_no = ?2 ORDER BY seq LIMIT 1";
+const INSERT_RECORD: &str = "INSERT INTO audit_record (position, run_no, seq, tool_call_id, tool, timestamp, decision, \
+    outcome, mutates, input_sha256, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+const INSERT_PATH: &str = "INSERT INTO record_path (position, path, run_no) VALUES (?1, ?2, ?3)";
+const INSERT_REPLY: &str = "INSERT INTO call_reply (position, status, body) VALUES (?1, ?2, ?3)";
+const INSERT_ARTIFACT: &str = "INSERT INTO artifact (artifact_id, run_no, seq, diff) VALUES (?1, ?2, ?3, ?4)";
+const INSERT_STEP: &str = "INSERT INTO step (run_no, seq, path, before_sha256, after_sha256, mode, staged, content) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+const INSERT_APPROVAL: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const DECIDE: &str =
+    "UPDATE approval SET state = ?1, decision = ?2 WHERE approval_id = ?3 AND run_no = ?4 AND state = 'pending'";
+const UPDATE_HEAD: &str = "UPDATE run_head SET head_seq = ?2, head_hash = ?3, mutations = ?4, denied = ?5, \
+    pending_approvals = ?6, files_touched = ?7, insertions = ?8, deletions = ?9, files_deleted = ?10, bytes = ?11 \
+    WHERE run_no = ?1";
+const UPDATE_STATE: &str = "UPDATE run SET state = ?2 WHERE run_no = ?1";
+const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
+    SELECT ?1, min(timestamp), max(timestamp) FROM audit_record WHERE position >= ?2 AND position <= ?3 \
+    HAVING count(*) > 0 ON CONFLICT (zone) DO NOTHING";
+const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM audit_record";
+
+/// Heads kept at most; a run that comes back is read again.
+const MAX_HEADS: usize = 4096;
+
+/// Where the audit stands, over all runs and in those that were used of late.
+#[derive(Default)]
+pub(super) struct Heads {
+    runs: HashMap<RunId, RunHead>,
+    /// The last record's position.
+    pub(super) position: i64,
+}
+
+impl Heads {
+    /// Reads where the audit stands, after an opening or a failure.
+    pub(super) fn load(connection: &Connection) -> Result<Self> {
+        let position = connection.query_row(LAST_POSITION, [], |row| row.get(0)).map_err(failed)?;
+        Ok(Self { runs: HashMap::new(), position })
+    }
+
+    /// Appends `entry`. Where the answer is an error, part of it may have been written.
+    pub(super) fn append(&mut self, connection: &Connection, entry: &Entry) -> Result<Appended> {
+        let position = self.position + 1;
+        let head = self.head(connection, &entry.draft.run_id)?;
+        if entry.claimed && is_reused(connection, entry, head.run_no)? {
+            return Ok(Appended::Reused);
+        }
+        if let Some(decides) = &entry.decides
+            && !decide(connection, decides, head.run_no)?
+        {
+            return Ok(Appended::NotPending);
+        }
+        let linked = head.link(entry)?;
+        insert(connection, entry, &linked, position, head.run_no).map_err(failed)?;
+        if let Some((approval, input)) = &entry.approval {
+            let body = rows::to_json(approval)?;
+            let (id, state) = (approval.approval_id.as_str(), approval.state.as_str());
+            connection
+                .prepare_cached(INSERT_APPROVAL)
+                .and_then(|mut sql| sql.execute(params![id, head.run_no, state, approval.expires_at, body, input]))
+                .map_err(failed)?;
+        }
+        self.position = position;
+        if position % ZONE == 0 {
+            let zone = position / ZONE - 1;
+            connection
+                .prepare_cached(SEAL_ZONE)
+                .and_then(|mut sql| sql.execute(params![zone, zone * ZONE, position - 1]))
+                .map_err(failed)?;
+        }
+        Ok(Appended::Recorded(linked.record))
+    }
+
+    fn head(&mut self, connection: &Connection, run: &RunId) -> Result<&mut RunHead> {
+        if !self.runs.contains_key(run) {
+            let sql = select_head!("WHERE run_id = $1");
+            let found = fetch(connection, sql, &[run.as_str().into()], RunHead::read)?;
+            let head = found.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
+            self.runs.insert(run.clone(), head);
+        }
+        self.runs.get_mut(run).ok_or(LedgerError::NoSuchRun)
+    }
+
+    /// Writes the heads that changed.
+    pub(super) fn store(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        for head in self.runs.values_mut().filter(|head| head.changed) {
+            let usage = &head.usage;
+            connection.prepare_cached(UPDATE_HEAD)?.execute(params![
+                head.run_no,
+                to_int(head.seq),
+                head.hash.as_bytes(),
+                to_int(head.mutations),
+                to_int(head.denied),
+                to_int(head.pending_approvals),
+                to_int(usage.files_touched),
+                to_int(usage.insertions),
+                to_int(usage.deletions),
+                to_int(usage.files_deleted),
+                to_int(usage.bytes),
+            ])?;
+            if head.state_changed {
+                connection.prepare_cached(UPDATE_STATE)?.execute(params![head.run_no, head.state.as_str()])?;
+            }
+            head.changed = false;
+            head.state_changed = false;
+        }
+        Ok(())
+    }
+
+    /// Forgets the head of a run that is about to change beside it; it has been stored.
+    pub(super) fn forget(&mut self, run: &RunId) {
+        self.runs.remove(run);
+    }
+
+    /// Keeps within bounds what is held in memory; all of it has been stored.
+    pub(super) fn shrink(&mut self) {
+        if self.runs.len() > MAX_HEADS {
+            self.runs = HashMap::new();
+        }
+    }
+}
+
+fn is_reused(connection: &Connection, entry: &Entry, run_no: i64) -> Result<bool> {
+    let mut first = connection.prepare_cached(FIRST_OF_ID).map_err(failed)?;
+    let found: Option<(String, Vec<u8>)> = first
+        .query_row(params![entry.draft.tool_call_id.as_str(), run_no], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+        .map_err(failed)?;
+    Ok(found.is_some_and(|(tool, input)| tool != entry.draft.tool || input != entry.input_sha256.as_bytes()))
+}
+
+fn decide(connection: &Connection, decides: &Decides, run_no: i64) -> Result<bool> {
+    let decision = rows::approval_decision(Some(&decides.decided_by), decides.note.as_deref())?;
+    let mut update = connection.prepare_cached(DECIDE).map_err(failed)?;
+    let changed = update
+        .execute(params![decides.state.as_str(), decision, decides.approval_id.as_str(), run_no])
+        .map_err(failed)?;
+    Ok(changed > 0)
+}
+
+fn insert(connection: &Connection, entry: &Entry, linked: &Linked, position: i64, run_no: i64) -> rusqlite::Result<()> {
+    let record = &linked.record;
+    let seq = to_int(record.seq);
+    connection.prepare_cached(INSERT_RECORD)?.execute(params![
+        position,
+        run_no,
+        seq,
+        record.tool_call_id.as_str(),
+        record.tool,
+        record.timestamp,
+        linked.decision,
+        linked.outcome,
+        record.mutates,
+        entry.input_sha256.as_bytes(),
+        linked.body,
+    ])?;
+    for path in linked.paths() {
+        connection.prepare_cached(INSERT_PATH)?.execute(params![position, path, run_no])?;
+    }
+    if let Some(reply) = &entry.reply {
+        connection.prepare_cached(INSERT_REPLY)?.execute(params![position, reply.status, reply.body])?;
+    }
+    if let Some(artifact) = &entry.artifact {
+        let values = params![artifact.artifact_id.as_str(), run_no, seq, artifact.diff];
+        connection.prepare_cached(INSERT_ARTIFACT)?.execute(values)?;
+    }
+    entry.steps.iter().try_for_each(|step| insert_step(connection, step, run_no, seq))
+}
+
+fn insert_step(connection: &Connection, step: &Step, run_no: i64, seq: i64) -> rusqlite::Result<()> {
+    let after = step.after.as_ref();
+    let (staged, content) = match after.map(|content| &content.bytes) {
+        None => (None, None),
+        Some(StepBytes::Staged(name)) => (Some(name), None),
+        Some(StepBytes::Inline(bytes)) => (None, Some(bytes)),
+    };
+    let before = step.before.as_ref().map(model::Sha256::as_bytes);
+    let values = params![
+        run_no,
+        seq,
+        step.path.as_str(),
+        before,
+        after.map(|content| content.sha256.as_bytes()),
+        after.map(|content| content.mode),
+        staged,
+        content,
+    ];
+    connection.prepare_cached(INSERT_STEP)?.execute(values).map(drop)
+}

@@ -1,0 +1,111 @@
+//! Opening: the lock, the file, the connections, the tables.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::convert::{failed, unavailable};
+use crate::migrate::{self, AppliedMigration};
+use crate::{LedgerError, Result};
+
+/// The first version without the fault that could damage a database while its log was being reset.
+const MIN_VERSION: i32 = 3_051_003;
+/// How long a lock of another program (a backup, a shell) is waited for.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Takes the database for this process alone, until the answer is dropped.
+pub(super) fn lock(path: &Path) -> Result<File> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unavailable)?;
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let file = private().open(PathBuf::from(name)).map_err(unavailable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(LedgerError::Unavailable("another process works with this database; stop it first".into()))
+        }
+        Err(TryLockError::Error(error)) => Err(unavailable(error)),
+    }
+}
+
+/// Makes the file, so that its mode is ours; SQLite gives its log the same.
+pub(super) fn create(path: &Path) -> Result<()> {
+    private().open(path).map(drop).map_err(unavailable)
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options
+}
+
+/// The connection that writes.
+pub(super) fn writer(path: &Path) -> Result<Connection> {
+    if rusqlite::version_number() < MIN_VERSION {
+        let version = rusqlite::version();
+        return Err(LedgerError::Internal(format!("SQLite {version} is too old: 3.51.3 is needed").into()));
+    }
+    let connection = connection(path)?;
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(failed)?;
+    if mode != "wal" {
+        return Err(LedgerError::Internal("the disk does not allow SQLite's write-ahead log".into()));
+    }
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// A connection that may write.
+fn connection(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    for (pragma, value) in [
+        ("synchronous", "full"),
+        ("foreign_keys", "on"),
+        ("temp_store", "memory"),
+        ("cache_size", "-8000"),
+        // The writer sees to it, behind the answers.
+        ("wal_autocheckpoint", "0"),
+        ("journal_size_limit", "67108864"),
+    ] {
+        connection.pragma_update(None, pragma, value).map_err(failed)?;
+    }
+    Ok(connection)
+}
+
+/// A connection that only reads.
+pub(super) fn reader(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    for (pragma, value) in [("query_only", "on"), ("temp_store", "memory"), ("cache_size", "-2000")] {
+        connection.pragma_update(None, pragma, value).map_err(failed)?;
+    }
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
+}
+
+/// Brings the tables up to date, all of it or nothing.
+pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    tx.execute_batch(migrate::CREATE_TABLE).map_err(failed)?;
+    let applied = {
+        let mut list = tx.prepare(migrate::LIST).map_err(failed)?;
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(AppliedMigration { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
+        };
+        list.query_map([], read).and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>).map_err(failed)?
+    };
+    for migration in migrate::missing(migrate::SQLITE, &applied)? {
+        tx.execute_batch(migration.sql).map_err(failed)?;
+        let now = jiff::Timestamp::now().to_string();
+        tx.execute(migrate::NOTE, (migration.version, migration.name, migration.checksum(), now)).map_err(failed)?;
+    }
+    tx.commit().map_err(failed)
+}

@@ -1,0 +1,202 @@
+//! The thread that writes: whatever waits when a commit has ended is the next group.
+
+use model::RunId;
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::append::Heads;
+use super::convert::{execute, failed, is_lost_sync};
+use crate::backend::Statement;
+use crate::{Appended, Entry, LedgerError, Result};
+
+/// Jobs in one transaction at most.
+const MAX_GROUP: usize = 512;
+/// Pages in the log from which they are copied into the database.
+const CHECKPOINT_PAGES: i64 = 1000;
+
+/// Something to write, and who waits for it.
+pub(super) enum Job {
+    Append { entry: Box<Entry>, answer: oneshot::Sender<Result<Appended>> },
+    Transact { touched: Option<RunId>, statements: Vec<Statement>, answer: oneshot::Sender<Result<u64>> },
+}
+
+/// What a job comes to once its group is committed.
+enum Done {
+    Appended(Result<Appended>),
+    Changed(Result<u64>),
+}
+
+/// Why a group was undone.
+enum Fault {
+    /// The database: nobody's job is at fault.
+    Store(LedgerError),
+    /// One of the jobs.
+    Job(LedgerError),
+}
+
+pub(super) struct Writer {
+    connection: Connection,
+    jobs: mpsc::Receiver<Job>,
+    newest: watch::Sender<i64>,
+    /// `None` after a failure, until they are read again.
+    heads: Option<Heads>,
+}
+
+impl Writer {
+    pub(super) fn new(connection: Connection, jobs: mpsc::Receiver<Job>, newest: watch::Sender<i64>) -> Result<Self> {
+        let heads = Heads::load(&connection)?;
+        newest.send_replace(heads.position);
+        Ok(Self { connection, jobs, newest, heads: Some(heads) })
+    }
+
+    /// Writes until nobody can hand in any more.
+    pub(super) fn run(mut self) {
+        while let Some(first) = self.jobs.blocking_recv() {
+            let mut group = vec![first];
+            while group.len() < MAX_GROUP
+                && let Ok(next) = self.jobs.try_recv()
+            {
+                group.push(next);
+            }
+            self.write(group);
+            if let Err(error) = self.checkpoint() {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the log could not be copied back yet");
+            }
+        }
+    }
+
+    /// Commits a group and answers it. Where a job fails, the group is undone, and its jobs are committed one by one.
+    fn write(&mut self, group: Vec<Job>) {
+        match self.commit(&group) {
+            Ok(done) => {
+                self.tell_newest();
+                group.into_iter().zip(done).for_each(|(job, done)| job.answer(done));
+            }
+            Err(Fault::Store(error)) => {
+                tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
+                group.into_iter().for_each(|job| job.fail(error.again()));
+            }
+            Err(Fault::Job(error)) if group.len() == 1 => group.into_iter().for_each(|job| job.fail(error.again())),
+            Err(Fault::Job(_)) => group.into_iter().for_each(|job| self.write(vec![job])),
+        }
+    }
+
+    fn tell_newest(&self) {
+        let position = self.heads.as_ref().map_or(0, |heads| heads.position);
+        self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
+    }
+
+    fn commit(&mut self, group: &[Job]) -> Result<Vec<Done>, Fault> {
+        let mut heads = match self.heads.take() {
+            Some(heads) => heads,
+            None => Heads::load(&self.connection).map_err(Fault::Store)?,
+        };
+        match carry_out(&self.connection, &mut heads, group) {
+            Ok(done) => {
+                heads.shrink();
+                self.heads = Some(heads);
+                Ok(done)
+            }
+            Err(fault) => {
+                // SQLite itself undoes some failures, such as a full disk.
+                if !self.connection.is_autocommit()
+                    && let Err(error) = self.connection.execute_batch("ROLLBACK")
+                {
+                    tracing::error!(error = &error as &dyn std::error::Error, "a group could not be undone");
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    /// Copies the log back into the database when it has grown; readers go on meanwhile.
+    fn checkpoint(&self) -> rusqlite::Result<()> {
+        let grown = |sql| {
+            let mut pragma = self.connection.prepare_cached(sql)?;
+            pragma.query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+        };
+        if grown("PRAGMA wal_checkpoint(NOOP)")? >= CHECKPOINT_PAGES {
+            grown("PRAGMA wal_checkpoint(PASSIVE)").inspect_err(end_on_lost_sync)?;
+        }
+        Ok(())
+    }
+}
+
+fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Result<Vec<Done>, Fault> {
+    let store = |error| Fault::Store(failed(error));
+    connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut sql| sql.execute([])).map_err(store)?;
+    let mut done = Vec::with_capacity(group.len());
+    for job in group {
+        done.push(job.carry_out(connection, heads).map_err(|error| match error {
+            unavailable @ LedgerError::Unavailable(_) => Fault::Store(unavailable),
+            error => Fault::Job(error),
+        })?);
+    }
+    heads.store(connection).map_err(store)?;
+    let committed = connection.prepare_cached("COMMIT").and_then(|mut sql| sql.execute([]));
+    committed.inspect_err(end_on_lost_sync).map_err(store)?;
+    Ok(done)
+}
+
+/// A sync must not be tried again: the kernel may have dropped what it could not write, and say yes the second time.
+fn end_on_lost_sync(error: &rusqlite::Error) {
+    if is_lost_sync(error) {
+        tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the log");
+        std::process::abort();
+    }
+}
+
+impl Job {
+    /// Writes the job's rows. An error means that part of them may have been written.
+    fn carry_out(&self, connection: &Connection, heads: &mut Heads) -> Result<Done> {
+        match self {
+            Self::Append { entry, .. } => match heads.append(connection, entry) {
+                Err(LedgerError::NoSuchRun) => Ok(Done::Appended(Err(LedgerError::NoSuchRun))),
+                appended => appended.map(|appended| Done::Appended(Ok(appended))),
+            },
+            Self::Transact { touched, statements, .. } => {
+                if let Some(run) = touched {
+                    heads.store(connection).map_err(failed)?;
+                    heads.forget(run);
+                }
+                transact(connection, statements).map(Done::Changed)
+            }
+        }
+    }
+
+    fn answer(self, done: Done) {
+        // Who does not wait any more does not hear it.
+        match (self, done) {
+            (Self::Append { answer, .. }, Done::Appended(appended)) => drop(answer.send(appended)),
+            (Self::Transact { answer, .. }, Done::Changed(changed)) => drop(answer.send(changed)),
+            // A job's outcome is of its kind; who waited would hear that the writer has ended.
+            (Self::Append { .. }, Done::Changed(_)) | (Self::Transact { .. }, Done::Appended(_)) => {}
+        }
+    }
+
+    fn fail(self, error: LedgerError) {
+        match self {
+            Self::Append { answer, .. } => drop(answer.send(Err(error))),
+            Self::Transact { answer, .. } => drop(answer.send(Err(error))),
+        }
+    }
+}
+
+fn transact(connection: &Connection, statements: &[Statement]) -> Result<Result<u64>> {
+    let mut first = 0;
+    for (index, statement) in statements.iter().enumerate() {
+        let changed = match execute(connection, statement.sql, &statement.args).map_err(failed) {
+            Ok(changed) => u64::try_from(changed).unwrap_or(0),
+            // A statement that fails undoes itself, so that nothing of the job is there yet.
+            Err(LedgerError::AlreadyExists) if index == 0 => return Ok(Err(LedgerError::AlreadyExists)),
+            Err(error) => return Err(error),
+        };
+        if index == 0 {
+            first = changed;
+        }
+        if statement.required && changed == 0 {
+            break;
+        }
+    }
+    Ok(Ok(first))
+}

@@ -1,0 +1,425 @@
+//! The ledger over either database: every method but appending, written once.
+
+use async_trait::async_trait;
+use model::{
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, ImportReport, Run, RunId, RunState, Sha256, Token,
+    TokenId, ToolCallId,
+};
+use tokio::sync::watch;
+
+use crate::backend::{Arg, Backend, Columns, Statement, to_count};
+use crate::filter::{self, Driver, GATHERED, Query, Range, ZONE};
+use crate::rows::{select_approval, select_run};
+use crate::{
+    Appended, Entry, Ledger, LedgerError, OpenSteps, RecordFilter, Reply, Result, StoredCall, StoredRecord, StoredRun,
+    rows, verify,
+};
+
+/// A ledger on `B`.
+pub(crate) struct Store<B>(pub(crate) B);
+
+const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
+    body, import_report, mount_paths) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
+    files_touched, insertions, deletions, files_deleted, bytes) \
+    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 FROM run WHERE run_id = $1";
+const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
+    SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
+const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, \
+    state = CASE state WHEN 'preparing' THEN 'open' ELSE state END WHERE run_id = $1";
+const SET_STATE: &str = "UPDATE run SET state = $2, closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
+const SET_NEEDS_REPAIR: &str = "UPDATE run SET needs_repair = $2 WHERE run_id = $1";
+const TOKEN: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
+    JOIN run ON run.run_no = token.run_no WHERE secret_sha256 = $1";
+const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
+    WHERE token_id = $2 AND run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+const CALL: &str = "WITH earliest AS (\
+      SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id FROM audit_record a \
+      WHERE a.tool_call_id = $1 AND a.run_no = (SELECT run_no FROM run WHERE run_id = $2) ORDER BY a.seq LIMIT 1), \
+    answered AS (\
+      SELECT a.seq, c.status, c.body FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
+      AND a.run_no = earliest.run_no AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 \
+      JOIN call_reply c ON c.position = a.position WHERE earliest.mutates ORDER BY a.seq LIMIT 1) \
+    SELECT (SELECT a.body FROM audit_record a WHERE a.tool_call_id = earliest.tool_call_id AND a.run_no = earliest.run_no \
+      AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 ORDER BY a.seq DESC LIMIT 1), \
+    coalesce(answered.seq, earliest.seq), earliest.tool, earliest.input_sha256, answered.status, answered.body \
+    FROM earliest LEFT JOIN answered ON 1 = 1";
+const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
+    (SELECT zone FROM audit_zone WHERE max_timestamp >= $1 ORDER BY zone LIMIT 1), \
+    (SELECT zone FROM audit_zone WHERE min_timestamp < $2 ORDER BY zone DESC LIMIT 1)";
+const RUN_LENGTH: &str = "SELECT head_seq FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+const CHANGES: &str = "SELECT position, body FROM audit_record WHERE mutates AND outcome = 'ok' \
+    AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 ORDER BY seq LIMIT $3";
+const RECORD: &str = "SELECT position, body FROM audit_record \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2";
+const ARTIFACT: &str = "SELECT diff FROM artifact \
+    WHERE artifact_id = $1 AND run_no = (SELECT run_no FROM run WHERE run_id = $2)";
+macro_rules! select_steps {
+    ($rest:literal) => {
+        concat!(
+            "SELECT run_id, seq, path, before_sha256, after_sha256, mode, staged, content ",
+            "FROM step JOIN run ON run.run_no = step.run_no ",
+            $rest
+        )
+    };
+}
+const DECIDE: [&str; 3] = [
+    "UPDATE approval SET state = $2, decision = $3 WHERE approval_id = $1 AND state = 'pending'",
+    "UPDATE run_head SET pending_approvals = pending_approvals - 1 \
+        WHERE run_no = (SELECT run_no FROM approval WHERE approval_id = $1)",
+    "UPDATE run SET state = 'open' WHERE state = 'awaiting_approval' \
+        AND run_no = (SELECT run_no FROM approval WHERE approval_id = $1) \
+        AND (SELECT pending_approvals FROM run_head WHERE run_head.run_no = run.run_no) = 0",
+];
+const SET_SETTING: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+
+impl<B: Backend> Store<B> {
+    /// The first row of an answer.
+    async fn one<T: Send + 'static>(
+        &self,
+        sql: &'static str,
+        args: Vec<Arg>,
+        read: fn(&dyn Columns) -> Result<T>,
+    ) -> Result<Option<T>> {
+        Ok(self.0.fetch(sql, args, read).await?.into_iter().next())
+    }
+
+    /// Changes a run that must be there.
+    async fn change_run<const N: usize>(&self, run: &RunId, sql: &'static str, args: [Arg; N]) -> Result<()> {
+        match self.0.transact(Some(run.clone()), vec![Statement::new(sql, args)]).await? {
+            0 => Err(LedgerError::NoSuchRun),
+            _ => Ok(()),
+        }
+    }
+
+    async fn records_in(
+        &self,
+        filter: &RecordFilter,
+        driver: Driver,
+        range: Range,
+        limit: u32,
+    ) -> Result<Vec<StoredRecord>> {
+        let query = Query::records(filter, driver, range, limit);
+        self.0.fetch(query.sql, query.args, rows::record).await
+    }
+
+    /// Where records of the filter's times can be: among the zones that are known, and behind them.
+    async fn ranges(&self, filter: &RecordFilter, all: Range) -> Result<Vec<Range>> {
+        if filter.since.is_none() && filter.until.is_none() {
+            return Ok(vec![all]);
+        }
+        let since = filter.since.clone().unwrap_or_default();
+        // No time that is written in digits comes behind this one.
+        let until = filter.until.clone().unwrap_or_else(|| "~".to_owned());
+        let read = |row: &dyn Columns| Ok((row.int(0)?, row.maybe_int(1)?, row.maybe_int(2)?));
+        let found = self.one(ZONES, vec![since.into(), until.into()], read).await?;
+        let Some((open_zone, first, last)) = found else { return Ok(vec![all]) };
+        let known = first.zip(last).map(|(first, last)| Range { low: first * ZONE, high: (last + 1) * ZONE - 1 });
+        let open = Range { low: open_zone * ZONE, high: i64::MAX };
+        let within = |range: Range| Range { low: range.low.max(all.low), high: range.high.min(all.high) };
+        Ok(known.into_iter().chain([open]).map(within).filter(|range| range.low <= range.high).collect())
+    }
+
+    /// What drives a query with a path: the path where it has few records, else what it would be without one.
+    async fn driver(&self, filter: &RecordFilter, range: Range) -> Result<Driver> {
+        if filter.path.is_none() {
+            return Ok(filter::driver(filter));
+        }
+        if let Some(run) = &filter.run {
+            let length = self.one(RUN_LENGTH, vec![run.as_str().into()], |row| row.int(0)).await?;
+            if length.unwrap_or(0) <= GATHERED / 10 {
+                return Ok(Driver::Run);
+            }
+        } else if filter::driver(filter) == Driver::ExactPath {
+            return Ok(Driver::ExactPath);
+        }
+        let Some(query) = Query::count_path(filter, range) else { return Ok(filter::driver(filter)) };
+        let count = self.0.fetch(query.sql, query.args, |row| row.int(0)).await?;
+        if count.first().is_some_and(|count| *count <= GATHERED) {
+            return Ok(Driver::GatheredPath);
+        }
+        Ok(filter::driver(&RecordFilter { path: None, ..filter.clone() }))
+    }
+}
+
+#[async_trait]
+impl<B: Backend> Ledger for Store<B> {
+    async fn create_run(&self, stored: &StoredRun, token: &Token) -> Result<()> {
+        let statements = vec![insert_run(stored)?, insert_head(stored), insert_token(token)?];
+        self.0.transact(None, statements).await.map(drop)
+    }
+
+    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<()> {
+        let args = [run.as_str().into(), base_commit.into(), rows::import_report(import)?.into()];
+        self.change_run(run, OPEN_RUN, args).await
+    }
+
+    async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()> {
+        self.change_run(run, SET_STATE, [run.as_str().into(), state.as_str().into(), closed_at.into()]).await
+    }
+
+    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()> {
+        self.change_run(run, SET_NEEDS_REPAIR, [run.as_str().into(), needs_repair.into()]).await
+    }
+
+    async fn run(&self, run: &RunId) -> Result<Option<StoredRun>> {
+        let found = self.one(select_run!("WHERE run_id = $1"), vec![run.as_str().into()], rows::run).await?;
+        Ok(found.map(|(_, run)| run))
+    }
+
+    async fn runs(&self, state: Option<RunState>, after: Option<i64>, limit: u32) -> Result<Vec<(i64, Run)>> {
+        let mut args = vec![Arg::Int(after.unwrap_or(0)), Arg::Int(limit.into())];
+        let sql = match state {
+            None => select_run!("WHERE run.run_no > $1 ORDER BY run.run_no LIMIT $2"),
+            Some(state) => {
+                args.push(state.as_str().into());
+                select_run!("WHERE run.run_no > $1 AND state = $3 ORDER BY run.run_no LIMIT $2")
+            }
+        };
+        self.0.fetch(sql, args, |row| rows::run(row).map(|(run_no, stored)| (run_no, stored.run))).await
+    }
+
+    async fn live_runs(&self) -> Result<Vec<RunId>> {
+        let sql = "SELECT run_id FROM run WHERE state <> 'deleted' ORDER BY run_no";
+        self.0.fetch(sql, Vec::new(), |row| rows::run_id(row, 0)).await
+    }
+
+    async fn expired_runs(&self, now: &str) -> Result<Vec<RunId>> {
+        let sql = "SELECT run_id FROM run WHERE expires_at IS NOT NULL AND closed_at IS NULL AND expires_at <= $1 \
+            ORDER BY expires_at";
+        self.0.fetch(sql, vec![now.into()], |row| rows::run_id(row, 0)).await
+    }
+
+    async fn create_token(&self, token: &Token) -> Result<()> {
+        match self.0.transact(None, vec![insert_token(token)?]).await? {
+            0 => Err(LedgerError::NoSuchRun),
+            _ => Ok(()),
+        }
+    }
+
+    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
+        self.one(TOKEN, vec![secret_sha256.into()], rows::token).await
+    }
+
+    async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool> {
+        let args = [run.as_str().into(), token.as_str().into(), true.into()];
+        Ok(self.0.transact(None, vec![Statement::new(REVOKE_TOKEN, args)]).await? > 0)
+    }
+
+    async fn append(&self, entry: Entry) -> Result<Appended> {
+        self.0.append(entry).await
+    }
+
+    async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>> {
+        self.one(CALL, vec![id.as_str().into(), run.as_str().into()], read_call).await
+    }
+
+    async fn records(&self, filter: &RecordFilter, after: Option<i64>, limit: u32) -> Result<Vec<StoredRecord>> {
+        if filter::is_empty(filter) {
+            return Ok(Vec::new());
+        }
+        let all = Range { low: after.map_or(0, |after| after.saturating_add(1)), high: i64::MAX };
+        let driver = self.driver(filter, all).await?;
+        let ranges = if driver == Driver::Run { vec![all] } else { self.ranges(filter, all).await? };
+        let mut found = Vec::new();
+        for range in ranges {
+            let room = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+            if room > 0 {
+                found.extend(self.records_in(filter, driver, range, room).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>> {
+        self.one(RECORD, vec![run.as_str().into(), seq.into()], rows::record).await
+    }
+
+    async fn changes(&self, run: &RunId, since_seq: u64, limit: u32) -> Result<Vec<StoredRecord>> {
+        let args = vec![run.as_str().into(), since_seq.into(), Arg::Int(limit.into())];
+        self.0.fetch(CHANGES, args, rows::record).await
+    }
+
+    async fn verify(&self, run: &RunId) -> Result<ChainReport> {
+        verify::chain(&self.0, run).await
+    }
+
+    async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>> {
+        self.one(ARTIFACT, vec![id.as_str().into(), run.as_str().into()], |row| row.bytes(0)).await
+    }
+
+    fn newest(&self) -> watch::Receiver<i64> {
+        self.0.newest()
+    }
+
+    async fn open_steps(&self, run: Option<&RunId>) -> Result<Vec<OpenSteps>> {
+        let steps = match run {
+            Some(run) => {
+                let sql = select_steps!(
+                    "WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1) \
+                    ORDER BY seq, step_no"
+                );
+                self.0.fetch(sql, vec![run.as_str().into()], rows::step).await?
+            }
+            None => self.0.fetch(select_steps!("ORDER BY step.run_no, seq, step_no"), Vec::new(), rows::step).await?,
+        };
+        let mut open: Vec<OpenSteps> = Vec::new();
+        for (run_id, seq, step) in steps {
+            match open.last_mut().filter(|last| last.run_id == run_id && last.seq == seq) {
+                Some(last) => last.steps.push(step),
+                None => open.push(OpenSteps { run_id, seq, steps: vec![step] }),
+            }
+        }
+        Ok(open)
+    }
+
+    async fn forget(&self, done: &[(RunId, u64)]) -> Result<()> {
+        if done.is_empty() {
+            return Ok(());
+        }
+        self.0.forget(done.to_vec()).await
+    }
+
+    async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>> {
+        let sql = select_approval!("WHERE approval_id = $1");
+        Ok(self.one(sql, vec![id.as_str().into()], rows::approval).await?.map(|(_, approval)| approval))
+    }
+
+    async fn approval_input(&self, id: &ApprovalId) -> Result<Option<String>> {
+        self.one("SELECT input FROM approval WHERE approval_id = $1", vec![id.as_str().into()], |row| row.text(0)).await
+    }
+
+    async fn approvals(
+        &self,
+        state: Option<ApprovalState>,
+        run: Option<&RunId>,
+        after: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<(i64, Approval)>> {
+        let mut args = vec![Arg::Int(after.unwrap_or(0)), Arg::Int(limit.into())];
+        args.extend(state.map(|state| Arg::from(state.as_str())));
+        args.extend(run.map(|run| Arg::from(run.as_str())));
+        let sql = match (state, run) {
+            (None, None) => select_approval!("WHERE approval_no > $1 ORDER BY approval_no LIMIT $2"),
+            (Some(_), None) => select_approval!("WHERE approval_no > $1 AND state = $3 ORDER BY approval_no LIMIT $2"),
+            (None, Some(_)) => select_approval!(
+                "WHERE approval_no > $1 AND run_no = (SELECT run_no FROM run WHERE run_id = $3) \
+                ORDER BY approval_no LIMIT $2"
+            ),
+            (Some(_), Some(_)) => select_approval!(
+                "WHERE approval_no > $1 AND (state || '') = $3 \
+                AND run_no = (SELECT run_no FROM run WHERE run_id = $4) ORDER BY approval_no LIMIT $2"
+            ),
+        };
+        self.0.fetch(sql, args, rows::approval).await
+    }
+
+    async fn decide_approval(
+        &self,
+        id: &ApprovalId,
+        state: ApprovalState,
+        decided_by: Option<&str>,
+        note: Option<&str>,
+    ) -> Result<bool> {
+        let Some(approval) = self.approval(id).await? else { return Ok(false) };
+        let decision = rows::approval_decision(decided_by, note)?;
+        let [first, second, third] = DECIDE;
+        let statements = vec![
+            Statement::new(first, [id.as_str().into(), state.as_str().into(), decision.into()]).required(),
+            Statement::new(second, [id.as_str().into()]),
+            Statement::new(third, [id.as_str().into()]),
+        ];
+        Ok(self.0.transact(Some(approval.run_id), statements).await? > 0)
+    }
+
+    async fn lapsed_approvals(&self, now: &str, limit: u32) -> Result<Vec<Approval>> {
+        let sql = select_approval!("WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2");
+        let args = vec![now.into(), Arg::Int(limit.into())];
+        self.0.fetch(sql, args, |row| rows::approval(row).map(|(_, approval)| approval)).await
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<String>> {
+        self.one("SELECT value FROM setting WHERE name = $1", vec![name.into()], |row| row.text(0)).await
+    }
+
+    async fn set_setting_once(&self, name: &str, value: &str) -> Result<String> {
+        self.0.transact(None, vec![Statement::new(SET_SETTING, [name.into(), value.into()])]).await?;
+        let stored = self.setting(name).await?;
+        stored.ok_or_else(|| LedgerError::Internal("a setting that was stored is not there".into()))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.0.fetch("SELECT 1", Vec::new(), |_| Ok(())).await.map(drop)
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+}
+
+fn insert_run(stored: &StoredRun) -> Result<Statement> {
+    let run = &stored.run;
+    Ok(Statement::new(
+        INSERT_RUN,
+        [
+            run.run_id.as_str().into(),
+            run.state.as_str().into(),
+            run.created_at.as_str().into(),
+            run.closed_at.as_deref().into(),
+            run.expires_at.as_deref().into(),
+            run.base_commit.as_deref().into(),
+            stored.needs_repair.into(),
+            rows::run_body(run)?.into(),
+            rows::import_report(&run.import)?.into(),
+            rows::to_json(&stored.mount_paths)?.into(),
+        ],
+    ))
+}
+
+fn insert_head(stored: &StoredRun) -> Statement {
+    let (run, usage) = (&stored.run, &stored.usage);
+    Statement::new(
+        INSERT_HEAD,
+        [
+            run.run_id.as_str().into(),
+            run.head_seq.into(),
+            (&run.head_hash).into(),
+            run.counts.mutations.into(),
+            run.counts.denied.into(),
+            run.counts.pending_approvals.into(),
+            usage.files_touched.into(),
+            usage.insertions.into(),
+            usage.deletions.into(),
+            usage.files_deleted.into(),
+            usage.bytes.into(),
+        ],
+    )
+}
+
+fn insert_token(token: &Token) -> Result<Statement> {
+    Ok(Statement::new(
+        INSERT_TOKEN,
+        [
+            token.run_id.as_str().into(),
+            (&token.secret_sha256).into(),
+            token.token_id.as_str().into(),
+            rows::to_json(&token.permissions)?.into(),
+            token.expires_at.as_deref().into(),
+            token.revoked.into(),
+        ],
+    ))
+}
+
+fn read_call(row: &dyn Columns) -> Result<StoredCall> {
+    let reply = match row.maybe_int(4)? {
+        None => None,
+        Some(status) => Some(Reply { status: u16::try_from(status).unwrap_or(0), body: row.text(5)? }),
+    };
+    Ok(StoredCall {
+        record: row.text(0)?,
+        seq: to_count(row.int(1)?),
+        tool: row.text(2)?,
+        input_sha256: rows::sha256(&row.bytes(3)?)?,
+        reply,
+    })
+}

@@ -1,0 +1,157 @@
+//! Records and the chain that they form.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ledger::{Appended, LedgerError, RecordFilter, Reply};
+use model::{Outcome, Record, Sha256};
+use rstest::rstest;
+
+use crate::harness::{Backend, call_id, read, run_id, write};
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_appends_leave_no_gap(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    for run in ["r1", "r2"] {
+        world.run(run).await;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..100 {
+        let ledger = Arc::clone(&world.ledger);
+        let run = if index % 3 == 0 { "r2" } else { "r1" };
+        tasks.spawn(async move { ledger.append(read(run, &format!("f{index}"))).await.unwrap() });
+    }
+    let mut seqs = BTreeSet::new();
+    while let Some(appended) = tasks.join_next().await {
+        let Appended::Recorded(record) = appended.unwrap() else { panic!("not recorded") };
+        assert!(seqs.insert((record.run_id, record.seq)));
+    }
+    let expected = (1..=66).map(|seq| (run_id("r1"), seq)).chain((1..=34).map(|seq| (run_id("r2"), seq)));
+    assert_eq!(seqs, expected.collect());
+    for (run, length) in [("r1", 66), ("r2", 34)] {
+        let report = world.ledger.verify(&run_id(run)).await.unwrap();
+        assert!(report.intact, "{report:?}");
+        assert_eq!(report.records, length);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_record_is_chained_and_kept_word_for_word(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut world = backend.open().await;
+    let run = world.run("r1").await;
+    let first = world.append(read("r1", "a")).await;
+    let second = world.append(write("r1", "mine", "src/b")).await;
+    assert_eq!((first.seq, first.prev_hash), (1, Sha256::ZERO));
+    assert_eq!((second.seq, second.prev_hash), (2, first.hash.unwrap()));
+    assert_eq!(second.hash.unwrap(), Sha256::of(second.to_canonical().as_bytes()));
+    world.reopen().await;
+    let filter = RecordFilter { run: Some(run.clone()), ..RecordFilter::default() };
+    let stored = world.ledger.records(&filter, None, 10).await.unwrap();
+    let records: Vec<Record> = stored.iter().map(|one| serde_json::from_str(&one.text).unwrap()).collect();
+    assert_eq!(records, [first, second.clone()]);
+    assert_eq!(*world.ledger.newest().borrow(), stored[1].position);
+    let third = world.append(read("r1", "c")).await;
+    assert_eq!((third.seq, third.prev_hash), (3, second.hash.unwrap()));
+    assert_eq!(*world.ledger.newest().borrow(), stored[1].position + 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_claimed_id_belongs_to_its_first_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    let (run, _) = (world.run("r1").await, world.run("r2").await);
+    world.append(write("r1", "mine", "a")).await;
+    let other_input = world.ledger.append(write("r1", "mine", "b")).await.unwrap();
+    assert!(matches!(other_input, Appended::Reused));
+    let mut other_tool = write("r1", "mine", "a");
+    other_tool.draft.tool = "delete_file".into();
+    assert!(matches!(world.ledger.append(other_tool.clone()).await.unwrap(), Appended::Reused));
+    // Another run's IDs are its own; the same call may come again; who does not claim the ID is not asked.
+    assert_eq!(world.append(write("r2", "mine", "b")).await.seq, 1);
+    assert_eq!(world.append(write("r1", "mine", "a")).await.seq, 2);
+    other_tool.claimed = false;
+    assert_eq!(world.append(other_tool).await.seq, 3);
+    assert_eq!(world.ledger.run(&run).await.unwrap().unwrap().run.counts.calls, 3);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_calls_that_claim_one_id_at_once_one_is_refused(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    world.run("r1").await;
+    for round in 0..20 {
+        let id = format!("call-{round}");
+        let one = world.ledger.append(write("r1", &id, "a"));
+        let other = world.ledger.append(write("r1", &id, "b"));
+        let (one, other) = tokio::join!(one, other);
+        let recorded = [one.unwrap(), other.unwrap()].iter().filter(|a| matches!(a, Appended::Recorded(_))).count();
+        assert_eq!(recorded, 1);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_call_is_told_with_its_newest_record_and_its_first_reply(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    let run = world.run("r1").await;
+    assert!(world.ledger.call(&run, &call_id("mine")).await.unwrap().is_none());
+    let mut failed = write("r1", "mine", "a");
+    failed.draft.outcome = Outcome::Failed;
+    failed.reply = None;
+    failed.claimed = false;
+    world.append(failed).await;
+    let call = world.ledger.call(&run, &call_id("mine")).await.unwrap().unwrap();
+    assert_eq!((call.seq, call.reply, call.tool.as_str()), (1, None, "write_file"));
+
+    world.append(write("r1", "mine", "a")).await;
+    let mut decided = write("r1", "mine", "a");
+    decided.reply = Some(Reply { status: 409, body: "{}".into() });
+    let decided = world.append(decided).await;
+    let mut refused = read("r1", "a");
+    refused.draft.tool_call_id = call_id("mine");
+    world.append(refused).await;
+    let call = world.ledger.call(&run, &call_id("mine")).await.unwrap().unwrap();
+    assert_eq!(call.seq, 2);
+    assert_eq!(call.input_sha256, Sha256::of(b"a"));
+    assert_eq!(call.reply, Some(Reply { status: 200, body: "{\"path\":\"a\"}".into() }));
+    assert_eq!(serde_json::from_str::<Record>(&call.record).unwrap(), decided);
+    assert!(world.ledger.call(&run_id("r2"), &call_id("mine")).await.unwrap().is_none());
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_entry_does_not_fail_its_group(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    let run = world.run("r1").await;
+    world.append(crate::steps::change("r1", "taken", "a")).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..30 {
+        let ledger = Arc::clone(&world.ledger);
+        tasks.spawn(async move {
+            let entry = match index % 3 {
+                0 => read("r1", "a"),
+                1 => read("nobody", "a"),
+                // An artifact's ID that is there already.
+                _ => crate::steps::change("r1", "taken", "a"),
+            };
+            (index % 3, ledger.append(entry).await)
+        });
+    }
+    while let Some(appended) = tasks.join_next().await {
+        match appended.unwrap() {
+            (0, appended) => assert!(matches!(appended, Ok(Appended::Recorded(_))), "{appended:?}"),
+            (1, appended) => assert!(matches!(appended, Err(LedgerError::NoSuchRun)), "{appended:?}"),
+            (_, appended) => assert!(matches!(appended, Err(LedgerError::AlreadyExists)), "{appended:?}"),
+        }
+    }
+    let report = world.ledger.verify(&run).await.unwrap();
+    assert!(report.intact, "{report:?}");
+    assert_eq!(report.records, 11);
+    assert_eq!(world.ledger.open_steps(None).await.unwrap().len(), 1);
+}
