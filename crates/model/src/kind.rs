@@ -4,6 +4,9 @@ mod fold;
 mod names;
 mod secret;
 
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::fold::{fold_name, with_folded};
@@ -73,6 +76,14 @@ impl FileKind {
         }
         let text = path.as_str();
         let (folders, file) = text.rsplit_once('/').unwrap_or(("", text));
+        if is_plain(text) {
+            return with_folded(file, names::file_kind);
+        }
+        Self::of_names(folders, file)
+    }
+
+    /// The kind of `file` in `folders`, by every rule.
+    fn of_names(folders: &str, file: &str) -> Self {
         let mut above = Above::default();
         above.walk(folders);
         above.kind_with(file, names::file_kind)
@@ -126,6 +137,23 @@ impl FileKind {
     pub fn stricter(self, other: Self) -> Self {
         if other.strictness() > self.strictness() { other } else { self }
     }
+}
+
+/// What a path has in it if any name but its last can matter, or if its last is that of a secret.
+static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let folders = names::telling_folders().map(|name| format!("{name}/"));
+    let fixed = secret::MARKS.iter().copied().chain([".git", "git~1", "\\"]);
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(folders.chain(fixed.map(str::to_owned)))
+        .ok()
+});
+
+/// Whether only the last name of a path tells its kind: by far the most paths, and one pass over them.
+fn is_plain(path: &str) -> bool {
+    let is_printable = path.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
+    is_printable && MARKS.as_ref().is_some_and(|marks| !marks.is_match(path))
 }
 
 /// What the names on the way to a file make of it.

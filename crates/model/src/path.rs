@@ -78,7 +78,7 @@ impl LogicalPath {
         }
         let is_clean = raw.split('/').all(|name| !matches!(name, "" | "." | ".."));
         let path = if is_clean { raw.to_owned() } else { clean(raw)? };
-        if path.split('/').any(is_git_internal) {
+        if may_be_git_internal(&path) && path.split('/').any(is_git_internal) {
             return Err(PathRejected::GitInternal);
         }
         Ok(Self(path))
@@ -185,6 +185,16 @@ fn clean(raw: &str) -> Result<String, PathRejected> {
         }
     }
     Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
+}
+
+/// Whether a name in `path` could be git's: a look at its bytes that lets almost every path pass.
+fn may_be_git_internal(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    let is_git = |at: usize| bytes.get(at..at + 3).is_some_and(|name| name.eq_ignore_ascii_case(b"git"));
+    let is_plain = bytes.iter().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
+    !is_plain
+        || memchr::memchr2_iter(b'.', b'~', bytes)
+            .any(|at| if bytes[at] == b'.' { is_git(at + 1) } else { at >= 3 && is_git(at - 3) })
 }
 
 /// Whether some file system takes `name` for `.git`: letter case, compatibility forms, invisible characters, the short

@@ -1,6 +1,7 @@
 //! Which names are those of secrets: the contract's list with its backups, and the names that are as clear.
 
-use super::names::{DOC_EXTENSIONS, SOURCE_EXTENSIONS, contains};
+use super::FileKind;
+use super::names::extension_kind;
 
 /// Extensions of keys and key stores.
 const EXTENSIONS: &[&str] =
@@ -57,6 +58,40 @@ const BACKUP_WORDS: &[&str] = &[
 
 /// Words that stand before the name where it is that of a backup.
 const BACKUP_PREFIXES: &[&str] = &["#", ".#", "._", "backup", "bak", "copy of ", "copy_of_", "old", "orig", "~$"];
+
+/// What every name of a secret, or of a backup of one, has in it: at least one of these.
+pub(super) const MARKS: &[&str] = &[
+    ".cnf",
+    ".docker",
+    ".env",
+    ".jks",
+    ".kdbx",
+    ".key",
+    ".kube",
+    ".p12",
+    ".p8",
+    ".pem",
+    ".pfx",
+    ".pkcs12",
+    ".ppk",
+    ".s3cfg",
+    ".ssh",
+    "application-prod",
+    "credential",
+    "dockercfg",
+    "gnupg",
+    "htpasswd",
+    "id_",
+    "netrc",
+    "npmrc",
+    "pgpass",
+    "pypirc",
+    "secret",
+    "service-account",
+    "service_account",
+    "serviceaccount",
+    "vault-token",
+];
 
 /// The folders whose meaning a file's name alone does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,10 +208,11 @@ fn is_secret_core(name: &str, parent: Parent) -> bool {
 }
 
 fn is_dotfile(name: &str) -> bool {
+    let is_document = |word| extension_kind(word) == FileKind::TextDoc;
     let is = |dotfile: &str| {
         let Some(rest) = name.strip_prefix(dotfile) else { return false };
         let variant = rest.strip_prefix('.');
-        rest.is_empty() || variant.is_some_and(|word| !FORMS.contains(&word) && !contains(DOC_EXTENSIONS, word))
+        rest.is_empty() || variant.is_some_and(|word| !FORMS.contains(&word) && !is_document(word))
     };
     DOTFILES.iter().any(|dotfile| is(dotfile))
 }
@@ -185,10 +221,12 @@ fn is_private_key(name: &str) -> bool {
     let is =
         |stem: &str| name.strip_prefix(stem).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-    KEY_STEMS.iter().any(|stem| is(stem))
-        && extension != "pub"
-        && !contains(SOURCE_EXTENSIONS, extension)
-        && !(contains(DOC_EXTENSIONS, extension) && extension != "txt")
+    let is_about_keys = match extension_kind(extension) {
+        FileKind::TextSource => true,
+        FileKind::TextDoc => extension != "txt",
+        _ => extension == "pub",
+    };
+    !is_about_keys && KEY_STEMS.iter().any(|stem| is(stem))
 }
 
 /// Whether `stem.extension` is a data file whose name says that it holds secrets.
@@ -208,6 +246,10 @@ fn is_secret_data(stem: &str, extension: &str) -> bool {
     let (first, rest) = stem.split_once('.').unwrap_or((stem, ""));
     let last = rest.rsplit('.').next().unwrap_or_default();
     matches!(first, "secrets" | "credentials") && !FORMS.contains(&last) && !matches!(last, "enc" | "sops")
+}
+
+fn contains(table: &[&str], word: &str) -> bool {
+    table.binary_search(&word).is_ok()
 }
 
 #[cfg(test)]

@@ -330,6 +330,35 @@ fn names_of_kinds_are_those_of_json() {
     }
 }
 
+/// Names of all kinds, and pieces of them put together.
+fn some_name() -> impl Strategy<Value = String> {
+    let pieces: Vec<&str> = SECRETS
+        .iter()
+        .flat_map(|secret| secret.split_inclusive(['.', '_', '-']))
+        .filter(|piece| !piece.contains('/'))
+        .chain([
+            "a",
+            "x.rs",
+            "Target",
+            "vendor",
+            "node_modules",
+            "~",
+            ".bak",
+            "old-",
+            "(1)",
+            "id_",
+            "service",
+            "account",
+        ])
+        .chain([
+            "#", ":", " ", "\\", "\u{1}", "é", "．", "kube", ".aws", ".DOCKER", "config", ".json", ".pem", ".ssh",
+            "my.cnf",
+        ])
+        .collect();
+    let joined = prop::collection::vec(prop::sample::select(pieces), 1..5).prop_map(|pieces| pieces.concat());
+    joined.prop_filter("a name", |name| !matches!(name.as_str(), "." | ".."))
+}
+
 proptest! {
     #[test]
     fn folding_twice_is_folding_once(name in "\\PC{0,20}") {
@@ -351,6 +380,15 @@ proptest! {
             if of_dir != Directory {
                 prop_assert_eq!(FileKind::of_path(&below), of_dir);
             }
+        }
+    }
+
+    #[test]
+    fn the_short_way_to_a_kind_is_the_long_one(names in prop::collection::vec(some_name(), 1..4)) {
+        let path = path(&names.join("/"));
+        let (folders, file) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
+        if !path.is_root() {
+            prop_assert_eq!(FileKind::of_path(&path), FileKind::of_names(folders, file), "{:?}", path);
         }
     }
 
