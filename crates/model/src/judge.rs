@@ -5,7 +5,7 @@ mod change;
 mod path;
 mod sensitive;
 
-pub use self::change::judge_change;
+pub use self::change::{explain_path, judge_change};
 pub use self::path::judge_path;
 use crate::{Effect, FileKind, LogicalPath, Refusal, Usage, Verdict};
 
@@ -60,7 +60,7 @@ pub struct ChangeFacts<'a> {
     pub new_text: Option<&'a [u8]>,
 }
 
-/// What policy says to a whole call, and which rules say so.
+/// What policy says, and which rules say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// What it says.
@@ -72,7 +72,7 @@ pub struct Decision {
 }
 
 impl Usage {
-    /// What a change set adds to its run's usage.
+    /// What a change set adds to its run's usage, for the ledger to add up; see [`Usage`] for what counts.
     pub fn of(changes: &[ChangeFacts<'_>]) -> Self {
         change::usage_of(changes, |facts| !facts.touched_before)
     }

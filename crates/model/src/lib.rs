@@ -27,7 +27,7 @@ pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, RunId, TokenId, ToolCallId};
-pub use judge::{Access, ChangeFacts, Decision, PathFacts, judge_change, judge_path};
+pub use judge::{Access, ChangeFacts, Decision, PathFacts, explain_path, judge_change, judge_path};
 pub use kind::{FileKind, is_binary};
 pub use patch::{Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section};
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};

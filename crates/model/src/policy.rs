@@ -37,7 +37,8 @@ pub struct Policy {
     pub write: Vec<String>,
     /// Globs of what may be neither.
     pub deny: Vec<String>,
-    /// What a mutation of each kind meets.
+    /// What a mutation of each kind meets. `SECRET_LIKE`, `GIT_INTERNAL` and `DIRECTORY` are always `DENY`; `BINARY` is about
+    /// the files plane and about deleting and moving, since no text tool writes binary files.
     pub kinds: BTreeMap<FileKind, Verdict>,
     /// What one call may use up.
     pub budget: Budget,
@@ -130,15 +131,21 @@ impl BudgetOverrides {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Trigger {
-    /// A file that says how the project is built or what it depends on.
+    /// A file that says how the project is built or what it depends on: `pom.xml`, `build.gradle`, `Cargo.toml`, `build.rs`,
+    /// `package.json`, `tsconfig.json`, `pyproject.toml`, `requirements.txt`, `go.mod`, `Gemfile`, `Makefile`,
+    /// `CMakeLists.txt`, `Dockerfile`, `docker-compose.yml`, `*.csproj`, `*.bzl`, `flake.nix` and their like, in any folder.
     TouchesBuildFile,
-    /// A file that people, machines or other agents act on: CI, agents' and editors' configuration, code owners.
+    /// A file that machines, agents or editors act on, in any folder and any letter case: CI (`.github/`, `.gitlab-ci.yml`,
+    /// `.circleci/`, `Jenkinsfile`, `azure-pipelines.yml` …), agents' configuration and instructions (`.claude/`, `.cursor/`,
+    /// `.codex/`, `.mcp.json`, `AGENTS.md`, `CLAUDE.md` …), editors' (`.vscode/`, `.idea/`, `.devcontainer/` …), hooks
+    /// (`.husky/`, `.githooks/`, `.pre-commit-config.yaml`, `.envrc` …), git's (`.gitattributes`, `.gitmodules`), build tools'
+    /// that run programs (`.cargo/`, `.mvn/`, the Gradle wrapper), and `CODEOWNERS`.
     TouchesSecuritySensitivePath,
     /// A lockfile.
     TouchesLockfile,
     /// A file that goes for good; a move does not count.
     DeletesFile,
-    /// A line that declares something public is added, removed or changed, in Rust, Java, TypeScript, Python or Go.
+    /// A public declaration is added, removed or changed, in Rust, Java, TypeScript or JavaScript, Python or Go.
     ChangesPublicApi,
 }
 

@@ -109,11 +109,14 @@ pub struct RunCounts {
     pub pending_approvals: u64,
 }
 
-/// What a run's mutations have used up, for its `runBudget`.
+/// What a run's mutations have used up, for its `runBudget`: the sum of [`Usage::of`] each of them.
+///
+/// A move touches two files and deletes none. Lockfiles count for nothing but the files deleted. A refused call, a dry run
+/// and one that waits for a person use up nothing; one that is undone later has used up what it did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Different paths touched, lockfiles apart.
+    /// Different files touched: a file that the run has touched before counts no more.
     pub files_touched: u64,
     /// Lines added.
     pub insertions: u64,
@@ -121,7 +124,7 @@ pub struct Usage {
     pub deletions: u64,
     /// Files deleted.
     pub files_deleted: u64,
-    /// Bytes written.
+    /// Bytes of new files and, where a text was replaced, of the lines that were new in it.
     pub bytes: u64,
 }
 

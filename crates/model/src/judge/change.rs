@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::sensitive::{is_build_file, is_security_sensitive};
-use super::{ChangeFacts, Decision, api};
+use super::{Access, ChangeFacts, Decision, PathFacts, api, judge_path};
 use crate::policy::BudgetOverrides;
 use crate::{Budget, Code, Effect, FileKind, Refusal, Rules, Trigger, Usage, Verdict, new_credential};
 
@@ -18,27 +18,64 @@ pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -
         .or_else(|| judge_modes_and_kinds(rules, changes))
         .or_else(|| judge_budgets(rules, changes, usage));
     if let Some(refusal) = refusal {
-        return Decision { verdict: Verdict::Deny, reasons: refusal.about.reasons.clone(), refusal: Some(refusal) };
+        return Decision::deny(refusal);
     }
     let asking: BTreeSet<String> = changes.iter().flat_map(|facts| asking(rules, facts)).collect();
     if asking.is_empty() {
         let allowing: BTreeSet<_> = changes.iter().filter_map(|facts| rules.allowing(facts.path)).collect();
-        let reasons = allowing.into_iter().map(|glob| format!("write:{glob}")).collect();
-        return Decision { verdict: Verdict::Allow, reasons, refusal: None };
+        return Decision::allow(allowing.into_iter().map(|glob| format!("write:{glob}")).collect());
     }
     Decision { verdict: Verdict::RequireApproval, reasons: asking.into_iter().collect(), refusal: None }
+}
+
+impl Decision {
+    fn allow(reasons: Vec<String>) -> Self {
+        Self { verdict: Verdict::Allow, reasons, refusal: None }
+    }
+
+    fn deny(refusal: Refusal) -> Self {
+        Self { verdict: Verdict::Deny, reasons: refusal.about.reasons.clone(), refusal: Some(refusal) }
+    }
+}
+
+/// What policy says to an access to one path, as far as the path alone tells: what a change does may still exceed a
+/// budget, hold a credential, delete a file or change a public declaration.
+pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Decision {
+    if let Err(refusal) = judge_path(rules, access, facts) {
+        return Decision::deny(refusal);
+    }
+    if access != Access::Mutate {
+        let glob = rules.letting_read(facts.path);
+        return Decision::allow(glob.map(|glob| format!("read:{glob}")).into_iter().collect());
+    }
+    let change = ChangeFacts {
+        path: facts.path,
+        kind: facts.kind,
+        effect: &Effect::Replace,
+        insertions: 0,
+        deletions: 0,
+        bytes: 0,
+        mode_change: false,
+        ignored: facts.ignored,
+        touched_before: true,
+        old_text: None,
+        new_text: None,
+    };
+    let directory = facts.kind == FileKind::Directory;
+    if directory { Decision::allow(Vec::new()) } else { judge_change(rules, &[change], &Usage::default()) }
 }
 
 fn judge_secrets(changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
     let secret = |facts: &ChangeFacts<'_>| {
         if matches!(facts.kind, FileKind::SecretLike | FileKind::GitInternal) {
-            return Some((format!("kind:{}", facts.kind.as_str()), "is where secrets are kept"));
+            return Some((format!("kind:{}", facts.kind.as_str()), "is where secrets are kept".to_owned()));
         }
         let what = new_credential(facts.old_text, facts.new_text?)?;
-        Some((format!("credential:{what}"), "would hold a credential that it did not hold before"))
+        let reason = format!("credential:{}", what.to_lowercase().replace(' ', "-"));
+        Some((reason, format!("would hold a credential that it did not hold before: {what}")))
     };
     let (facts, (reason, what)) = changes.iter().find_map(|facts| Some((facts, secret(facts)?)))?;
-    let message = format!("`{}` {what} ({reason})", facts.path);
+    let message = format!("`{}` {what}", facts.path);
     let hint = "Leave the credential out: read it from the environment or from a secret store, and show a placeholder.";
     Some(
         Refusal::new(Code::PolicyDeniedSecret, message, hint)

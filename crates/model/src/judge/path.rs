@@ -76,7 +76,8 @@ fn by_state(rules: &Rules, access: Access, kind: FileKind, facts: &PathFacts<'_>
     {
         reasons.push("ignored".to_owned());
     }
-    if facts.hard_linked {
+    // Every folder has several.
+    if facts.hard_linked && facts.kind != FileKind::Directory {
         reasons.push("hardLink".to_owned());
     }
 }

@@ -59,6 +59,11 @@ impl Rules {
         self.write.matches(path)
     }
 
+    /// The first read glob that matches, as the policy writes it.
+    pub(crate) fn letting_read(&self, path: &LogicalPath) -> Option<&str> {
+        self.read.matching(path).into_iter().next()
+    }
+
     /// The first write glob that matches, as the policy writes it.
     pub(crate) fn allowing(&self, path: &LogicalPath) -> Option<&str> {
         self.write.matching(path).into_iter().next()

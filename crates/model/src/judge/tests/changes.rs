@@ -1,6 +1,6 @@
 use crate::{
-    ChangeFacts, Code, Decision, Effect, FileKind, LogicalPath, PolicyOverrides, Profiles, Rules, Usage, Verdict,
-    judge_change,
+    Access, ChangeFacts, Code, Decision, Effect, FileKind, LogicalPath, PathFacts, PolicyOverrides, Profiles, Rules,
+    Usage, Verdict, explain_path, judge_change,
 };
 
 fn rules(json: &str) -> Rules {
@@ -174,7 +174,7 @@ fn a_kind_that_asks_and_an_ignored_file_ask_too() {
 
 #[test]
 fn new_credentials_are_denied_and_old_ones_may_stay() {
-    let denied = (Verdict::Deny, Some(Code::PolicyDeniedSecret), vec!["credential:AWS access key ID".to_owned()]);
+    let denied = (Verdict::Deny, Some(Code::PolicyDeniedSecret), vec!["credential:aws-access-key-id".to_owned()]);
     assert_eq!(outcome("{}", &[Edit::create("a.rs", &key())]), denied);
     assert_eq!(outcome("{}", &[Edit::replace("a.rs", "a\n", &key())]), denied);
     assert_eq!(outcome("{}", &[Edit::replace("a.rs", &key(), &(key() + "b\n"))]).0, Verdict::Allow);
@@ -287,4 +287,28 @@ fn only_new_lines_of_a_large_file_count_as_bytes() {
     assert_eq!(Usage::of(&[facts.facts()]).bytes, ("line seven\n".len() + "the end\n".len()) as u64);
     let twice = Edit::replace("a.txt", "a\n", "a\na\n");
     assert_eq!(Usage::of(&[twice.facts()]).bytes, 2);
+}
+
+#[test]
+fn a_path_alone_can_be_explained() {
+    let rules = rules(r#"{"read":["**"],"write":["src/**",".github/**"],"deny":["plans/"]}"#);
+    let explain = |access, raw: &str| {
+        let path = LogicalPath::parse(raw).unwrap();
+        let kind = FileKind::of_path(&path);
+        let facts = PathFacts { path: &path, real_path: None, kind, ignored: false, hard_linked: false };
+        let decision = explain_path(&rules, access, &facts);
+        (decision.verdict, decision.reasons.join(" "))
+    };
+    let table = [
+        (Access::Read, "a.rs", Verdict::Allow, "read:**"),
+        (Access::Mutate, "src/a.rs", Verdict::Allow, "write:src/**"),
+        (Access::Mutate, "a.rs", Verdict::Deny, "write:no-match"),
+        (Access::Search, "plans/a.md", Verdict::Deny, "deny:plans/"),
+        (Access::Mutate, "src/.env", Verdict::Deny, "kind:SECRET_LIKE"),
+        (Access::Mutate, ".github/a.yml", Verdict::RequireApproval, "requireApprovalIf:touchesSecuritySensitivePath"),
+        (Access::Mutate, "src/go.sum", Verdict::RequireApproval, "kind:LOCKFILE requireApprovalIf:touchesLockfile"),
+    ];
+    for (access, raw, verdict, reasons) in table {
+        assert_eq!(explain(access, raw), (verdict, reasons.to_owned()), "{raw}");
+    }
 }
