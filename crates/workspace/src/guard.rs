@@ -244,6 +244,11 @@ impl Opened {
         Ok(Self { file, stat, real })
     }
 
+    /// What a handle from [`Root::open_entry`] is open on.
+    pub(crate) fn of(file: OwnedFd) -> Result<Self, GuardFault> {
+        Self::new(file, None)
+    }
+
     /// What it is.
     pub(crate) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)

@@ -1,8 +1,10 @@
 //! Text search with ripgrep's own crates, in process.
 
-mod candidates;
+mod folder;
+mod globs;
+mod hunt;
 mod pattern;
-mod race;
+mod progress;
 mod scan;
 mod snippet;
 #[cfg(test)]
@@ -18,11 +20,13 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{GuardFault, Wait};
+use crate::ignored::Scope;
 use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
-use candidates::{Candidate, Globs};
+use folder::Candidate;
+use globs::Globs;
+use hunt::Hunt;
 use pattern::Pattern;
-use race::Race;
 
 /// A search takes so many threads at most, or as many as the machine has.
 static THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4));
@@ -100,33 +104,24 @@ impl Tree {
     pub fn search(&self, rules: &Rules, query: &SearchQuery, cancel: &AtomicBool) -> Result<SearchReport, Fault> {
         let pattern = Pattern::compile(query)?;
         let globs = Globs::compile(&query.include_glob, &query.exclude_glob)?;
-        let candidates = self.candidates(rules, &globs, &query.path, cancel)?;
-        let race = Race::new(self, rules, query, &candidates, cancel);
-        race.run(&pattern, *THREADS)
-    }
-
-    fn candidates(
-        &self,
-        rules: &Rules,
-        globs: &Globs,
-        path: &LogicalPath,
-        cancel: &AtomicBool,
-    ) -> Result<Vec<Candidate>, Fault> {
-        let found = match self.root.open(path, Wait::Allowed) {
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
-            found => found,
-        };
-        match found {
+        let hunt = Hunt { tree: self, rules, query, pattern: &pattern, globs: &globs, cancel };
+        let path = &query.path;
+        match self.root.open(path, Wait::Allowed) {
             Ok(opened) if opened.file_type() == FileType::Directory => {
                 self.judge(rules, Access::Search, path, Some(&opened), FileKind::Directory, Wait::Allowed)?;
                 let at = Whereabouts { shown: path.clone(), real: opened.real };
-                candidates::collect(self, rules, globs, cancel, opened.file, at, *THREADS)
+                let scope = match &self.ignored {
+                    Some(ignored) => ignored.scope_of(&self.root, at.real(), Wait::Allowed)?,
+                    None => Scope::default(),
+                };
+                hunt.folder(opened.file, at, scope, *THREADS)
             }
-            found => {
-                drop(found);
+            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => Err(fault.at(path)),
+            // A file, or nothing: policy is asked before either is told.
+            _ => {
                 let admitted = self.admit(rules, Access::Search, path, Wait::Allowed)?;
-                let at = Whereabouts { shown: path.clone(), real: admitted.opened.real };
-                Ok(vec![Candidate { at, kind: admitted.kind }])
+                let at = Whereabouts { shown: path.clone(), real: admitted.opened.real.clone() };
+                hunt.file(&admitted.opened, &Candidate { at, kind: admitted.kind })
             }
         }
     }

@@ -82,6 +82,7 @@ fn compile(text: &[u8]) -> Option<Gitignore> {
         return None;
     }
     let mut builder = GitignoreBuilder::new(".");
+    builder.allow_unclosed_class(false);
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     for line in text.split(|byte| *byte == b'\n') {
         // As in git: a line that is no glob, or no text, matches nothing.

@@ -1,1 +1,173 @@
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::process::Command;
 
+use crate::fixture::{Fixture, TestBase, path};
+use crate::guard::Wait;
+use crate::{Tree, fixture};
+
+fn ignored(tree: &Tree, raw: &str) -> bool {
+    let by_path = tree.is_ignored(&path(raw), None, Wait::Allowed).unwrap();
+    assert_eq!(
+        tree.is_ignored(&path(raw), None, Wait::Never).unwrap(),
+        by_path,
+        "{raw}: what may not wait knows better"
+    );
+    by_path
+}
+
+#[test]
+fn rules_are_gits() {
+    let rules = "\
+        # a comment\n\
+        *.log\n\
+        !keep.log\n\
+        /top\n\
+        build/\n\
+        docs/*.html\n\
+        **/deep\n\
+        a/**/z\n\
+        \\#hash\n\
+        trailing \n\
+        [ab].bin\r\n\
+        [unclosed\n\
+        space\\ \n";
+    let fixture = Fixture::with(&[
+        (".gitignore", rules),
+        ("sub/.gitignore", "!*.log\nown\n"),
+        ("sub/inner/.gitignore", "*.txt\n"),
+        ("build/.gitignore", "!x\n"),
+    ]);
+    let tree = fixture.tree_on(TestBase::tracking(&[]));
+    let cases = [
+        ("a.log", true),
+        ("keep.log", false),
+        ("x/a.log", true),
+        ("x/keep.log", false),
+        ("top", true),
+        ("x/top", false),
+        ("build/x", true),
+        ("x/build/y", true),
+        ("y/build", false),
+        ("docs/a.html", true),
+        ("docs/x/a.html", false),
+        ("q/w/deep", true),
+        ("a/z", true),
+        ("a/b/c/z", true),
+        ("#hash", true),
+        ("# a comment", false),
+        ("trailing", true),
+        ("a.bin", true),
+        ("c.bin", false),
+        ("[unclosed", false),
+        ("sub/a.log", false),
+        ("sub/own", true),
+        ("own", false),
+        ("sub/inner/a.txt", true),
+        ("sub/a.txt", false),
+        ("sub/inner/b.log", false),
+    ];
+    fs::create_dir_all(fixture.repo("")).unwrap();
+    Command::new("git").args(["init", "-q"]).current_dir(fixture.repo("")).status().unwrap();
+    for (raw, want) in cases {
+        assert_eq!(ignored(&tree, raw), want, "{raw}");
+        let git = Command::new("git")
+            .args(["-c", "core.excludesFile=/dev/null", "check-ignore", "-q", "--no-index", "--", raw])
+            .current_dir(fixture.repo(""))
+            .status()
+            .unwrap();
+        assert_eq!(git.success(), want, "git thinks otherwise of {raw}");
+    }
+}
+
+#[test]
+fn what_is_tracked_is_never_ignored() {
+    let fixture =
+        Fixture::with(&[(".gitignore", "*.log\nbuild/\n"), ("a.log", ""), ("build/kept", ""), ("build/made", "")]);
+    let tree = fixture.tree_on(TestBase::tracking(&["a.log", "build/kept"]));
+    for (raw, want) in [("a.log", false), ("b.log", true), ("build/kept", false), ("build/made", true)] {
+        assert_eq!(ignored(&tree, raw), want, "{raw}");
+    }
+}
+
+#[test]
+fn nobody_unhides_a_file_by_editing_rules() {
+    let fixture =
+        Fixture::with(&[("private.txt", "x"), ("sub/.gitignore", "!*\n"), ("sub/private.txt", "x"), ("new", "x")]);
+    let base = TestBase::tracking(&[]).with_rules(".", "private.txt\n").with_rules("sub", "hidden\n");
+    let tree = fixture.tree_on(base);
+    for (raw, want) in
+        [("private.txt", true), ("sub/private.txt", true), ("sub/hidden", true), ("new", false), ("sub/new", false)]
+    {
+        assert_eq!(ignored(&tree, raw), want, "{raw}");
+    }
+    // New rules hide more, at once.
+    fixture.write(".gitignore", "new\n");
+    assert!(ignored(&tree, "new"));
+    fixture.write(".gitignore", "wen\n");
+    assert!(!ignored(&tree, "new"));
+    fs::remove_file(fixture.repo(".gitignore")).unwrap();
+    assert!(!ignored(&tree, "wen"));
+    assert!(ignored(&tree, "private.txt"));
+}
+
+#[test]
+fn rules_of_the_base_hold_where_they_are_those_of_the_tree_and_where_folders_are_excluded() {
+    let rules = "out/\n!keep\n";
+    let fixture = Fixture::with(&[(".gitignore", rules), ("out/keep", ""), ("keep", "")]);
+    let tree = fixture.tree_on(TestBase::tracking(&[]).with_rules(".", rules));
+    assert!(ignored(&tree, "out/keep"), "nothing is taken back in from an excluded folder");
+    assert!(!ignored(&tree, "keep"));
+}
+
+#[test]
+fn a_link_called_gitignore_rules_nothing() {
+    let fixture = Fixture::with(&[("rules", "*\n"), ("a", ""), ("sub/b", "")]);
+    fixture.link(".gitignore", "rules");
+    fixture.link("sub/.gitignore", "../../outside/secret.txt");
+    let tree = fixture.tree_on(TestBase::tracking(&[]));
+    assert!(!ignored(&tree, "a"));
+    assert!(!ignored(&tree, "sub/b"));
+}
+
+#[test]
+fn rules_that_are_too_many_hide_everything_that_is_not_tracked() {
+    let fixture = Fixture::with(&[("a", ""), ("b", "")]);
+    fixture.write(".gitignore", "x\n".repeat(200_000));
+    let tree = fixture.tree_on(TestBase::tracking(&["a"]));
+    assert!(!ignored(&tree, "a"));
+    assert!(ignored(&tree, "b"));
+}
+
+#[test]
+fn a_walk_and_a_path_agree() {
+    let fixture = Fixture::with(&[
+        (".gitignore", "*.log\n/skip/\n"),
+        ("a/.gitignore", "!b.log\nx/\n"),
+        ("a/b.log", ""),
+        ("a/c.log", ""),
+        ("a/x/y", ""),
+        ("skip/z", ""),
+    ]);
+    let tree = fixture.tree_on(TestBase::tracking(&[]).with_rules(".", "*.tmp\n"));
+    let rules = tree.ignored.as_ref().unwrap();
+    for (folder, name) in [("a", "b.log"), ("a", "c.log"), ("a", "d.tmp"), ("a/x", "y"), ("skip", "z"), ("a", "e.txt")]
+    {
+        let mut scope = rules.scope_of(&tree.root, &path("."), Wait::Allowed).unwrap();
+        let mut walked = String::new();
+        for part in folder.split('/') {
+            walked = if walked.is_empty() { part.to_owned() } else { format!("{walked}/{part}") };
+            let dir = tree.root.open(&path(&walked), Wait::Allowed).unwrap();
+            scope = rules.enter(&tree.root, &scope, walked.as_bytes(), dir.file.as_fd()).unwrap();
+        }
+        let raw = format!("{folder}/{name}");
+        assert_eq!(rules.hides(&scope, raw.as_bytes(), false).unwrap(), ignored(&tree, &raw), "{raw}");
+    }
+}
+
+#[test]
+fn in_a_mount_nothing_is_ignored() {
+    let fixture = Fixture::with(&[(".gitignore", "*\n"), ("a.txt", "text")]);
+    let mount = Tree::open_mount(&fixture.repo("")).unwrap();
+    assert_eq!(mount.read(&fixture::rules(), &path("a.txt"), 100).unwrap().bytes, b"text");
+}

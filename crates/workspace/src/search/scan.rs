@@ -12,15 +12,15 @@ use model::FileKind;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::candidates::Candidate;
+use super::folder::Candidate;
 use super::pattern::Pattern;
 use super::{Match, snippet};
-use crate::guard::{GuardFault, Opened};
+use crate::Fault;
+use crate::guard::Opened;
 use crate::read::kind_of;
-use crate::{Fault, Tree};
 
 /// Bytes that are read at a time while nothing has been found: they stay in the processor's cache.
-const CHUNK_BYTES: usize = 128 * 1024;
+pub(super) const CHUNK_BYTES: usize = 128 * 1024;
 /// A NUL byte among the first so many makes a file binary.
 const HEAD_BYTES: usize = 8 * 1024;
 /// Files beyond this are searched as a stream.
@@ -35,14 +35,13 @@ pub(super) enum Scanned {
     /// It is no text, no file any more, or has further names: not looked into.
     Passed,
     /// It cannot be searched, and the caller should know why.
-    Skipped(&'static str),
+    Skipped(String),
     /// Its matches.
     Searched(Vec<Match>),
 }
 
 /// Searches file after file with the same buffers.
 pub(super) struct Scanner<'a> {
-    tree: &'a Tree,
     pattern: &'a Pattern,
     searcher: Searcher,
     context_lines: usize,
@@ -53,13 +52,7 @@ pub(super) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     /// Files of at most `max_bytes`, at most `max_matches` matches each.
-    pub(super) fn new(
-        tree: &'a Tree,
-        pattern: &'a Pattern,
-        context_lines: usize,
-        max_matches: usize,
-        max_bytes: u64,
-    ) -> Self {
+    pub(super) fn new(pattern: &'a Pattern, context_lines: usize, max_matches: usize, max_bytes: u64) -> Self {
         let searcher = SearcherBuilder::new()
             .line_terminator(pattern.line_terminator())
             .line_number(true)
@@ -70,27 +63,22 @@ impl<'a> Scanner<'a> {
             .heap_limit(Some(MAX_STREAM_LINE_BYTES))
             .bom_sniffing(true)
             .build();
-        Self { tree, pattern, searcher, context_lines, max_matches, max_bytes, buffer: Vec::new() }
+        Self { pattern, searcher, context_lines, max_matches, max_bytes, buffer: Vec::new() }
     }
 
-    /// Searches one file.
-    pub(super) fn scan(&mut self, candidate: &Candidate) -> Result<Scanned, Fault> {
-        let opened = match self.tree.root.open_unlinked(candidate.at.real()) {
-            Ok(opened) => opened,
-            Err(GuardFault::Io(error)) => return Err(error.into()),
-            Err(_) => return Ok(Scanned::Passed),
-        };
+    /// Searches one file, which is open.
+    pub(super) fn scan(&mut self, opened: &Opened, candidate: &Candidate) -> Result<Scanned, Fault> {
         // What was judged was a file with one name.
         if opened.file_type() != FileType::RegularFile || opened.is_hard_linked() {
             return Ok(Scanned::Passed);
         }
         if opened.size() > self.max_bytes {
-            return Ok(Scanned::Skipped("too large"));
+            return Ok(Scanned::Skipped(format!("{}: too large", candidate.at.shown)));
         }
         if opened.size() > MAX_WHOLE_BYTES {
-            return self.stream(opened.file, candidate);
+            return self.stream(&opened.file, candidate);
         }
-        let scanned = self.whole(&opened, candidate);
+        let scanned = self.whole(opened, candidate);
         if self.buffer.capacity() > KEPT_BUFFER_BYTES {
             self.buffer = Vec::new();
         }
@@ -161,9 +149,10 @@ impl<'a> Scanner<'a> {
     }
 
     /// Searches a file too large to be held, with bounded memory.
-    fn stream(&mut self, file: OwnedFd, candidate: &Candidate) -> Result<Scanned, Fault> {
+    fn stream(&mut self, file: &OwnedFd, candidate: &Candidate) -> Result<Scanned, Fault> {
         let mut sink = Lines::new(self.pattern, candidate, candidate.kind, self.context_lines, self.max_matches);
-        let searched = self.searcher.search_file(self.pattern.matcher(), &File::from(file), &mut sink);
+        let file = File::from(file.try_clone()?);
+        let searched = self.searcher.search_file(self.pattern.matcher(), &file, &mut sink);
         Ok(sink.finish(searched))
     }
 }
@@ -215,7 +204,9 @@ impl<'a> Lines<'a> {
             Ok(()) if self.binary => Scanned::Passed,
             Ok(()) => Scanned::Searched(self.matches),
             // Only a bound or an unreadable byte stops a search of what has been opened.
-            Err(_) => Scanned::Skipped("a line is too long, or it cannot be read"),
+            Err(_) => {
+                Scanned::Skipped(format!("{}: a line is too long, or it cannot be read", self.candidate.at.shown))
+            }
         }
     }
 
