@@ -1,6 +1,6 @@
 //! A run's head while a group of entries is put behind it.
 
-use model::{Draft, Outcome, Record, RunState, Sha256, Usage, Verdict};
+use model::{Draft, LogicalPath, Outcome, Record, RunState, Sha256, Usage, Verdict};
 
 use crate::backend::Columns;
 use crate::{Entry, Result, rows};
@@ -112,14 +112,13 @@ impl Linked {
 
     /// Every path of the record once: what the `path` filter looks through.
     pub(crate) fn paths(&self) -> Vec<&str> {
-        paths_of(&self.record)
+        paths_of(&self.record.paths_read, &self.record.paths_written)
     }
 }
 
-/// Every path that a record read or wrote, once and in order.
-pub(crate) fn paths_of(record: &Record) -> Vec<&str> {
-    let mut paths: Vec<_> =
-        record.paths_read.iter().chain(&record.paths_written).map(model::LogicalPath::as_str).collect();
+/// Every path that was read or written, once and in order.
+pub(crate) fn paths_of<'a>(read: &'a [LogicalPath], written: &'a [LogicalPath]) -> Vec<&'a str> {
+    let mut paths: Vec<_> = read.iter().chain(written).map(LogicalPath::as_str).collect();
     paths.sort_unstable();
     paths.dedup();
     paths

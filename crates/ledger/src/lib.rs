@@ -8,6 +8,7 @@ mod error;
 mod filter;
 mod group;
 mod migrate;
+mod postgres;
 mod rows;
 mod sqlite;
 mod store;
@@ -253,6 +254,9 @@ pub async fn open(url: &str) -> Result<Arc<dyn Ledger>> {
         let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&path)).await;
         let sqlite = opened.map_err(|error| LedgerError::Internal(Box::new(error)))??;
         return Ok(Arc::new(store::Store(sqlite)));
+    }
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return Ok(Arc::new(store::Store(postgres::Postgres::open(url).await?)));
     }
     Err(LedgerError::Internal("a database URL starts with sqlite://, postgres:// or postgresql://".into()))
 }

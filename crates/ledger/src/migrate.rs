@@ -38,7 +38,6 @@ macro_rules! migrations {
 }
 
 pub(crate) const SQLITE: &[Migration] = migrations!("sqlite": (1, "0001_ledger"));
-#[expect(dead_code, reason = "its backend follows")]
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres": (1, "0001_ledger"));
 
 impl Migration {

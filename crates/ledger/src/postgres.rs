@@ -1,0 +1,125 @@
+//! PostgreSQL: one writer on a connection of its own, a pool beside it.
+//!
+//! Whoever writes holds one advisory lock until the commit, so that positions become visible in their order: a stream that
+//! resumes behind a position misses nothing.
+
+macro_rules! lock {
+    () => {
+        "SELECT pg_advisory_xact_lock(7022364301936348777)"
+    };
+}
+
+mod batch;
+mod convert;
+mod open;
+mod writer;
+
+use std::sync::Mutex;
+
+use model::RunId;
+use sqlx::postgres::PgPool;
+use sqlx::{AssertSqlSafe, Connection as _};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use self::convert::failed;
+use self::writer::{Job, Writer};
+use crate::backend::{Arg, Backend, Columns, Statement, to_int};
+use crate::{Appended, Entry, LedgerError, Result};
+
+/// Entries that may wait for the writer; who comes later waits to hand in.
+const MAX_WAITING: usize = 1024;
+/// Lets one writer in, until its transaction ends.
+const LOCK: &str = lock!();
+const FORGET: &str = "DELETE FROM step USING run, unnest($1::text[], $2::bigint[]) AS done (run_id, seq) \
+    WHERE run.run_id = done.run_id AND step.run_no = run.run_no AND step.seq = done.seq";
+
+/// A ledger in a database that others may use too.
+pub(crate) struct Postgres {
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    pool: PgPool,
+    newest: watch::Receiver<i64>,
+}
+
+impl Postgres {
+    /// Connects to the database at `url` and brings its tables up to date.
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        let options = open::options(url).await?;
+        let mut connection = open::connect(&options).await?;
+        open::migrate(&mut connection).await?;
+        let position = writer::last_position(&mut connection).await.map_err(failed)?;
+        let (jobs, receiver) = mpsc::channel(MAX_WAITING);
+        let (told, newest) = watch::channel(position);
+        let pool = open::pool(options.clone());
+        let writer = Writer::new(options, connection, receiver, told);
+        Ok(Self { jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(tokio::spawn(writer.run()))), pool, newest })
+    }
+
+    async fn run_transaction(&self, statements: &[Statement]) -> sqlx::Result<u64> {
+        let mut connection = self.pool.acquire().await?;
+        let mut tx = connection.begin().await?;
+        sqlx::raw_sql(LOCK).execute(&mut *tx).await?;
+        let mut first = 0;
+        for (index, statement) in statements.iter().enumerate() {
+            let query = convert::bind(sqlx::query(statement.sql), &statement.args);
+            let changed = query.execute(&mut *tx).await?.rows_affected();
+            if index == 0 {
+                first = changed;
+            }
+            if statement.required && changed == 0 {
+                break;
+            }
+        }
+        tx.commit().await?;
+        Ok(first)
+    }
+}
+
+impl Backend for Postgres {
+    async fn append(&self, entry: Entry) -> Result<Appended> {
+        let ended = || LedgerError::Unavailable("the ledger has been closed".into());
+        let jobs = self.jobs.lock().ok().and_then(|jobs| jobs.clone()).ok_or_else(ended)?;
+        let (answer, answered) = oneshot::channel();
+        jobs.send(Job { entry: Box::new(entry), answer }).await.map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())?
+    }
+
+    async fn fetch<T: Send + 'static>(
+        &self,
+        sql: impl Into<String> + Send,
+        args: Vec<Arg>,
+        read: fn(&dyn Columns) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        // Built by this crate alone: values are never part of it.
+        let query = convert::bind(sqlx::query(AssertSqlSafe(sql.into())), &args);
+        let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
+        rows.iter().map(|row| read(row)).collect()
+    }
+
+    async fn transact(&self, _touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
+        self.run_transaction(&statements).await.map_err(failed)
+    }
+
+    async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
+        let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
+        sqlx::query(FORGET).bind(runs).bind(seqs).execute(&self.pool).await.map(drop).map_err(failed)
+    }
+
+    fn newest(&self) -> watch::Receiver<i64> {
+        self.newest.clone()
+    }
+
+    async fn close(&self) {
+        if let Ok(mut jobs) = self.jobs.lock() {
+            jobs.take();
+        }
+        let writer = self.writer.lock().ok().and_then(|mut writer| writer.take());
+        if let Some(writer) = writer
+            && let Err(error) = writer.await
+        {
+            tracing::error!(error = &error as &dyn std::error::Error, "the ledger's writer failed");
+        }
+        self.pool.close().await;
+    }
+}

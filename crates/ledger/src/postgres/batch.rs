@@ -1,0 +1,289 @@
+//! The rows of a group, gathered into columns: one statement a table, however many entries.
+
+use std::collections::{HashMap, HashSet};
+
+use model::{Approval, ApprovalId, Draft, RunId, Sha256, StepBytes, StepContent, ToolCallId};
+use sqlx::PgConnection;
+
+use crate::backend::to_int;
+use crate::filter::ZONE;
+use crate::group::{self, Linked, RunHead};
+use crate::{Appended, Entry, LedgerError, Result, rows};
+
+const INSERT_RECORDS: &str = "WITH paths AS (\
+      INSERT INTO record_path (position, path, run_no) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])), \
+    heads AS (\
+      UPDATE run_head SET head_seq = h.head_seq, head_hash = h.head_hash, mutations = h.mutations, denied = h.denied, \
+        pending_approvals = h.pending_approvals, files_touched = h.files_touched, insertions = h.insertions, \
+        deletions = h.deletions, files_deleted = h.files_deleted, bytes = h.bytes \
+      FROM unnest($4::bigint[], $5::bigint[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], \
+        $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[]) AS h (run_no, head_seq, head_hash, mutations, \
+        denied, pending_approvals, files_touched, insertions, deletions, files_deleted, bytes) \
+      WHERE run_head.run_no = h.run_no) \
+    INSERT INTO audit_record (position, run_no, seq, tool_call_id, tool, timestamp, decision, outcome, mutates, \
+      input_sha256, body) \
+    SELECT * FROM unnest($15::bigint[], $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::text[], \
+      $21::text[], $22::text[], $23::boolean[], $24::bytea[], $25::text[])";
+const INSERT_REPLIES: &str = "INSERT INTO call_reply (position, status, body) \
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[])";
+const INSERT_ARTIFACTS: &str = "INSERT INTO artifact (artifact_id, run_no, seq, diff) \
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[])";
+const INSERT_STEPS: &str = "INSERT INTO step (run_no, seq, path, before_sha256, after_sha256, mode, staged, content) \
+    SELECT run_no, seq, path, before_sha256, after_sha256, mode, staged, content \
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bytea[], $5::bytea[], $6::bigint[], $7::text[], $8::bytea[]) \
+    WITH ORDINALITY AS s (run_no, seq, path, before_sha256, after_sha256, mode, staged, content, place) ORDER BY place";
+const INSERT_APPROVALS: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
+    SELECT approval_id, run_no, state, expires_at, body, input \
+    FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[]) \
+    WITH ORDINALITY AS a (approval_id, run_no, state, expires_at, body, input, place) ORDER BY place";
+const DECIDE: &str = "UPDATE approval SET state = d.state, decision = d.decision \
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS d (approval_id, state, decision) \
+    WHERE approval.approval_id = d.approval_id";
+const UPDATE_STATES: &str = "UPDATE run SET state = s.state FROM unnest($1::bigint[], $2::text[]) AS s (run_no, state) \
+    WHERE run.run_no = s.run_no";
+const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
+    SELECT $1, min(timestamp), max(timestamp) FROM audit_record WHERE position >= $2 AND position <= $3 \
+    HAVING count(*) > 0 ON CONFLICT (zone) DO NOTHING";
+
+/// What a group is put behind.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) heads: HashMap<RunId, RunHead>,
+    /// Tool and input of the first call under each ID that the group claims.
+    pub(super) calls: HashMap<(i64, ToolCallId), (String, Sha256)>,
+    /// Of the approvals that the group decides, those that are pending, with their runs.
+    pub(super) pending: HashSet<(i64, ApprovalId)>,
+    /// The last record's position.
+    pub(super) position: i64,
+}
+
+/// What is to be written.
+#[derive(Default)]
+pub(super) struct Batch<'a> {
+    rows: Vec<Row<'a>>,
+    /// Approvals as they are stored.
+    approvals: Vec<(&'a Approval, i64, String, &'a str)>,
+    /// Decided approvals: which, how, by whom.
+    decisions: Vec<(&'a str, &'static str, String)>,
+}
+
+struct Row<'a> {
+    entry: &'a Entry,
+    position: i64,
+    run_no: i64,
+    seq: i64,
+    body: String,
+}
+
+impl Known {
+    /// Puts `entry` behind its run's head, and its rows into `batch`.
+    pub(super) fn append<'a>(&mut self, entry: &'a Entry, batch: &mut Batch<'a>) -> Result<Appended> {
+        let draft = &entry.draft;
+        let head = self.heads.get_mut(&draft.run_id).ok_or(LedgerError::NoSuchRun)?;
+        let run_no = head.run_no;
+        let id = (run_no, draft.tool_call_id.clone());
+        if entry.claimed
+            && self.calls.get(&id).is_some_and(|(tool, input)| (tool, input) != (&draft.tool, &entry.input_sha256))
+        {
+            return Ok(Appended::Reused);
+        }
+        if let Some(decides) = &entry.decides {
+            let decision = rows::approval_decision(Some(&decides.decided_by), decides.note.as_deref())?;
+            if !self.pending.remove(&(run_no, decides.approval_id.clone())) {
+                return Ok(Appended::NotPending);
+            }
+            batch.decisions.push((decides.approval_id.as_str(), decides.state.as_str(), decision));
+        }
+        if let Some((approval, input)) = &entry.approval {
+            batch.approvals.push((approval, run_no, rows::to_json(approval)?, input));
+        }
+        let Linked { record, body, .. } = head.link(entry)?;
+        self.calls.entry(id).or_insert_with(|| (draft.tool.clone(), entry.input_sha256));
+        self.position += 1;
+        batch.rows.push(Row { entry, position: self.position, run_no, seq: to_int(record.seq), body });
+        Ok(Appended::Recorded(record))
+    }
+
+    fn changed(&self) -> Vec<&RunHead> {
+        self.heads.values().filter(|head| head.changed).collect()
+    }
+}
+
+impl Batch<'_> {
+    /// Writes everything, in the transaction that `connection` is in.
+    pub(super) async fn write(&self, connection: &mut PgConnection, known: &Known) -> sqlx::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        self.write_records(connection, known).await?;
+        self.write_replies(connection).await?;
+        self.write_artifacts(connection).await?;
+        self.write_steps(connection).await?;
+        self.write_approvals(connection).await?;
+        write_states(connection, known).await?;
+        self.seal_zones(connection).await
+    }
+
+    async fn write_records(&self, connection: &mut PgConnection, known: &Known) -> sqlx::Result<()> {
+        let mut paths: (Vec<i64>, Vec<&str>, Vec<i64>) = Default::default();
+        for row in &self.rows {
+            for path in group::paths_of(&row.entry.draft.paths_read, &row.entry.draft.paths_written) {
+                paths.0.push(row.position);
+                paths.1.push(path);
+                paths.2.push(row.run_no);
+            }
+        }
+        let heads = known.changed();
+        let head = |take: fn(&RunHead) -> u64| heads.iter().map(|head| to_int(take(head))).collect::<Vec<_>>();
+        let text = |take: fn(&Draft) -> &str| self.rows.iter().map(|row| take(&row.entry.draft)).collect::<Vec<_>>();
+        sqlx::query(INSERT_RECORDS)
+            .bind(paths.0)
+            .bind(paths.1)
+            .bind(paths.2)
+            .bind(heads.iter().map(|head| head.run_no).collect::<Vec<_>>())
+            .bind(head(|head| head.seq))
+            .bind(heads.iter().map(|head| head.hash.as_bytes().as_slice()).collect::<Vec<_>>())
+            .bind(head(|head| head.mutations))
+            .bind(head(|head| head.denied))
+            .bind(head(|head| head.pending_approvals))
+            .bind(head(|head| head.usage.files_touched))
+            .bind(head(|head| head.usage.insertions))
+            .bind(head(|head| head.usage.deletions))
+            .bind(head(|head| head.usage.files_deleted))
+            .bind(head(|head| head.usage.bytes))
+            .bind(self.column(|row| row.position))
+            .bind(self.column(|row| row.run_no))
+            .bind(self.column(|row| row.seq))
+            .bind(text(|draft| draft.tool_call_id.as_str()))
+            .bind(text(|draft| &draft.tool))
+            .bind(text(|draft| &draft.timestamp))
+            .bind(text(|draft| group::decision_word(draft.decision)))
+            .bind(text(|draft| group::outcome_word(draft.outcome)))
+            .bind(self.column(|row| row.entry.draft.mutates))
+            .bind(self.column(|row| row.entry.input_sha256.as_bytes().as_slice()))
+            .bind(self.column(|row| row.body.as_str()))
+            .execute(connection)
+            .await
+            .map(drop)
+    }
+
+    fn column<'b, T>(&'b self, take: impl Fn(&'b Row<'b>) -> T) -> Vec<T> {
+        self.rows.iter().map(take).collect()
+    }
+
+    async fn write_replies(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+        let replies: Vec<_> =
+            self.rows.iter().filter_map(|row| Some((row.position, row.entry.reply.as_ref()?))).collect();
+        if replies.is_empty() {
+            return Ok(());
+        }
+        sqlx::query(INSERT_REPLIES)
+            .bind(replies.iter().map(|(position, _)| *position).collect::<Vec<_>>())
+            .bind(replies.iter().map(|(_, reply)| i64::from(reply.status)).collect::<Vec<_>>())
+            .bind(replies.iter().map(|(_, reply)| reply.body.as_str()).collect::<Vec<_>>())
+            .execute(connection)
+            .await
+            .map(drop)
+    }
+
+    async fn write_artifacts(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+        let artifacts: Vec<_> = self.rows.iter().filter_map(|row| Some((row, row.entry.artifact.as_ref()?))).collect();
+        if artifacts.is_empty() {
+            return Ok(());
+        }
+        sqlx::query(INSERT_ARTIFACTS)
+            .bind(artifacts.iter().map(|(_, artifact)| artifact.artifact_id.as_str()).collect::<Vec<_>>())
+            .bind(artifacts.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
+            .bind(artifacts.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
+            .bind(artifacts.iter().map(|(_, artifact)| artifact.diff.as_slice()).collect::<Vec<_>>())
+            .execute(connection)
+            .await
+            .map(drop)
+    }
+
+    async fn write_steps(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+        let steps: Vec<_> =
+            self.rows.iter().flat_map(|row| row.entry.steps.iter().map(move |step| (row, step))).collect();
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let after = || steps.iter().map(|(_, step)| step.after.as_ref());
+        sqlx::query(INSERT_STEPS)
+            .bind(steps.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(_, step)| step.path.as_str()).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(_, step)| step.before.as_ref().map(hash)).collect::<Vec<_>>())
+            .bind(after().map(|after| after.map(|content| hash(&content.sha256))).collect::<Vec<_>>())
+            .bind(after().map(|after| after.map(|content| i64::from(content.mode))).collect::<Vec<_>>())
+            .bind(after().map(|after| after.and_then(staged)).collect::<Vec<_>>())
+            .bind(after().map(|after| after.and_then(inline)).collect::<Vec<_>>())
+            .execute(connection)
+            .await
+            .map(drop)
+    }
+
+    async fn write_approvals(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+        if !self.approvals.is_empty() {
+            let approvals = &self.approvals;
+            sqlx::query(INSERT_APPROVALS)
+                .bind(approvals.iter().map(|(approval, ..)| approval.approval_id.as_str()).collect::<Vec<_>>())
+                .bind(approvals.iter().map(|(_, run_no, ..)| *run_no).collect::<Vec<_>>())
+                .bind(approvals.iter().map(|(approval, ..)| approval.state.as_str()).collect::<Vec<_>>())
+                .bind(approvals.iter().map(|(approval, ..)| approval.expires_at.as_str()).collect::<Vec<_>>())
+                .bind(approvals.iter().map(|(_, _, body, _)| body.as_str()).collect::<Vec<_>>())
+                .bind(approvals.iter().map(|(.., input)| *input).collect::<Vec<_>>())
+                .execute(&mut *connection)
+                .await?;
+        }
+        if !self.decisions.is_empty() {
+            sqlx::query(DECIDE)
+                .bind(self.decisions.iter().map(|(id, ..)| *id).collect::<Vec<_>>())
+                .bind(self.decisions.iter().map(|(_, state, _)| *state).collect::<Vec<_>>())
+                .bind(self.decisions.iter().map(|(.., decision)| decision.as_str()).collect::<Vec<_>>())
+                .execute(connection)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Notes the times of zones that the batch completes.
+    async fn seal_zones(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+        for row in self.rows.iter().filter(|row| row.position % ZONE == 0) {
+            let zone = row.position / ZONE - 1;
+            let seal = sqlx::query(SEAL_ZONE).bind(zone).bind(zone * ZONE).bind(row.position - 1);
+            seal.execute(&mut *connection).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn write_states(connection: &mut PgConnection, known: &Known) -> sqlx::Result<()> {
+    let changed: Vec<_> = known.heads.values().filter(|head| head.state_changed).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(UPDATE_STATES)
+        .bind(changed.iter().map(|head| head.run_no).collect::<Vec<_>>())
+        .bind(changed.iter().map(|head| head.state.as_str()).collect::<Vec<_>>())
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+fn hash(hash: &Sha256) -> &[u8] {
+    hash.as_bytes()
+}
+
+fn staged(content: &StepContent) -> Option<&str> {
+    match &content.bytes {
+        StepBytes::Staged(name) => Some(name),
+        StepBytes::Inline(_) => None,
+    }
+}
+
+fn inline(content: &StepContent) -> Option<&[u8]> {
+    match &content.bytes {
+        StepBytes::Staged(_) => None,
+        StepBytes::Inline(bytes) => Some(bytes),
+    }
+}

@@ -1,0 +1,83 @@
+//! Opening: the connections, the tables.
+
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
+
+use super::convert::failed;
+use crate::migrate::{self, AppliedMigration};
+use crate::{LedgerError, Result};
+
+/// How long a connection is waited for, whether a new one or one of the pool.
+pub(super) const CONNECT: Duration = Duration::from_secs(3);
+/// Connections beside the writer's.
+const MAX_POOL: u32 = 8;
+/// Lets one process migrate at a time.
+const MIGRATE_LOCK: &str = "SELECT pg_advisory_xact_lock(7022364301936348778)";
+
+/// How every connection of the ledger is made.
+pub(super) async fn options(url: &str) -> Result<PgConnectOptions> {
+    let options = PgConnectOptions::from_str(url)
+        .map_err(|error| LedgerError::Internal(format!("the database URL is no PostgreSQL URL: {error}").into()))?
+        .application_name("workspaced")
+        // A server that hangs must not hang the service.
+        .options([
+            ("statement_timeout", "10s"),
+            ("lock_timeout", "10s"),
+            ("idle_in_transaction_session_timeout", "10s"),
+        ]);
+    let mut connection = connect(&options).await?;
+    let commit: String = sqlx::query("SHOW synchronous_commit")
+        .fetch_one(&mut connection)
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(failed)?;
+    drop(connection.close().await);
+    // What was answered must outlive a power cut; who asks for more than the default keeps it.
+    Ok(if commit == "off" { options.options([("synchronous_commit", "on")]) } else { options })
+}
+
+/// A connection of one's own.
+pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection> {
+    match tokio::time::timeout(CONNECT, options.connect()).await {
+        Ok(connection) => connection.map_err(failed),
+        Err(_) => Err(LedgerError::Unavailable("the database does not answer".into())),
+    }
+}
+
+/// Connections to share, made when they are first needed.
+pub(super) fn pool(options: PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(MAX_POOL)
+        .acquire_timeout(CONNECT)
+        .idle_timeout(Duration::from_secs(300))
+        .connect_lazy_with(options)
+}
+
+/// Brings the tables up to date, all of it or nothing.
+pub(super) async fn migrate(connection: &mut PgConnection) -> Result<()> {
+    let mut tx = connection.begin().await.map_err(failed)?;
+    // A large table takes its time to change.
+    sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await.map_err(failed)?;
+    sqlx::raw_sql(MIGRATE_LOCK).execute(&mut *tx).await.map_err(failed)?;
+    sqlx::raw_sql(migrate::CREATE_TABLE).execute(&mut *tx).await.map_err(failed)?;
+    let rows = sqlx::query(migrate::LIST).fetch_all(&mut *tx).await.map_err(failed)?;
+    let read = |row: &PgRow| {
+        Ok(AppliedMigration { version: row.try_get(0)?, name: row.try_get(1)?, checksum: row.try_get(2)? })
+    };
+    let applied = rows.iter().map(read).collect::<sqlx::Result<Vec<_>>>().map_err(failed)?;
+    for migration in migrate::missing(migrate::POSTGRES, &applied)? {
+        sqlx::raw_sql(migration.sql).execute(&mut *tx).await.map_err(failed)?;
+        sqlx::query(migrate::NOTE)
+            .bind(migration.version)
+            .bind(migration.name)
+            .bind(migration.checksum())
+            .bind(jiff::Timestamp::now().to_string())
+            .execute(&mut *tx)
+            .await
+            .map_err(failed)?;
+    }
+    tx.commit().await.map_err(failed)
+}

@@ -1,0 +1,186 @@
+//! The task that writes: whatever waits when a commit has ended is the next group.
+
+use std::time::Duration;
+
+use model::{ApprovalId, ToolCallId};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection, Row as _};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::batch::{Batch, Known};
+use super::convert::failed;
+use super::open;
+use crate::backend::{Columns as _, damaged};
+use crate::group::{RunHead, select_head};
+use crate::{Appended, Entry, LedgerError, Result, rows};
+
+/// Entries in one transaction at most.
+const MAX_GROUP: usize = 512;
+/// What a group may take; the server gives up on a statement before.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long the server is left alone after it could not be reached, at first and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// In one message with the lock.
+const BEGIN: &str = concat!("BEGIN; ", lock!());
+const HEADS: &str = select_head!("WHERE run_id = ANY($1) ORDER BY run.run_no FOR UPDATE OF run_head");
+const CALLS: &str = "SELECT call.run_no, call.id, first.tool, first.input_sha256 \
+    FROM unnest($1::bigint[], $2::text[]) AS call (run_no, id) CROSS JOIN LATERAL (\
+      SELECT tool, input_sha256 FROM audit_record \
+      WHERE tool_call_id = call.id AND audit_record.run_no = call.run_no ORDER BY seq LIMIT 1) AS first";
+const PENDING: &str = "SELECT run_no, approval_id FROM approval WHERE approval_id = ANY($1) AND state = 'pending'";
+const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM audit_record";
+
+/// An entry, and who waits for it.
+pub(super) struct Job {
+    pub(super) entry: Box<Entry>,
+    pub(super) answer: oneshot::Sender<Result<Appended>>,
+}
+
+pub(super) struct Writer {
+    options: PgConnectOptions,
+    /// `None` after a failure, which leaves unknown what the connection is in.
+    connection: Option<PgConnection>,
+    /// When the server may be tried again, and how long it is left alone next time.
+    retry: (Instant, Duration),
+    jobs: mpsc::Receiver<Job>,
+    newest: watch::Sender<i64>,
+}
+
+/// The position of the newest record.
+pub(super) async fn last_position(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    sqlx::query(LAST_POSITION).fetch_one(connection).await?.try_get(0)
+}
+
+impl Writer {
+    pub(super) fn new(
+        options: PgConnectOptions,
+        connection: PgConnection,
+        jobs: mpsc::Receiver<Job>,
+        newest: watch::Sender<i64>,
+    ) -> Self {
+        Self { options, connection: Some(connection), retry: (Instant::now(), BACKOFF.0), jobs, newest }
+    }
+
+    /// Writes until nobody can hand in any more.
+    pub(super) async fn run(mut self) {
+        let mut group = Vec::new();
+        while self.jobs.recv_many(&mut group, MAX_GROUP).await > 0 {
+            self.write(std::mem::take(&mut group)).await;
+        }
+        if let Some(connection) = self.connection {
+            // The server would notice all the same.
+            drop(connection.close().await);
+        }
+    }
+
+    /// Commits a group and answers it. Where an entry fails, the group is undone, and its entries are committed one by one.
+    async fn write(&mut self, group: Vec<Job>) {
+        match self.commit(&group).await {
+            Ok(done) => group.into_iter().zip(done).for_each(|(job, done)| drop(job.answer.send(done))),
+            Err(LedgerError::AlreadyExists | LedgerError::Internal(_)) if group.len() > 1 => {
+                for job in group {
+                    Box::pin(self.write(vec![job])).await;
+                }
+            }
+            Err(error) => {
+                if !matches!(error, LedgerError::AlreadyExists) {
+                    tracing::error!(error = &error as &dyn std::error::Error, entries = group.len(), "a commit failed");
+                }
+                group.into_iter().for_each(|job| drop(job.answer.send(Err(error.again()))));
+            }
+        }
+    }
+
+    async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Appended>>> {
+        let mut connection = self.connect().await?;
+        match tokio::time::timeout(PATIENCE, carry_out(&mut connection, group)).await {
+            Ok(Ok((done, position))) => {
+                self.connection = Some(connection);
+                self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
+                Ok(done)
+            }
+            Ok(Err(error)) => {
+                // Only where the server answers is it known that nothing came of it.
+                if !matches!(error, LedgerError::Unavailable(_))
+                    && sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.is_ok()
+                {
+                    self.connection = Some(connection);
+                }
+                Err(error)
+            }
+            Err(_) => Err(LedgerError::Unavailable("the database takes too long".into())),
+        }
+    }
+
+    async fn connect(&mut self) -> Result<PgConnection> {
+        if let Some(connection) = self.connection.take() {
+            return Ok(connection);
+        }
+        let (at, pause) = self.retry;
+        if Instant::now() < at {
+            return Err(LedgerError::Unavailable("the database could not be reached just now".into()));
+        }
+        let connected = open::connect(&self.options).await;
+        let pause = if connected.is_ok() { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
+        self.retry = (Instant::now() + pause, pause);
+        connected
+    }
+}
+
+/// Commits the group; the answers, and the position of the newest record.
+async fn carry_out(connection: &mut PgConnection, group: &[Job]) -> Result<(Vec<Result<Appended>>, i64)> {
+    sqlx::raw_sql(BEGIN).execute(&mut *connection).await.map_err(failed)?;
+    let mut known = read_known(connection, group).await?;
+    let mut batch = Batch::default();
+    let mut done = Vec::with_capacity(group.len());
+    for job in group {
+        done.push(match known.append(&job.entry, &mut batch) {
+            Err(LedgerError::NoSuchRun) => Err(LedgerError::NoSuchRun),
+            appended => Ok(appended?),
+        });
+    }
+    batch.write(connection, &known).await.map_err(failed)?;
+    let committed = sqlx::raw_sql("COMMIT").execute(&mut *connection).await;
+    // Whatever it was: the group may have become durable, and must not be written again.
+    committed.map_err(|error| LedgerError::Unavailable(Box::new(error)))?;
+    Ok((done, known.position))
+}
+
+/// Reads what the group's entries depend on.
+async fn read_known(connection: &mut PgConnection, group: &[Job]) -> Result<Known> {
+    let mut known = Known::default();
+    let mut runs: Vec<&str> = group.iter().map(|job| job.entry.draft.run_id.as_str()).collect();
+    runs.sort_unstable();
+    runs.dedup();
+    for row in sqlx::query(HEADS).bind(runs).fetch_all(&mut *connection).await.map_err(failed)? {
+        known.heads.insert(rows::run_id(&row, 0)?, RunHead::read(&row)?);
+    }
+    known.position = last_position(connection).await.map_err(failed)?;
+    let claimed: (Vec<i64>, Vec<&str>) = group
+        .iter()
+        .filter(|job| job.entry.claimed)
+        .filter_map(|job| Some((head_of(&known, job)?.run_no, job.entry.draft.tool_call_id.as_str())))
+        .unzip();
+    if !claimed.0.is_empty() {
+        let query = sqlx::query(CALLS).bind(claimed.0).bind(claimed.1);
+        for row in query.fetch_all(&mut *connection).await.map_err(failed)? {
+            let id = ToolCallId::parse(&row.text(1)?).map_err(|_| damaged("tool call ID"))?;
+            known.calls.insert((row.int(0)?, id), (row.text(2)?, rows::sha256(&row.bytes(3)?)?));
+        }
+    }
+    let decided: Vec<&str> =
+        group.iter().filter_map(|job| job.entry.decides.as_ref()).map(|decides| decides.approval_id.as_str()).collect();
+    if !decided.is_empty() {
+        for row in sqlx::query(PENDING).bind(decided).fetch_all(connection).await.map_err(failed)? {
+            let id = ApprovalId::parse(&row.text(1)?).map_err(|_| damaged("approval ID"))?;
+            known.pending.insert((row.int(0)?, id));
+        }
+    }
+    Ok(known)
+}
+
+fn head_of<'a>(known: &'a Known, job: &Job) -> Option<&'a RunHead> {
+    known.heads.get(&job.entry.draft.run_id)
+}
