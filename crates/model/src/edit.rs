@@ -207,9 +207,9 @@ fn near(wanted: &[&str], there: &[&str], at: usize) -> Near {
     let mut difference = String::new();
     for (want, have) in wanted.iter().zip(there).take(20) {
         if want == have {
-            difference.push_str(&format!("  {}\n", cut(want)));
+            difference.extend(["  ", &cut(want), "\n"]);
         } else {
-            difference.push_str(&format!("- {}\n+ {}\n", cut(want), cut(have)));
+            difference.extend(["- ", &cut(want), "\n+ ", &cut(have), "\n"]);
         }
     }
     let pairs = || wanted.iter().zip(there).filter(|(want, have)| want != have);

@@ -155,11 +155,12 @@ impl Planned {
     }
 
     /// What the judge asks of each change.
-    pub(crate) fn facts(&self) -> Vec<ChangeFacts<'_>> {
-        self.changes.changes.iter().map(|change| self.facts_of(change)).collect()
+    /// `touched` tells whether the run has touched a path before.
+    pub(crate) fn facts(&self, touched: impl Fn(&LogicalPath) -> bool) -> Vec<ChangeFacts<'_>> {
+        self.changes.changes.iter().map(|change| self.facts_of(change, touched(&change.path))).collect()
     }
 
-    fn facts_of<'a>(&'a self, change: &'a Change) -> ChangeFacts<'a> {
+    fn facts_of<'a>(&'a self, change: &'a Change, touched_before: bool) -> ChangeFacts<'a> {
         let source = match &change.effect {
             Effect::MoveTo { from } => from,
             Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => &change.path,
@@ -178,7 +179,7 @@ impl Planned {
                 _ => false,
             },
             ignored: self.ignored.contains(&change.path),
-            touched_before: false,
+            touched_before,
             old_text: self.before.get(source).map(Vec::as_slice),
             new_text: change.after.as_ref().map(Content::inline),
         }
@@ -236,11 +237,9 @@ fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<File
             .at(path)
             .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual))));
     }
-    match FileKind::of_file(path, bytes) {
-        FileKind::Binary => {
-            let message = format!("the new content of `{path}` is binary");
-            Err(Refusal::new(Code::UnsupportedBinary, message, "Tools write text only.").at(path))
-        }
-        kind => Ok(kind),
+    if model::is_binary(bytes) {
+        let message = format!("the new content of `{path}` is binary");
+        return Err(Refusal::new(Code::UnsupportedBinary, message, "Tools write text only.").at(path));
     }
+    Ok(FileKind::of_file(path, bytes))
 }

@@ -3,6 +3,7 @@
 //! Mutations of different files may run at the same time, so that they can share a commit; two that touch the same
 //! file, or a file and a folder above it, run one after the other in the order in which they came.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::{LogicalPath, Usage};
@@ -21,6 +22,8 @@ struct Inner {
     /// In the order in which they came.
     holders: Vec<Holder>,
     usage: Usage,
+    /// Every path that the run has written, once somebody has asked.
+    written: Option<BTreeSet<LogicalPath>>,
     unsettled: bool,
 }
 
@@ -40,7 +43,7 @@ pub(crate) struct Pass<'a> {
 impl Lane {
     /// A lane of a run that has used up `usage`; `unsettled` where the ledger may hold steps that the tree has not seen.
     pub(crate) fn new(usage: Usage, unsettled: bool) -> Self {
-        let inner = Inner { next: 0, holders: Vec::new(), usage, unsettled };
+        let inner = Inner { next: 0, holders: Vec::new(), usage, written: None, unsettled };
         Self { inner: Mutex::new(inner), left: Notify::new() }
     }
 
@@ -67,6 +70,23 @@ impl Lane {
     /// What the run has used up, with what calls under way have reserved.
     pub(crate) fn usage(&self) -> Usage {
         self.lock().usage.clone()
+    }
+
+    /// Every path that the run has written, if that is known.
+    pub(crate) fn written(&self) -> Option<BTreeSet<LogicalPath>> {
+        self.lock().written.clone()
+    }
+
+    /// Takes over which paths the run has written.
+    pub(crate) fn set_written(&self, written: BTreeSet<LogicalPath>) {
+        self.lock().written = Some(written);
+    }
+
+    /// Adds what a mutation has written.
+    pub(crate) fn add_written(&self, paths: &[LogicalPath]) {
+        if let Some(written) = &mut self.lock().written {
+            written.extend(paths.iter().cloned());
+        }
     }
 
     /// Reserves `more`; given back by [`release`](Self::release) where the call fails.

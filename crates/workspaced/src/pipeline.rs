@@ -125,6 +125,10 @@ async fn prepare(
     if live.needs_repair.load(Ordering::Acquire) {
         return Err(needs_repair().into());
     }
+    // Which files are new to the run counts only where all of its files together are bounded.
+    if live.rules.policy().run_budget.is_some() && live.lane.written().is_none() {
+        live.lane.set_written(history::written(service, &live.run_id).await?);
+    }
     let places = &service.0.pools.write;
     let _place = places.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
     let (run, head) = (Arc::clone(live), head.clone());
@@ -142,7 +146,8 @@ fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Ju
         let hash = workspace_diff_after(live, &planned)?;
         planned.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
     }
-    let facts = planned.facts();
+    let written = live.lane.written().unwrap_or_default();
+    let facts = planned.facts(|path| written.contains(path));
     let decision = judge_change(&live.rules, &facts, &live.lane.usage());
     let usage = Usage::of(&facts);
     Ok(Judged { planned, decision, usage })
@@ -210,6 +215,7 @@ async fn carry_out(
     match applied {
         Ok(Ok(applied)) => {
             live.changed.add(&record.paths_written);
+            live.lane.add_written(&record.paths_written);
             service.0.syncer.push(live, record.seq, applied).await;
         }
         Ok(Err(ApplyFault::ChangedOutside(changed))) => {

@@ -199,11 +199,14 @@ fn closing(refusal: Refusal) -> Problem {
     Problem::from(refusal).with_header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
-/// A body that says it is something else than JSON is refused; one that says nothing is taken at its word.
+/// A body that says it is something else than JSON is refused; one that says nothing is taken at its word. What curl says
+/// of every `-d`, unasked, counts as nothing: no call is ever a form, and none is made with a browser's own credentials.
 fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(told) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let essence = told.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json")) {
+    if matches!(essence.as_str(), "application/json" | "application/x-www-form-urlencoded")
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
+    {
         Ok(())
     } else {
         Err(Refusal::invalid("the body's Content-Type is not JSON", "Send `Content-Type: application/json`."))

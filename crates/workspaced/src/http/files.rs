@@ -109,7 +109,7 @@ pub(super) async fn put_file(
         (Some(known), None) => Some(parse_etag(known)?),
         (None, Some(none)) if none == "*" => None,
         (None, None) => return Err(precondition_required().into()),
-        (Some(_), Some(_)) | (None, Some(_)) => return Err(bad_precondition().into()),
+        (Some(_) | None, Some(_)) => return Err(bad_precondition().into()),
     };
     let upload = receive(body, service.0.limits.body_timeout);
     let answer = service.put_file(&run, caller, &place.1, expected, &said, upload).await.map_err(precondition)?;

@@ -1,7 +1,9 @@
 //! Earlier calls that a plan needs.
 
+use std::collections::BTreeSet;
+
 use ledger::RecordFilter;
-use model::{ArtifactId, Outcome, Record, RunId};
+use model::{ArtifactId, LogicalPath, Outcome, Record, RunId};
 
 use crate::CallError;
 use crate::service::Service;
@@ -26,6 +28,24 @@ pub(super) async fn find(service: &Service, run: &RunId, wanted: History) -> Res
                 let diff = diff_of(service, run, &record).await?;
                 found.push(PastCall { record, diff });
             }
+        }
+    }
+}
+
+/// Every path that `run` has written.
+pub(super) async fn written(service: &Service, run: &RunId) -> Result<BTreeSet<LogicalPath>, CallError> {
+    let mut written = BTreeSet::new();
+    let mut since = 0;
+    loop {
+        let page = service.0.ledger.changes(run, since, PAGE).await?;
+        if page.is_empty() {
+            return Ok(written);
+        }
+        for stored in page {
+            let record: Record =
+                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
+            since = record.seq;
+            written.extend(record.paths_written);
         }
     }
 }

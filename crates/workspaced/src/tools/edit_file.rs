@@ -140,7 +140,7 @@ impl EditFile {
             replacements,
         };
         planned.summary =
-            format!("edited {} in {replacements} places (+{} -{})", self.path, counts.insertions, counts.deletions);
+            format!("edited {}, {replacements} × (+{} -{})", self.path, counts.insertions, counts.deletions);
         planned.output = members(&output);
     }
 
