@@ -5,13 +5,17 @@ use model::{ApprovalId, ArtifactId, IdInvalid, RunId, Sha256, TokenId, ToolCallI
 
 /// Now, RFC 3339 UTC with microseconds: the form of every stored time, in which text order is time order.
 pub(crate) fn now() -> String {
-    text_of(Timestamp::now())
+    text_of(clock())
 }
 
 /// So many seconds from now, in the same form.
 pub(crate) fn now_plus(seconds: i64) -> String {
-    let now = Timestamp::now();
-    text_of(now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
+    text_of(clock().checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that asks the clock")]
+fn clock() -> Timestamp {
+    Timestamp::now()
 }
 
 /// Parses any RFC 3339 time and writes it in the form of stored times.

@@ -1,5 +1,13 @@
 //! Settings: flags over environment over one TOML file, checked once.
 
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "settings name places on disk, and come from a file; what is in the service's folders is not touched here"
+)]
+
+mod settings;
+
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
@@ -7,6 +15,8 @@ use std::time::Duration;
 
 use model::{IdInvalid, Profiles, RunId, Sha256};
 use serde::Deserialize;
+
+use self::settings::Settings;
 
 /// The command line.
 #[derive(Debug, clap::Parser)]
@@ -62,101 +72,6 @@ pub struct VerifyArgs {
 
 fn parse_run_id(raw: &str) -> Result<RunId, IdInvalid> {
     RunId::parse(raw)
-}
-
-/// Settings as they are written: by flag, in the environment or in the file. What is missing has a default.
-#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-struct Settings {
-    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
-    #[arg(long, env = "WORKSPACED_LISTEN", value_name = "ADDRESS")]
-    listen: Option<String>,
-    /// The folder of everything that is kept: `workspaces/` and the SQLite database [default: ./data]
-    #[arg(long, env = "WORKSPACED_DATA_DIR", value_name = "FOLDER")]
-    #[serde(alias = "data_dir")]
-    data_dir: Option<PathBuf>,
-    /// The database, `sqlite://FILE` or `postgres://…` [default: sqlite://DATA_DIR/workspaced.db]
-    #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
-    #[serde(alias = "database_url")]
-    database_url: Option<String>,
-    /// A folder from which runs may be made and mounts taken; may be repeated [default: none]
-    #[arg(long = "import-root", env = "WORKSPACED_IMPORT_ROOTS", value_delimiter = ':', value_name = "FOLDER")]
-    #[serde(alias = "import_roots")]
-    import_roots: Option<Vec<PathBuf>>,
-    /// A TOML file of policy profiles beside the built-in ones [default: none]
-    #[arg(long, env = "WORKSPACED_PROFILES", value_name = "FILE")]
-    profiles: Option<PathBuf>,
-    /// How log lines on standard error look [default: text]
-    #[arg(long, env = "WORKSPACED_LOG_FORMAT", value_name = "FORMAT")]
-    #[serde(alias = "log_format")]
-    log_format: Option<LogFormat>,
-    /// What is logged, such as `warn` or `info,workspaced=debug` [default: info]
-    #[arg(long, env = "WORKSPACED_LOG", value_name = "FILTER")]
-    log: Option<String>,
-    /// The most connections at a time [default: 4096]
-    #[arg(long, env = "WORKSPACED_MAX_CONNECTIONS", value_name = "N")]
-    #[serde(alias = "max_connections")]
-    max_connections: Option<u64>,
-    /// How long a request's head may take from its first byte, and the first byte from the connection [default: 10]
-    #[arg(long, env = "WORKSPACED_HEADER_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    #[serde(alias = "header_timeout_seconds")]
-    header_timeout_seconds: Option<u64>,
-    /// How long a JSON body may take, and an upload or a download may stand still [default: 30]
-    #[arg(long, env = "WORKSPACED_BODY_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    #[serde(alias = "body_timeout_seconds")]
-    body_timeout_seconds: Option<u64>,
-    /// How long a connection may be idle between two requests [default: 75]
-    #[arg(long, env = "WORKSPACED_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    #[serde(alias = "idle_timeout_seconds")]
-    idle_timeout_seconds: Option<u64>,
-    /// How long an answer may take; mutations, imports and exports are not cut short [default: 60]
-    #[arg(long, env = "WORKSPACED_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    #[serde(alias = "request_timeout_seconds")]
-    request_timeout_seconds: Option<u64>,
-    /// The largest body of a call, in bytes [default: 4194304]
-    #[arg(long, env = "WORKSPACED_MAX_BODY_BYTES", value_name = "BYTES")]
-    #[serde(alias = "max_body_bytes")]
-    max_body_bytes: Option<u64>,
-    /// The largest archive that a run may be made from, in bytes as sent [default: 1073741824]
-    #[arg(long, env = "WORKSPACED_MAX_ARCHIVE_BYTES", value_name = "BYTES")]
-    #[serde(alias = "max_archive_bytes")]
-    max_archive_bytes: Option<u64>,
-    /// Requests a second that one token may make; 0 for no limit [default: 0]
-    #[arg(long, env = "WORKSPACED_RATE_LIMIT_PER_SECOND", value_name = "N")]
-    #[serde(alias = "rate_limit_per_second")]
-    rate_limit_per_second: Option<u32>,
-    /// Requests that one token may make at once before the rate counts [default: twice the rate]
-    #[arg(long, env = "WORKSPACED_RATE_LIMIT_BURST", value_name = "N")]
-    #[serde(alias = "rate_limit_burst")]
-    rate_limit_burst: Option<u32>,
-    /// Requests of one token that may be under way at a time [default: 256]
-    #[arg(long, env = "WORKSPACED_TOKEN_CONCURRENCY", value_name = "N")]
-    #[serde(alias = "token_concurrency")]
-    token_concurrency: Option<u64>,
-    /// Reads that may use the disk at a time [default: 4 for each core]
-    #[arg(long, env = "WORKSPACED_READ_THREADS", value_name = "N")]
-    #[serde(alias = "read_threads")]
-    read_threads: Option<u64>,
-    /// Searches, diffs and exports that may run at a time [default: 1 for each core]
-    #[arg(long, env = "WORKSPACED_SEARCH_THREADS", value_name = "N")]
-    #[serde(alias = "search_threads")]
-    search_threads: Option<u64>,
-    /// Mutations that may use the disk at a time [default: 4 for each core]
-    #[arg(long, env = "WORKSPACED_WRITE_THREADS", value_name = "N")]
-    #[serde(alias = "write_threads")]
-    write_threads: Option<u64>,
-    /// Imports that may run at a time; others wait [default: 2]
-    #[arg(long, env = "WORKSPACED_IMPORT_THREADS", value_name = "N")]
-    #[serde(alias = "import_threads")]
-    import_threads: Option<u64>,
-    /// Runs whose folders are held open at a time; others are opened when they are called [default: 1024]
-    #[arg(long, env = "WORKSPACED_MAX_LIVE_RUNS", value_name = "N")]
-    #[serde(alias = "max_live_runs")]
-    max_live_runs: Option<u64>,
-    /// How long requests under way may take when the service ends [default: 20]
-    #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
-    #[serde(alias = "drain_seconds")]
-    drain_seconds: Option<u64>,
 }
 
 /// How log lines look.
@@ -258,41 +173,6 @@ impl VerifyArgs {
 }
 
 impl Settings {
-    fn read(file: &Path) -> Result<Self, BadSetting> {
-        let shown = file.display();
-        let text = std::fs::read_to_string(file).map_err(|error| BadSetting(format!("--config {shown}: {error}")))?;
-        toml::from_str(&text).map_err(|error| BadSetting(format!("--config {shown}: {}", in_one_line(&text, &error))))
-    }
-
-    /// These settings, and those of `under` where these have none.
-    fn over(self, under: Self) -> Self {
-        Self {
-            listen: self.listen.or(under.listen),
-            data_dir: self.data_dir.or(under.data_dir),
-            database_url: self.database_url.or(under.database_url),
-            import_roots: self.import_roots.or(under.import_roots),
-            profiles: self.profiles.or(under.profiles),
-            log_format: self.log_format.or(under.log_format),
-            log: self.log.or(under.log),
-            max_connections: self.max_connections.or(under.max_connections),
-            header_timeout_seconds: self.header_timeout_seconds.or(under.header_timeout_seconds),
-            body_timeout_seconds: self.body_timeout_seconds.or(under.body_timeout_seconds),
-            idle_timeout_seconds: self.idle_timeout_seconds.or(under.idle_timeout_seconds),
-            request_timeout_seconds: self.request_timeout_seconds.or(under.request_timeout_seconds),
-            max_body_bytes: self.max_body_bytes.or(under.max_body_bytes),
-            max_archive_bytes: self.max_archive_bytes.or(under.max_archive_bytes),
-            rate_limit_per_second: self.rate_limit_per_second.or(under.rate_limit_per_second),
-            rate_limit_burst: self.rate_limit_burst.or(under.rate_limit_burst),
-            token_concurrency: self.token_concurrency.or(under.token_concurrency),
-            read_threads: self.read_threads.or(under.read_threads),
-            search_threads: self.search_threads.or(under.search_threads),
-            write_threads: self.write_threads.or(under.write_threads),
-            import_threads: self.import_threads.or(under.import_threads),
-            max_live_runs: self.max_live_runs.or(under.max_live_runs),
-            drain_seconds: self.drain_seconds.or(under.drain_seconds),
-        }
-    }
-
     fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, BadSetting> {
         let limits = self.limits()?;
         let data_dir = data_dir(self.data_dir);
@@ -379,7 +259,7 @@ impl fmt::Debug for Secret {
 
 impl DatabaseUrl {
     fn check(given: Option<String>, data_dir: &Path) -> Result<Self, BadSetting> {
-        let Some(url) = given else {
+        let Some(url) = given.filter(|url| !url.is_empty()) else {
             return Ok(Self(format!("sqlite://{}", data_dir.join("workspaced.db").display())));
         };
         if ["sqlite://", "postgres://", "postgresql://", "postgres:"].iter().any(|scheme| url.starts_with(scheme)) {
@@ -428,7 +308,9 @@ fn import_roots(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, BadSetting> {
 
 fn profiles(file: Option<&Path>) -> Result<Profiles, BadSetting> {
     let Some(file) = file else { return Ok(Profiles::built_in()) };
-    Err(BadSetting(format!("--profiles `{}`: not yet", file.display())))
+    let bad = |why: String| BadSetting(format!("--profiles {}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| bad(error.to_string()))?;
+    Profiles::with_toml(&text).map_err(|error| bad(error.to_string()))
 }
 
 fn seconds(name: &str, given: Option<u64>, default: u64) -> Result<Duration, BadSetting> {
@@ -446,11 +328,5 @@ fn within(name: &str, given: Option<u64>, default: u64, most: u64) -> Result<u64
     }
 }
 
-/// A TOML error on one line, with the place.
-pub(crate) fn in_one_line(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    format!("line {line}, column {column}: {message}")
-}
+#[cfg(test)]
+mod tests;

@@ -151,7 +151,7 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(33), "]".repeat(33));
         let very_deep = "[".repeat(1_000_000);
         for text in [r#"{"a":1,"a":1}"#, r#"{"x":{"a":1,"\u0061":2}}"#, "{} {}", "{", "", "1e999", &deep, &very_deep] {
-            assert!(parse(text.as_bytes()).is_err(), "{:.40}", text);
+            assert!(parse(text.as_bytes()).is_err(), "{text:.40}");
         }
         assert!(parse(b"{\"a\":\"\xff\"}").is_err());
         assert!(parse(format!("{}{}", "[".repeat(32), "]".repeat(32)).as_bytes()).is_ok());

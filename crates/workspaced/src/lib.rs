@@ -18,6 +18,7 @@ mod imports;
 mod json;
 mod lane;
 mod live;
+mod lock;
 mod page;
 mod pipeline;
 mod runs;

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, StartError> {
     match command {
         Command::Serve(args) => {
+            #[expect(clippy::disallowed_methods, reason = "this is where settings come in")]
             let config = args.check(&|name| std::env::var(name).ok())?;
             let runtime = runtime(config.blocking_threads() + MORE_THREADS)?;
             runtime.block_on(async { workspaced::serve(config, end_of_process()?).await })?;

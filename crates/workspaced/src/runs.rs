@@ -3,7 +3,7 @@
 mod create;
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::service::{Service, now, run_not_found};
 pub(crate) use create::{CreatedRun, NewRun};
 
 /// How long a deletion waits for calls under way.
-const DELETE_PATIENCE: Duration = Duration::from_secs(60);
+const DELETE_PATIENCE: Duration = Duration::from_mins(1);
 
 impl Service {
     /// One run, with the progress of its import.
@@ -210,8 +210,8 @@ impl Service {
 enum Origin {
     Empty,
     GitRemote { url: String, reference: Option<String> },
-    GitLocal { path: PathBuf, reference: Option<String> },
-    Directory(PathBuf),
+    GitLocal { path: Box<Path>, reference: Option<String> },
+    Directory(Box<Path>),
     Archive(Box<dyn Read + Send>),
 }
 
@@ -223,9 +223,9 @@ impl Origin {
                 ImportSource::GitRemote { url: url.clone(), reference: reference.clone() }
             }
             Self::GitLocal { path, reference } => {
-                ImportSource::GitLocal { path: path.clone(), reference: reference.clone() }
+                ImportSource::GitLocal { path: path.to_path_buf(), reference: reference.clone() }
             }
-            Self::Directory(path) => ImportSource::Directory(path.clone()),
+            Self::Directory(path) => ImportSource::Directory(path.to_path_buf()),
             Self::Archive(archive) => ImportSource::Archive(archive.as_mut()),
         }
     }

@@ -2,20 +2,19 @@
 
 use std::collections::HashSet;
 use std::error::Error;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::time::Instant;
 
 use ledger::Ledger;
 use model::RunState;
-use rustix::fs::{FlockOperation, Mode};
+use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use workspace::Workspaces;
 
 use crate::config::{BadSetting, Config};
+use crate::lock::DataLock;
 use crate::service::Service;
 use crate::tokens::Tokens;
 use crate::{http, pipeline, telemetry, upkeep};
@@ -72,7 +71,7 @@ pub async fn serve(config: Config, shutdown: impl Future<Output = ()>) -> Result
     // Whatever is made is for this user alone: workspaces, database, lock.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     raise_handles();
-    let _lock = lock_data_dir(&config.data_dir)?;
+    let _lock = DataLock::take(&config.data_dir)?;
     let (service, first_token) = open(&config).await?;
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|error| BadSetting(format!("--listen {}: {error}", config.listen)))?;
@@ -150,23 +149,6 @@ async fn close(service: &Service) {
     tracing::info!("ended");
 }
 
-/// Makes the data folder, and keeps other processes out of it for as long as the answer is held.
-fn lock_data_dir(data_dir: &Path) -> Result<File, StartError> {
-    let shown = data_dir.display();
-    let failed = |error: io::Error| BadSetting(format!("--data-dir {shown}: {error}"));
-    std::fs::create_dir_all(data_dir).map_err(failed)?;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    let file = options.open(data_dir.join("lock")).map_err(failed)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(BadSetting(format!("--data-dir {shown}: another workspaced is using this folder")).into())
-        }
-        Err(error) => Err(failed(error.into()).into()),
-    }
-}
-
 /// Takes as many file handles as the system gives: every connection and every open run needs some.
 fn raise_handles() {
     let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
@@ -193,9 +175,8 @@ fn say(address: SocketAddr, first_token: Option<&str>) {
              curl -sS {url}/v1/runs/first/audit -H 'Authorization: Bearer {token}'\n\n"
         );
     }
-    text.push_str(&format!("listening on http://{address}\n"));
     let mut out = io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+    if writeln!(out, "{text}listening on http://{address}").and_then(|()| out.flush()).is_err() {
         tracing::warn!("standard output is closed: nobody was told the address");
     }
 }

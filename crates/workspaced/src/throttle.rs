@@ -119,11 +119,11 @@ mod tests {
         let throttle = throttle(None, 2);
         let token = Sha256::of(b"token");
         let first = throttle.enter(token).unwrap();
-        let _second = throttle.enter(token).unwrap();
+        let second = throttle.enter(token).unwrap();
         assert_eq!(throttle.enter(token).unwrap_err().code, Code::RateLimited);
         drop(first);
         assert!(throttle.enter(token).is_ok());
-        drop(_second);
+        drop(second);
         assert!(throttle.under_way.lock().unwrap().is_empty(), "nothing is kept of a token that is quiet");
     }
 }

@@ -164,24 +164,25 @@ impl Service {
             return Ok(Some(Identity::Operator(scope)));
         }
         let cached = tokens.cache().get(hash).cloned();
-        let token = match cached {
-            Some(token) => token,
-            None => {
-                let revocations = tokens.revocations.load(Ordering::Acquire);
-                let Some(token) = self.0.ledger.token(hash).await? else { return Ok(None) };
-                let token = Arc::new(token);
-                if !same(&token.secret_sha256, hash) || token.revoked {
-                    return Ok(None);
-                }
-                let mut cache = tokens.cache();
-                if tokens.revocations.load(Ordering::Acquire) == revocations {
-                    cache.put(*hash, Arc::clone(&token));
-                }
-                token
-            }
-        };
+        let found = if cached.is_some() { cached } else { self.look_up(hash).await? };
+        let Some(token) = found else { return Ok(None) };
         let expired = token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= now());
         Ok((!expired).then_some(Identity::Run(token)))
+    }
+
+    /// Asks the ledger for a token that is good but for its time, and remembers it.
+    async fn look_up(&self, hash: &Sha256) -> Result<Option<Arc<Token>>, CallError> {
+        let tokens = &self.0.tokens;
+        let revocations = tokens.revocations.load(Ordering::Acquire);
+        let found = self.0.ledger.token(hash).await?;
+        let found = found.filter(|token| same(&token.secret_sha256, hash) && !token.revoked).map(Arc::new);
+        if let Some(token) = &found {
+            let mut cache = tokens.cache();
+            if tokens.revocations.load(Ordering::Acquire) == revocations {
+                cache.put(*hash, Arc::clone(token));
+            }
+        }
+        Ok(found)
     }
 
     /// Issues a further token for a run.

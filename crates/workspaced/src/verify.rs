@@ -1,10 +1,10 @@
 //! `workspaced verify`: the audit chains, checked without a service.
 
 use std::io::{self, Write as _};
-use std::path::Path;
 
 use ledger::Ledger;
 use model::{ChainReport, RunId};
+use rustix::fs::Access;
 
 use crate::config::{BadSetting, VerifyConfig};
 use crate::start::StartError;
@@ -21,9 +21,9 @@ pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     // Opening would make an empty one, whose chains are all intact.
     if let Some(file) = config.database_url.sqlite_file()
-        && !Path::new(file).exists()
+        && rustix::fs::access(file, Access::READ_OK).is_err()
     {
-        return Err(BadSetting(format!("--database-url: there is no database at {file}")).into());
+        return Err(BadSetting(format!("--database-url: there is no database to read at {file}")).into());
     }
     let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
     let checked = match &config.run {

@@ -21,9 +21,9 @@ pub(super) async fn list_approvals(
     State(service): State<Service>,
     _auditor: Auditor,
     Query((filter, paging)): Query<(ApprovalFilter, Paging)>,
-) -> Result<axum::Json<Page<Approval>>, Problem> {
+) -> Result<Json<Page<Approval>>, Problem> {
     let (limit, after) = paging.check()?;
-    Ok(axum::Json(service.approvals(&filter, after, limit).await?))
+    Ok(Json(service.approvals(&filter, after, limit).await?))
 }
 
 /// Tells of an approval.
@@ -37,8 +37,8 @@ pub(super) async fn get_approval(
     _auditor: Auditor,
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
-) -> Result<axum::Json<Approval>, Problem> {
-    Ok(axum::Json(service.told_approval(&id).await?))
+) -> Result<Json<Approval>, Problem> {
+    Ok(Json(service.told_approval(&id).await?))
 }
 
 /// Approves a call.
@@ -60,8 +60,8 @@ pub(super) async fn approve(
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
     Json(decision): Json<NewDecision>,
-) -> Result<axum::Json<Approval>, Problem> {
-    Ok(axum::Json(service.approve(&id, decision.check()?).await?))
+) -> Result<Json<Approval>, Problem> {
+    Ok(Json(service.approve(&id, decision.check()?).await?))
 }
 
 /// Turns a call down.
@@ -80,6 +80,6 @@ pub(super) async fn deny(
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
     Json(decision): Json<NewDecision>,
-) -> Result<axum::Json<Approval>, Problem> {
-    Ok(axum::Json(service.deny(&id, decision.check()?).await?))
+) -> Result<Json<Approval>, Problem> {
+    Ok(Json(service.deny(&id, decision.check()?).await?))
 }

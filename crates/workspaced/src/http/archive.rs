@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::http::auth::{Operator, RunCaller};
-use crate::http::extract::{Path, Query, too_slow};
+use crate::http::extract::{Json, Path, Query, too_slow};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
@@ -41,7 +41,7 @@ pub(super) async fn put_archive(
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     body: Body,
-) -> Result<axum::Json<Run>, Problem> {
+) -> Result<Json<Run>, Problem> {
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
     let limits = &service.0.limits;
     let pump = pump(body, sender, limits.max_archive_bytes, limits.body_timeout);
@@ -53,7 +53,7 @@ pub(super) async fn put_archive(
         pumped = &mut pump => (import.await, pumped),
     };
     match (imported, pumped) {
-        (Ok(run), _) => Ok(axum::Json(run)),
+        (Ok(run), _) => Ok(Json(run)),
         // What is wrong with the body says more than what the importer makes of its end.
         (Err(_), Err(problem)) => Err(problem),
         (Err(error), Ok(())) => Err(error.into()),

@@ -11,9 +11,9 @@ use futures_util::Stream;
 use ledger::RecordFilter;
 use model::{ChainReport, Record, Refusal, RunId, ToolCallId};
 
-use crate::audit::{Filters, RunFilter, ToolCall};
+use crate::audit::{Filters, Follow, RunFilter, ToolCall};
 use crate::http::auth::{Auditor, RunAuditor};
-use crate::http::extract::{Path, Query};
+use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::page::{Cursor, Page, Paging};
 use crate::service::Service;
@@ -90,7 +90,7 @@ pub(super) async fn stream_audit(
         None if filter.since.is_some() => 0,
         None => service.newest_position(),
     };
-    let events = Sse::new(events(service, filter, after));
+    let events = Sse::new(events(service.follow(filter, after)));
     Ok(events.keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")).into_response())
 }
 
@@ -107,8 +107,7 @@ fn unknown_event() -> Refusal {
     Refusal::invalid("`Last-Event-ID` is none of this stream", "Send the `id` of the last event, or leave it out.")
 }
 
-fn events(service: Service, filter: RecordFilter, after: i64) -> impl Stream<Item = Result<Event, Infallible>> {
-    let follow = service.follow(filter, after);
+fn events(follow: Follow) -> impl Stream<Item = Result<Event, Infallible>> {
     futures_util::stream::unfold(follow, async |mut follow| match follow.next().await {
         Ok(Some(record)) => {
             let id = Cursor::behind(record.position).to_text();
@@ -136,8 +135,8 @@ pub(super) async fn verify_run(
     State(service): State<Service>,
     RunAuditor { run, .. }: RunAuditor,
     Query(()): Query<()>,
-) -> Result<axum::Json<ChainReport>, Problem> {
-    Ok(axum::Json(service.verify_run(&run).await?))
+) -> Result<Json<ChainReport>, Problem> {
+    Ok(Json(service.verify_run(&run).await?))
 }
 
 /// Tells of one tool call.
@@ -153,6 +152,6 @@ pub(super) async fn get_tool_call(
     RunAuditor { run, .. }: RunAuditor,
     Path((_run, id)): Path<(String, ToolCallId)>,
     Query(()): Query<()>,
-) -> Result<axum::Json<ToolCall>, Problem> {
-    Ok(axum::Json(service.tool_call(&run, &id).await?))
+) -> Result<Json<ToolCall>, Problem> {
+    Ok(Json(service.tool_call(&run, &id).await?))
 }

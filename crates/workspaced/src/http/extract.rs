@@ -6,18 +6,21 @@ use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use model::Refusal;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 use utoipa::openapi::path::ParameterIn;
 
+use crate::CallError;
 use crate::http::problem::Problem;
 use crate::json;
 use crate::service::Service;
 
-/// A JSON body, strictly parsed: one object, bounded in size, depth and time, no member twice or unknown.
+/// A JSON body. Coming in, it is strictly parsed: one object, bounded in size, depth and time, no member twice or unknown.
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 
@@ -39,6 +42,15 @@ impl<T: DeserializeOwned> FromRequest<Service> for Json<T> {
     async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
         let JsonBytes(text) = JsonBytes::from_request(request, service).await?;
         Ok(Self(json::parse_into(&text)?))
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+            Err(error) => Problem::from(CallError::Internal(Box::new(error))).into_response(),
+        }
     }
 }
 

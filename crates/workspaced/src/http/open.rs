@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
+use crate::http::extract::Json;
 use crate::http::openapi;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
@@ -30,8 +31,8 @@ pub(super) struct Health {
     get, path = "/healthz", tag = "open", operation_id = "getHealth", security(()),
     responses((status = 200, description = "It does.", body = Health)),
 )]
-pub(super) async fn healthz() -> axum::Json<Health> {
-    axum::Json(Health { ok: true })
+pub(super) async fn healthz() -> Json<Health> {
+    Json(Health { ok: true })
 }
 
 /// Tells whether the service can take calls.
@@ -45,9 +46,9 @@ pub(super) async fn healthz() -> axum::Json<Health> {
             content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn readyz(State(service): State<Service>) -> Result<axum::Json<Health>, Problem> {
+pub(super) async fn readyz(State(service): State<Service>) -> Result<Json<Health>, Problem> {
     service.ready().await?;
-    Ok(axum::Json(Health { ok: true }))
+    Ok(Json(Health { ok: true }))
 }
 
 /// Tells the service's numbers.

@@ -40,9 +40,9 @@ pub(super) async fn create_run(
     _operator: Operator,
     Query(()): Query<()>,
     Json(request): Json<NewRun>,
-) -> Result<(StatusCode, axum::Json<CreatedRun>), Problem> {
+) -> Result<(StatusCode, Json<CreatedRun>), Problem> {
     let created = service.create_run(request).await?;
-    Ok((StatusCode::CREATED, axum::Json(created)))
+    Ok((StatusCode::CREATED, Json(created)))
 }
 
 /// Lists runs.
@@ -56,9 +56,9 @@ pub(super) async fn list_runs(
     State(service): State<Service>,
     _auditor: Auditor,
     Query((filter, paging)): Query<(StateFilter, Paging)>,
-) -> Result<axum::Json<Page<Run>>, Problem> {
+) -> Result<Json<Page<Run>>, Problem> {
     let (limit, after) = paging.check()?;
-    Ok(axum::Json(service.runs(filter.state, after, limit).await?))
+    Ok(Json(service.runs(filter.state, after, limit).await?))
 }
 
 /// Tells of a run.
@@ -71,8 +71,8 @@ pub(super) async fn get_run(
     _auditor: Auditor,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
-) -> Result<axum::Json<Run>, Problem> {
-    Ok(axum::Json(service.run(&run).await?))
+) -> Result<Json<Run>, Problem> {
+    Ok(Json(service.run(&run).await?))
 }
 
 /// Closes a run.
@@ -91,8 +91,8 @@ pub(super) async fn close_run(
     _operator: Operator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
-) -> Result<axum::Json<Run>, Problem> {
-    Ok(axum::Json(service.close_run(&run).await?))
+) -> Result<Json<Run>, Problem> {
+    Ok(Json(service.close_run(&run).await?))
 }
 
 /// Deletes a run's files.
@@ -112,8 +112,8 @@ pub(super) async fn delete_run(
     _operator: Operator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
-) -> Result<axum::Json<Run>, Problem> {
-    Ok(axum::Json(service.delete_run(&run).await?))
+) -> Result<Json<Run>, Problem> {
+    Ok(Json(service.delete_run(&run).await?))
 }
 
 /// Issues a token for a run.
@@ -134,9 +134,9 @@ pub(super) async fn issue_token(
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     Json(request): Json<NewToken>,
-) -> Result<(StatusCode, axum::Json<IssuedToken>), Problem> {
+) -> Result<(StatusCode, Json<IssuedToken>), Problem> {
     let issued = service.issue_token(&run, request).await?;
-    Ok((StatusCode::CREATED, axum::Json(issued)))
+    Ok((StatusCode::CREATED, Json(issued)))
 }
 
 /// Revokes a token.

@@ -7,7 +7,7 @@ use model::{Code, Refusal};
 use serde::Serialize;
 
 use crate::http::auth::{RunCaller, ToolUser};
-use crate::http::extract::{JsonBytes, Path};
+use crate::http::extract::{Json, JsonBytes, Path};
 use crate::http::problem::Problem;
 use crate::service::Service;
 use crate::tools::{self, CATALOGUE, ToolInfo};
@@ -27,8 +27,8 @@ pub(crate) struct ToolList {
     get, path = "/v1/tools", tag = "tools", operation_id = "listTools",
     responses((status = 200, description = "Every tool.", body = ToolList)),
 )]
-pub(super) async fn list_tools(_user: ToolUser) -> axum::Json<ToolList> {
-    axum::Json(ToolList { items: CATALOGUE.as_slice() })
+pub(super) async fn list_tools(_user: ToolUser) -> Json<ToolList> {
+    Json(ToolList { items: CATALOGUE.as_slice() })
 }
 
 /// Carries out one tool call. Each tool is documented as a path of its own.

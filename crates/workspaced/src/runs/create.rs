@@ -88,6 +88,13 @@ struct Checked {
     issued: IssuedToken,
 }
 
+/// A run's mounts, and where they are on the disk, by name.
+#[derive(Default)]
+struct CheckedMounts {
+    mounts: Vec<Mount>,
+    paths: Vec<(String, String)>,
+}
+
 impl Service {
     /// Makes a run: all of it, or nothing.
     ///
@@ -147,7 +154,8 @@ impl Service {
         let expires_at = request.ttl_seconds.map(check_ttl).transpose()?;
         let rules = self.0.profiles.resolve(&request.policy.unwrap_or_default())?;
         let origin = self.origin(&request.source)?;
-        let (mounts, mount_paths) = self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;
+        let CheckedMounts { mounts, paths: mount_paths } =
+            self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;
         let (token, issued) = NewToken::default().issue(&run_id)?;
         let run = Run {
             run_id,
@@ -174,14 +182,14 @@ impl Service {
         Ok(Some(match source {
             Source::Empty {} => Origin::Empty,
             Source::Archive {} => return Ok(None),
-            Source::Directory { path } => Origin::Directory(self.0.workspaces.allow(path)?),
+            Source::Directory { path } => Origin::Directory(self.0.workspaces.allow(path)?.into()),
             Source::Git { url, reference } => {
                 let reference = reference.clone();
                 if let Some(reference) = &reference {
                     check_reference(reference)?;
                 }
                 match url.split_once("://") {
-                    None => Origin::GitLocal { path: self.0.workspaces.allow(url)?, reference },
+                    None => Origin::GitLocal { path: self.0.workspaces.allow(url)?.into(), reference },
                     Some(("https", rest)) => {
                         check_remote(rest)?;
                         Origin::GitRemote { url: url.clone(), reference }
@@ -195,16 +203,12 @@ impl Service {
         }))
     }
 
-    fn check_mounts(
-        &self,
-        wanted: Vec<NewMount>,
-        rules: &Rules,
-    ) -> Result<(Vec<Mount>, Vec<(String, String)>), Refusal> {
+    fn check_mounts(&self, wanted: Vec<NewMount>, rules: &Rules) -> Result<CheckedMounts, Refusal> {
         if wanted.len() > MAX_MOUNTS {
             return Err(too_many("mounts", MAX_MOUNTS, wanted.len()));
         }
         let mut names = BTreeSet::new();
-        let (mut mounts, mut paths) = (Vec::new(), Vec::new());
+        let mut checked = CheckedMounts::default();
         for mount in wanted {
             check_mount(&mount)?;
             if !names.insert(mount.name.clone()) {
@@ -215,10 +219,10 @@ impl Service {
             let entries = top_level(&path, rules)?;
             let path = path.into_os_string().into_string();
             let path = path.map_err(|_| Refusal::invalid("a mount's path is no UTF-8", "Give another folder."))?;
-            paths.push((mount.name.clone(), path));
-            mounts.push(Mount { name: mount.name, description: mount.description, entries });
+            checked.paths.push((mount.name.clone(), path));
+            checked.mounts.push(Mount { name: mount.name, description: mount.description, entries });
         }
-        Ok((mounts, paths))
+        Ok(checked)
     }
 }
 

@@ -1,0 +1,144 @@
+//! Which setting counts, and what is said of one that cannot.
+
+use clap::Parser as _;
+
+use super::*;
+
+/// Checks `serve` with these arguments. Tests leave the environment alone: it is the whole process'.
+fn check(arguments: &[&str]) -> Result<Config, BadSetting> {
+    check_with(arguments, &|_| None)
+}
+
+fn check_with(arguments: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Result<Config, BadSetting> {
+    let args = Args::try_parse_from(["workspaced", "serve"].iter().chain(arguments)).unwrap();
+    match args.command {
+        Command::Serve(args) => args.check(env),
+        Command::Openapi | Command::Verify(_) => unreachable!("the arguments say serve"),
+    }
+}
+
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+fn told(result: Result<Config, BadSetting>) -> String {
+    let told = result.unwrap_err().to_string();
+    assert!(!told.contains('\n'), "{told:?} is one line");
+    told
+}
+
+#[test]
+fn what_is_not_set_has_its_default() {
+    let config = check(&[]).unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.data_dir.to_str(), Some("./data"));
+    assert_eq!(config.database_url.0, "sqlite://./data/workspaced.db");
+    assert!(config.import_roots.is_empty() && config.operator_token.is_none() && config.limits.rate.is_none());
+    assert_eq!(config.limits.max_body_bytes, 4 << 20);
+}
+
+#[test]
+fn the_database_is_in_the_data_folder_unless_it_is_named() {
+    let config = check(&["--data-dir", "/srv/w"]).unwrap();
+    assert_eq!(config.database_url.0, "sqlite:///srv/w/workspaced.db");
+    assert_eq!(config.database_url.sqlite_file(), Some("/srv/w/workspaced.db"));
+    let config = check(&["--data-dir", "/srv/w", "--database-url", "postgres://u:p@h/d"]).unwrap();
+    assert_eq!((config.database_url.0.as_str(), config.database_url.sqlite_file()), ("postgres://u:p@h/d", None));
+}
+
+#[test]
+fn a_flag_counts_more_than_the_file_and_the_file_more_than_nothing() {
+    let (_folder, path) =
+        file("listen = \"127.0.0.1:1\"\nmax_body_bytes = 5\nmax-archive-bytes = 6\ndrain-seconds = 7\n");
+    let config = check(&["--config", &path, "--max-body-bytes", "50"]).unwrap();
+    assert_eq!(config.listen.port(), 1);
+    assert_eq!((config.limits.max_body_bytes, config.limits.max_archive_bytes), (50, 6));
+    assert_eq!((config.limits.drain, config.limits.header_timeout), (Duration::from_secs(7), Duration::from_secs(10)));
+}
+
+#[test]
+fn a_file_with_what_is_no_setting_is_refused_with_its_place() {
+    for (text, place) in [
+        ("listen = \"127.0.0.1:1\"\nbogus = 1\n", "line 2, column 1: unknown field `bogus`"),
+        ("listen = 1\n", "line 1, column 10: invalid type"),
+        ("operator-token = \"x\"\n", "line 1, column 1: unknown field `operator-token`"),
+        ("listen = \n", "line 1, column 10"),
+    ] {
+        let (_folder, path) = file(text);
+        let told = told(check(&["--config", &path]));
+        assert!(told.contains(place) && told.len() < 200, "{told}");
+    }
+    assert!(told(check(&["--config", "/nowhere/at/all"])).contains("/nowhere/at/all"));
+}
+
+#[test]
+fn import_roots_come_one_by_one_or_with_colons_and_must_be_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = folder.path().to_str().unwrap();
+    let joined = format!("{one}::{one}/");
+    assert_eq!(check(&["--import-root", &joined]).unwrap().import_roots.len(), 2);
+    assert_eq!(check(&["--import-root", one, "--import-root", one]).unwrap().import_roots.len(), 2);
+    let (_folder, path) = file(&format!("import-roots = [\"{one}\"]\n"));
+    assert_eq!(check(&["--config", &path]).unwrap().import_roots.len(), 1);
+    assert!(told(check(&["--import-root", "/nowhere/at/all"])).starts_with("--import-root `/nowhere/at/all`"));
+    assert!(told(check(&["--import-root", &path])).contains("no folder"));
+}
+
+#[test]
+fn numbers_outside_their_bounds_are_refused_by_name() {
+    for (flag, value) in [
+        ("--max-connections", "0"),
+        ("--request-timeout-seconds", "100000"),
+        ("--max-body-bytes", "0"),
+        ("--token-concurrency", "0"),
+        ("--drain-seconds", "0"),
+    ] {
+        assert!(told(check(&[flag, value])).starts_with(&format!("{flag} {value}: it takes 1 to ")));
+    }
+    assert!(
+        told(check(&["--rate-limit-per-second", "5", "--rate-limit-burst", "0"])).starts_with("--rate-limit-burst")
+    );
+    assert_eq!(check(&["--rate-limit-per-second", "5"]).unwrap().limits.rate, Some((5, 10)));
+}
+
+#[test]
+fn a_bad_address_or_database_is_refused_without_its_password() {
+    assert!(told(check(&["--listen", "nowhere"])).starts_with("--listen `nowhere`"));
+    let told = told(check(&["--database-url", "mysql://user:secret@host/db"]));
+    assert!(told.starts_with("--database-url") && !told.contains("secret"), "{told}");
+    let config = check(&["--database-url", "postgres://user:secret@host/db"]).unwrap();
+    assert!(!format!("{config:?}").contains("secret"));
+}
+
+#[test]
+fn tokens_come_from_the_environment_and_are_kept_as_hashes() {
+    let env = |name: &str| (name == "WORKSPACED_OPERATOR_TOKEN").then(|| "operator-secret".to_owned());
+    let config = check_with(&[], &env).unwrap();
+    assert_eq!(config.operator_token.as_ref().unwrap().sha256(), Sha256::of(b"operator-secret"));
+    assert!(config.audit_token.is_none() && !format!("{config:?}").contains("operator-secret"));
+    assert!(check_with(&[], &|_| Some(String::new())).unwrap().operator_token.is_none(), "empty is not set");
+    assert!(told(check_with(&[], &|_| Some("same".to_owned()))).contains("must differ"));
+    let spaced = told(check_with(&[], &|_| Some("a b".to_owned())));
+    assert!(spaced.starts_with("WORKSPACED_OPERATOR_TOKEN") && !spaced.contains("a b"), "{spaced}");
+}
+
+#[test]
+fn profiles_are_read_at_the_start() {
+    let (_folder, path) = file("[not a profile\n");
+    assert!(told(check(&["--profiles", &path])).starts_with(&format!("--profiles {path}")));
+}
+
+#[test]
+fn verify_finds_the_database_as_serve_does() {
+    let (_folder, path) = file("data-dir = \"/srv/w\"\nlisten = \"127.0.0.1:1\"\n");
+    let args = Args::try_parse_from(["workspaced", "verify", "--config", &path, "--run", "r1"]).unwrap();
+    let Command::Verify(args) = args.command else { unreachable!("the arguments say verify") };
+    let config = args.check().unwrap();
+    assert_eq!(config.database_url.0, "sqlite:///srv/w/workspaced.db");
+    assert_eq!(config.run, Some(RunId::parse("r1").unwrap()));
+    assert!(Args::try_parse_from(["workspaced", "verify", "--run", "../x"]).is_err());
+}
