@@ -291,7 +291,7 @@ impl Workspaces {
     pub fn get(&self, run: &RunId) -> io::Result<Arc<Workspace>> {
         let dir = open_folder(&self.dir, run.as_str())?;
         let base = Base::open(dir.as_fd(), &self.path.join(run.as_str()), &self.home, self.shelf.clone())?;
-        Ok(Arc::new(Workspace::open(dir, Arc::new(base))?))
+        Ok(Arc::new(Workspace::open(&dir, Arc::new(base))?))
     }
 
     /// Removes `run`'s workspace; one that is not there is no error.

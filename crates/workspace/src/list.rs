@@ -55,7 +55,7 @@ pub struct Entry {
     /// Its size, where it is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// Whether read_file would tell its content.
+    /// Whether `read_file` would tell its content.
     pub readable: bool,
     /// Why not: the code that reading it would be refused with.
     #[serde(skip_serializing_if = "Option::is_none")]

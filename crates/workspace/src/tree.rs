@@ -1,7 +1,12 @@
 //! The trees that tools see: a run's own, and its read-only mounts.
 
+#[cfg(test)]
+mod races;
+#[cfg(test)]
+mod tests;
+
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,8 +30,6 @@ pub struct Tree {
 /// A run's own tree, with its base and its place for temporary files.
 #[derive(Debug)]
 pub struct Workspace {
-    /// `workspaces/{run}`.
-    dir: OwnedFd,
     /// `workspaces/{run}/tmp`, on the same file system as the tree.
     tmp: Arc<OwnedFd>,
     tree: Tree,
@@ -93,19 +96,14 @@ impl Tree {
 
 impl Workspace {
     /// Takes a run's folder, which holds `repo/` and `tmp/`.
-    pub(crate) fn open(dir: OwnedFd, base: Arc<Base>) -> io::Result<Self> {
+    pub(crate) fn open(dir: &OwnedFd, base: Arc<Base>) -> io::Result<Self> {
         let folder = |name: &str| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            rustix::fs::openat2(&dir, name, flags, Mode::empty(), resolve)
+            rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
         };
         let (repo, tmp) = (folder("repo")?, folder("tmp")?);
-        Ok(Self { dir, tmp: Arc::new(tmp), tree: Tree::of_run(repo, base.clone()), base })
-    }
-
-    /// The run's folder, beside whose `repo/` the base lies.
-    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+        Ok(Self { tmp: Arc::new(tmp), tree: Tree::of_run(repo, base.clone()), base })
     }
 
     /// The place for temporary files.

@@ -1,5 +1,6 @@
 //! The walk behind a listing: entries come in the order of their paths, so that it can stop when it has enough.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -280,15 +281,11 @@ impl Filter {
             return Ok(None);
         }
         if let (true, Some(ignored)) = (self.ignored, &tree.ignored) {
-            let escaped;
             let path = match &place {
-                Some(place) => place.real().as_str().as_bytes(),
-                None => {
-                    escaped = join(at.real(), name.to_bytes());
-                    escaped.as_slice()
-                }
+                Some(place) => Cow::Borrowed(place.real().as_str().as_bytes()),
+                None => Cow::Owned(join(at.real(), name.to_bytes())),
             };
-            if ignored.hides(scope, path, is_folder)? {
+            if ignored.hides(scope, &path, is_folder)? {
                 return Ok(None);
             }
         }

@@ -37,6 +37,7 @@ pub(super) fn hash(stamp: Option<Stamp>, bytes: &[u8]) -> Sha256 {
 }
 
 /// Whether the last write is more than a second ago.
+#[expect(clippy::disallowed_methods, reason = "it is compared with what the file system's clock has written")]
 fn is_settled(stamp: &Stamp) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     // Whole seconds are cut off on both sides: a difference of two is more than one second.

@@ -143,6 +143,7 @@ fn a_link_to_an_ignored_file_does_not_show_it() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a file has to become old, and no clock but the kernel's says so")]
 fn a_kept_hash_never_outlives_its_bytes() {
     let fixture = Fixture::new();
     let (tree, rules) = (fixture.tree(), rules());

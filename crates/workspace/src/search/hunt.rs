@@ -73,7 +73,7 @@ enum Work {
 }
 
 struct Place {
-    place: usize,
+    index: usize,
     name: CString,
     candidate: Candidate,
 }
@@ -164,9 +164,9 @@ impl Hunt<'_> {
         dir: &Handle,
         places: Vec<Place>,
     ) -> Result<Found, Fault> {
-        let mut scanned = Vec::with_capacity(places.len());
+        let mut found = Vec::with_capacity(places.len());
         let dir = self.open(dir)?;
-        for Place { place, name, candidate } in places {
+        for Place { index, name, candidate } in places {
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(Fault::Cancelled);
             }
@@ -183,9 +183,9 @@ impl Hunt<'_> {
                 // It was a file a moment ago.
                 Err(_) => Scanned::Passed,
             };
-            scanned.push((place, done));
+            found.push((index, done));
         }
-        Ok(Found::Scanned(scanned))
+        Ok(Found::Scanned(found))
     }
 
     /// The folder's handle; `None` where it is no folder any more.
@@ -258,11 +258,11 @@ impl State {
     fn add(&mut self, node: Node, dir: &Handle, scope: &Scope, items: Vec<Item>) {
         let mut slots = Vec::with_capacity(items.len());
         let (mut places, mut folders) = (Vec::new(), Vec::new());
-        for (place, item) in items.into_iter().enumerate() {
+        for (index, item) in items.into_iter().enumerate() {
             match item {
                 Item::File(name, candidate) => {
                     slots.push(Slot::Pending);
-                    places.push(Place { place, name, candidate });
+                    places.push(Place { index, name, candidate });
                 }
                 Item::Inside(name, folder) => {
                     let inner = self.progress.add();

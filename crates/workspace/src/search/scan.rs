@@ -108,7 +108,7 @@ impl<'a> Scanner<'a> {
         };
         let mut sink = Lines::new(self.pattern, candidate, kind, self.context_lines, self.max_matches);
         let searched = self.searcher.search_slice(self.pattern.matcher(), &self.buffer, &mut sink);
-        Ok(sink.finish(searched))
+        Ok(sink.finish(&searched))
     }
 
     /// Reads on until something may match; `false` where nothing in the whole file does. Bytes that were searched in
@@ -153,7 +153,7 @@ impl<'a> Scanner<'a> {
         let mut sink = Lines::new(self.pattern, candidate, candidate.kind, self.context_lines, self.max_matches);
         let file = File::from(file.try_clone()?);
         let searched = self.searcher.search_file(self.pattern.matcher(), &file, &mut sink);
-        Ok(sink.finish(searched))
+        Ok(sink.finish(&searched))
     }
 }
 
@@ -179,7 +179,8 @@ struct Lines<'a> {
     pattern: &'a Pattern,
     candidate: &'a Candidate,
     kind: FileKind,
-    context_lines: usize,
+    /// Lines around a match.
+    reach: usize,
     max_matches: usize,
     matches: Vec<Match>,
     /// The last lines that were told, for what stands before the next match.
@@ -188,18 +189,12 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(
-        pattern: &'a Pattern,
-        candidate: &'a Candidate,
-        kind: FileKind,
-        context_lines: usize,
-        max_matches: usize,
-    ) -> Self {
+    fn new(pattern: &'a Pattern, candidate: &'a Candidate, kind: FileKind, reach: usize, max_matches: usize) -> Self {
         let (matches, recent) = (Vec::new(), VecDeque::new());
-        Self { pattern, candidate, kind, context_lines, max_matches, matches, recent, binary: false }
+        Self { pattern, candidate, kind, reach, max_matches, matches, recent, binary: false }
     }
 
-    fn finish(self, searched: io::Result<()>) -> Scanned {
+    fn finish(self, searched: &io::Result<()>) -> Scanned {
         match searched {
             Ok(()) if self.binary => Scanned::Passed,
             Ok(()) => Scanned::Searched(self.matches),
@@ -212,17 +207,17 @@ impl<'a> Lines<'a> {
 
     /// Takes note of line `number` for the matches around it.
     fn pass(&mut self, number: u64, text: &[u8]) {
-        if self.context_lines == 0 {
+        if self.reach == 0 {
             return;
         }
         let shown = snippet::head(text);
-        let reach = self.context_lines as u64;
+        let reach = self.reach as u64;
         for earlier in self.matches.iter_mut().rev().take_while(|earlier| earlier.line + reach >= number) {
             if earlier.line < number {
                 earlier.after.push(shown.clone());
             }
         }
-        if self.recent.len() == self.context_lines {
+        if self.recent.len() == self.reach {
             self.recent.pop_front();
         }
         self.recent.push_back((number, shown));
@@ -239,7 +234,7 @@ impl Sink for Lines<'_> {
         let number = found.line_number().unwrap_or(0);
         let line = snippet::without_ending(found.bytes());
         let place = self.pattern.matcher().find(line).ok().flatten().map_or(0..0, |place| place.start()..place.end());
-        let reach = self.context_lines as u64;
+        let reach = self.reach as u64;
         let before = self.recent.iter().filter(|(earlier, _)| earlier + reach >= number);
         let next = Match {
             path: self.candidate.at.shown.as_str().to_owned(),

@@ -1,0 +1,151 @@
+//! Somebody exchanges a folder with a link that leads out, again and again, while tools look and make places.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use rustix::fs::{CWD, RenameFlags};
+
+use crate::fixture::{CANARY, Fixture, going_on, path, rules};
+use crate::guard::GuardFault;
+use crate::list::ListQuery;
+use crate::search::{SearchMode, SearchQuery};
+use crate::{Fault, Tree};
+
+/// A folder and a link, called `folder` and `link` in turn.
+fn fixture() -> Fixture {
+    let fixture = Fixture::with(&[("folder/secret.txt", "inside\n"), ("folder/deep/er/secret.txt", "inside\n")]);
+    fs::create_dir_all(fixture.outside("deep/er")).unwrap();
+    fs::write(fixture.outside("deep/er/secret.txt"), CANARY).unwrap();
+    fixture.link("link", "../outside");
+    fixture
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `look` so many times while the exchange goes on; it says whether it got in.
+fn race(fixture: &Fixture, rounds: usize, mut look: impl FnMut(&Tree, usize) -> bool) {
+    let tree = fixture.tree();
+    let stop = AtomicBool::new(false);
+    let (folder, link) = (fixture.repo("folder"), fixture.repo("link"));
+    thread::scope(|scope| {
+        let exchange = scope.spawn(|| {
+            let mut exchanged = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                rustix::fs::renameat_with(CWD, &folder, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                exchanged += 1;
+            }
+            exchanged
+        });
+        // A test that fails here must not leave the other thread running.
+        let at_the_end = StopOnDrop(&stop);
+        let got_in = (0..rounds).filter(|round| look(&tree, *round)).count();
+        drop(at_the_end);
+        assert!(exchange.join().unwrap() > 100, "the exchange never went on");
+        assert!(got_in > 0 && got_in < rounds, "{got_in} of {rounds} got in: there was no race");
+    });
+}
+
+#[test]
+fn no_read_gets_out() {
+    let fixture = fixture();
+    let rules = rules();
+    let paths =
+        ["folder/secret.txt", "link/secret.txt", "folder/deep/er/secret.txt", "link/deep/er/secret.txt"].map(path);
+    race(&fixture, 100_000, |tree, round| {
+        let path = &paths[round % paths.len()];
+        let read = match round % 3 {
+            0 => tree.read(&rules, path, 1000).map(|read| read.bytes),
+            1 => tree.try_read(&rules, path, 1000).unwrap_or(Err(Fault::Cancelled)).map(|read| read.bytes),
+            _ => match tree.target(&rules, path) {
+                Ok(Some((_, bytes))) => Ok(bytes),
+                Ok(None) => panic!("the file is always there"),
+                Err(fault) => Err(fault),
+            },
+        };
+        match read {
+            Ok(bytes) => {
+                assert_eq!(bytes, b"inside\n");
+                true
+            }
+            Err(Fault::Io(error)) => panic!("{error}"),
+            Err(Fault::Refused(_) | Fault::Cancelled) => false,
+        }
+    });
+}
+
+#[test]
+fn no_listing_gets_out() {
+    let fixture = fixture();
+    fs::write(fixture.outside("only-outside"), CANARY).unwrap();
+    let rules = rules();
+    let queries = [".", "folder", "link", "folder/deep"].map(|raw| ListQuery {
+        path: path(raw),
+        max_depth: 5,
+        include_hidden: true,
+        include_ignored: true,
+        max_entries: 100,
+    });
+    race(&fixture, 5_000, |tree, round| match tree.list(&rules, &queries[round % queries.len()], &going_on()) {
+        Ok(listing) => {
+            assert!(!listing.entries.iter().any(|entry| entry.path.contains("outside")), "{listing:?}");
+            listing.entries.iter().any(|entry| entry.path.ends_with("/secret.txt"))
+        }
+        Err(Fault::Refused(_)) => false,
+        Err(fault) => panic!("{fault:?}"),
+    });
+}
+
+#[test]
+fn no_search_gets_out() {
+    let fixture = fixture();
+    let rules = rules();
+    let query = |raw: &str, text: &str| SearchQuery {
+        query: text.to_owned(),
+        mode: SearchMode::Regex,
+        path: path(raw),
+        include_glob: Vec::new(),
+        exclude_glob: Vec::new(),
+        case_sensitive: true,
+        whole_word: false,
+        max_matches: 100,
+        context_lines: 1,
+    };
+    let text = format!("{CANARY}|inside");
+    let queries = [query(".", &text), query("folder", &text), query("link", &text), query("link/deep", &text)];
+    race(&fixture, 3_000, |tree, round| match tree.search(&rules, &queries[round % queries.len()], &going_on()) {
+        Ok(report) => {
+            assert!(report.matches.iter().all(|found| found.snippet == "inside"), "{report:?}");
+            !report.matches.is_empty()
+        }
+        Err(Fault::Refused(_)) => false,
+        Err(fault) => panic!("{fault:?}"),
+    });
+}
+
+#[test]
+fn no_place_is_made_outside() {
+    let fixture = fixture();
+    race(&fixture, 10_000, |tree, round| {
+        let raw = format!("{}/new{}/deeper/file", ["folder", "link"][round % 2], round % 50);
+        match tree.root.make_place(&path(&raw)) {
+            Ok((place, _)) => {
+                let inside = place.stat().unwrap().is_none();
+                rustix::fs::unlinkat(&place.dir, "nothing", rustix::fs::AtFlags::empty()).unwrap_err();
+                inside
+            }
+            Err(GuardFault::Io(error)) => panic!("{error}"),
+            Err(_) => false,
+        }
+    });
+    let mut names: Vec<_> =
+        fs::read_dir(fixture.outside("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["deep", "secret.txt"]);
+}
