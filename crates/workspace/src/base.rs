@@ -102,11 +102,6 @@ impl Base {
     pub(crate) fn blobs(&self) -> Blobs<'_> {
         Blobs::new(&self.git)
     }
-
-    /// Git on the base's repository.
-    pub(crate) fn git(&self) -> &Git {
-        &self.git
-    }
 }
 
 impl Baseline for Base {

@@ -94,16 +94,16 @@ impl Bounds<'_> {
 /// One git folder of the service, and how to run git on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
-    git_dir: PathBuf,
+    dir: PathBuf,
     /// A folder with nothing in it but the configuration that stands for the user's.
     home: PathBuf,
     extra: Vec<(&'static str, OsString)>,
 }
 
 impl Git {
-    /// Git on `git_dir`, with `home` in place of the user's home (see [`make_home`]).
-    pub(crate) fn new(git_dir: PathBuf, home: &Path) -> Self {
-        Self { git_dir, home: home.to_owned(), extra: Vec::new() }
+    /// Git on the git folder `dir`, with `home` in place of the user's home (see [`make_home`]).
+    pub(crate) fn new(dir: PathBuf, home: &Path) -> Self {
+        Self { dir, home: home.to_owned(), extra: Vec::new() }
     }
 
     /// The same, with `name` in the environment.
@@ -113,8 +113,8 @@ impl Git {
     }
 
     /// The git folder.
-    pub(crate) fn git_dir(&self) -> &Path {
-        &self.git_dir
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Runs git to its end and returns what it wrote, at most `max_bytes` of it.
@@ -188,7 +188,7 @@ impl Git {
             .envs(self.extra.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.home)
             .arg("--git-dir")
-            .arg(&self.git_dir)
+            .arg(&self.dir)
             .args(SWITCHES.iter().flat_map(|switch| ["-c", switch]))
             .args(args)
             .stdin(Stdio::piped())

@@ -145,6 +145,7 @@ impl Workspaces {
     /// # Errors
     ///
     /// Where the folder cannot be used or a check fails.
+    #[expect(clippy::disallowed_methods, reason = "the service's own folder, which nobody else may write to")]
     pub fn open(data_dir: &Path, import_roots: &[PathBuf]) -> io::Result<Self> {
         let path = data_dir.join("workspaces");
         std::fs::create_dir_all(data_dir)?;
@@ -179,6 +180,7 @@ impl Workspaces {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, the same whether the place does not exist or is not allowed.
+    #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
     pub fn allow(&self, raw: &str) -> Result<PathBuf, Refusal> {
         let path = Path::new(raw);
         let real = path.is_absolute().then(|| path.canonicalize().ok()).flatten();
@@ -190,6 +192,7 @@ impl Workspaces {
         })
     }
 
+    #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
     fn is_allowed(&self, real: &Path) -> bool {
         let roots = self.import_roots.iter().filter_map(|root| root.canonicalize().ok());
         roots.into_iter().any(|root| real.starts_with(root))
@@ -249,14 +252,13 @@ impl Workspaces {
         rows.sort_by(|a, b| a.path.cmp(&b.path));
         rows.dedup_by(|later, first| later.path == first.path);
         let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
-        let (base_commit, tracked) = match commit {
-            Some(commit) => (commit, rows),
-            None => {
-                watch.progress("committing", files, bytes);
-                let tracked = tracked::tracked(&rows, &ignores);
-                let commit = bare::commit(&git, repo.as_fd(), &tracked, watch)?;
-                (commit, tracked.into_iter().cloned().collect())
-            }
+        let (base_commit, tracked) = if let Some(commit) = commit {
+            (commit, rows)
+        } else {
+            watch.progress("committing", files, bytes);
+            let tracked = tracked::tracked(&rows, &ignores);
+            let commit = bare::commit(&git, repo.as_fd(), &tracked, watch)?;
+            (commit, tracked.into_iter().cloned().collect())
         };
         write_manifest(&staging.dir, &base_commit, ignores, tracked)?;
         Ok(Done { base_commit, files, bytes, left_out })

@@ -52,7 +52,7 @@ impl Applied {
     ///
     /// Where the disk fails. A failed sync is never tried again: the process has to end and recover.
     pub fn sync(self) -> io::Result<()> {
-        Self::sync_all(vec![self])
+        Self::sync_all(&[self])
     }
 
     /// Syncs many at once: what several of them touched only once, and several at a time.
@@ -60,10 +60,10 @@ impl Applied {
     /// # Errors
     ///
     /// As for [`sync`](Self::sync); some may be synced then.
-    pub fn sync_all(applied: Vec<Self>) -> io::Result<()> {
+    pub fn sync_all(applied: &[Self]) -> io::Result<()> {
         // Files before folders, so that no name outlasts a cut without its bytes.
-        let files = jobs(&applied, |one| &one.files);
-        let folders = jobs(&applied, |one| &one.folders);
+        let files = jobs(applied, |one| &one.files);
+        let folders = jobs(applied, |one| &one.folders);
         run(&files)?;
         run(&folders)
     }

@@ -127,13 +127,13 @@ fn what_was_changed_from_outside_is_left_alone() {
                 (staged, tree_of(&rig.repo("r")))
             };
             match workspace.apply(staged) {
-                Err(ApplyFault::ChangedOutside(paths)) => assert_eq!(paths, [step.path.clone()], "{name}"),
+                Err(ApplyFault::ChangedOutside(paths)) => assert_eq!(paths, std::slice::from_ref(&step.path), "{name}"),
                 other => panic!("{name}: {other:?}"),
             }
             assert_eq!(tree_of(&rig.repo("r")), before, "{name}, late: {late}");
             assert_eq!(tmp_names(&rig), 0, "{name}");
             match workspace.redo(&steps).unwrap() {
-                Redo::ChangedOutside(paths) => assert_eq!(paths, [step.path.clone()], "{name}"),
+                Redo::ChangedOutside(paths) => assert_eq!(paths, std::slice::from_ref(&step.path), "{name}"),
                 Redo::Done(_) => panic!("{name}: done again over somebody's change"),
             }
             assert_eq!(tree_of(&rig.repo("r")), before, "{name}, redo");
@@ -270,7 +270,7 @@ fn many_are_synced_at_once_also_when_later_steps_took_their_files_away() {
     }
     applied.push(workspace.apply(workspace.stage(&[delete("d1/e/f", "x")]).unwrap()).unwrap());
     fs::remove_dir_all(rig.repo("r").join("d2")).unwrap();
-    Applied::sync_all(applied).unwrap();
+    Applied::sync_all(&applied).unwrap();
     assert_eq!(texts(&rig)[&PathBuf::from("a")], "50");
 }
 

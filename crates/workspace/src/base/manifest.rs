@@ -44,6 +44,7 @@ impl Stamp {
 
 impl Stamp {
     /// Whether the last change is more than a second ago, so that another one cannot leave the same times.
+    #[expect(clippy::disallowed_methods, reason = "compared with times that the file system took from the same clock")]
     pub(crate) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let last = u128::try_from(self.changed_ns.max(self.modified_ns)).unwrap_or(0);

@@ -28,13 +28,13 @@ pub(super) fn copy(archive: &mut dyn Read, limits: ImportLimits, sink: &mut Sink
     let decoded = decode(archive, &meter)?;
     let mut tar = tar::Archive::new(decoded);
     let mut copier = Copier { sink, meter: &meter, files: HashSet::new(), cut: HashSet::new() };
-    for entry in tar.entries().map_err(|fault| meter.fault(fault))? {
-        let mut entry = entry.map_err(|fault| meter.fault(fault))?;
+    for entry in tar.entries().map_err(|fault| meter.fault(&fault))? {
+        let mut entry = entry.map_err(|fault| meter.fault(&fault))?;
         copier.entry(&mut entry)?;
     }
     // What follows the last entry tells whether the compressed stream is whole.
     let mut rest = tar.into_inner();
-    io::copy(&mut rest, &mut io::sink()).map_err(|fault| meter.fault(fault))?;
+    io::copy(&mut rest, &mut io::sink()).map_err(|fault| meter.fault(&fault))?;
     Ok(())
 }
 
@@ -63,7 +63,7 @@ impl Copier<'_, '_> {
         match self.place(entry, entry_type, &path) {
             Ok(()) => Ok(()),
             Err(SinkFault::Misfit(reason)) => Err(refuse(&path, reason)),
-            Err(SinkFault::Source(fault)) => Err(self.meter.fault(fault)),
+            Err(SinkFault::Source(fault)) => Err(self.meter.fault(&fault)),
             Err(SinkFault::Over(fault)) => Err(fault),
         }
     }
@@ -86,7 +86,7 @@ impl Copier<'_, '_> {
                 self.sink.file(path, executable, size, None, entry)
             }
             EntryType::Link => {
-                let target = entry.link_name_bytes().map(|name| name.into_owned()).unwrap_or_default();
+                let target = entry.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default();
                 let original = clean(&target)?.filter(|original| self.files.contains(original));
                 let Some(original) = original.filter(|original| original != path) else {
                     return Err(SinkFault::Misfit("a hard link to what is no file before it"));
@@ -95,7 +95,7 @@ impl Copier<'_, '_> {
                 self.sink.copy_of(path, executable, &original)
             }
             EntryType::Symlink => {
-                let target = entry.link_name_bytes().map(|name| name.into_owned()).unwrap_or_default();
+                let target = entry.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default();
                 self.sink.link(path, &target)
             }
             _ => Err(SinkFault::Misfit("no file, folder or link")),
@@ -175,7 +175,7 @@ type Head<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
 fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<Decoded<'a>, ImportFault> {
     let mut raw = Raw { from: archive, meter: meter.clone() };
     let mut magic = Vec::new();
-    (&mut raw).take(2).read_to_end(&mut magic).map_err(|fault| meter.fault(fault))?;
+    (&mut raw).take(2).read_to_end(&mut magic).map_err(|fault| meter.fault(&fault))?;
     if magic.is_empty() {
         return Err(Refusal::invalid("the archive is empty", "Send a tar or tar.gz.").into());
     }
@@ -199,7 +199,7 @@ struct Meter {
 
 impl Meter {
     /// What a failed read means: the stream's end, a bound, or an archive that is none.
-    fn fault(&self, fault: io::Error) -> ImportFault {
+    fn fault(&self, fault: &io::Error) -> ImportFault {
         if let Some(broken) = self.broken.take() {
             return ImportFault::Io(broken);
         }

@@ -50,7 +50,7 @@ pub(super) fn commit(
     watch: &dyn ImportWatch,
 ) -> Result<String, ImportFault> {
     if rows.is_empty() {
-        return Ok(commit_nothing(git.git_dir())?);
+        return Ok(commit_nothing(git.dir())?);
     }
     let bounds = Bounds { time: COMMIT_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     let args = ["fast-import", "--quiet", "--done", "--depth=0", "--force"];

@@ -52,7 +52,7 @@ pub(super) fn copy(
     let commit = fetch.commit(reference)?;
     watch.progress("writing", 0, 0);
     let entries = list(&git, &commit, limits, watch, sink)?;
-    write(&git, entries, watch, sink)?;
+    write(&git, &entries, watch, sink)?;
     Ok(commit)
 }
 
@@ -89,7 +89,7 @@ fn check_reference(reference: &str) -> Result<&str, Refusal> {
         || reference.contains("//")
         || reference.contains("@{")
         || reference.bytes().any(forbidden)
-        || reference.split('/').any(|name| name.starts_with('.') || name.ends_with(".lock"));
+        || reference.split('/').any(|name| name.starts_with('.') || name.strip_suffix(".lock").is_some());
     if bad {
         return Err(Refusal::invalid(
             "the source's `ref` is no name of a branch, a tag or a commit",
@@ -137,7 +137,7 @@ impl Fetch<'_> {
         }
         args.extend(["--end-of-options", "origin"]);
         args.extend(refspecs);
-        let too_much = || bare::size(self.git.git_dir()) > self.limits.max_bytes;
+        let too_much = || bare::size(self.git.dir()) > self.limits.max_bytes;
         let bounds = Bounds { time: FETCH_TIME, stop: &|| self.watch.cancelled(), too_much: &too_much };
         self.git.output(&args, 64 * 1024, &bounds).map_err(fetch_fault)?;
         Ok(())
@@ -313,7 +313,7 @@ fn keep(
 }
 
 /// Writes the files' bytes, which one `cat-file` hands out in their order.
-fn write(git: &Git, entries: Vec<TreeEntry>, watch: &dyn ImportWatch, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
+fn write(git: &Git, entries: &[TreeEntry], watch: &dyn ImportWatch, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     let mut over = None;
     let said = git.talk(&["cat-file", "--batch", "--buffer"], &bounds, |mut stdin, stdout| {
@@ -322,7 +322,7 @@ fn write(git: &Git, entries: Vec<TreeEntry>, watch: &dyn ImportWatch, sink: &mut
             // Asks from beside, since git stops reading while nobody takes its answers.
             scope.spawn(move || asked.iter().try_for_each(|oid| writeln!(stdin, "{oid}")));
             let mut from = BufReader::with_capacity(256 * 1024, stdout);
-            for entry in &entries {
+            for entry in entries {
                 if let Err(fault) = write_entry(entry, &mut from, sink) {
                     over = Some(fault);
                     return Err(io::ErrorKind::Interrupted.into());
@@ -374,6 +374,7 @@ fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, sink: &mut Sink<'_>) 
 ///
 /// A repository can point elsewhere: `.git` may be a file, `commondir` and `objects/info/alternates` name other folders,
 /// and any of them may be a symbolic link. What is read by them is read for whoever asked, so it has to be allowed too.
+#[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
 pub(super) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -> Result<PathBuf, ImportFault> {
     let real = |path: &Path| std::fs::canonicalize(path).ok().filter(|real| is_allowed(real)).ok_or_else(no_repository);
     let dot_git = path.join(".git");

@@ -335,11 +335,14 @@ pub(crate) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
 
 /// A path of the disk as text; bytes that are no UTF-8 are written `\xNN`.
 pub(crate) fn shown(path: &[u8]) -> String {
+    use std::fmt::Write as _;
+
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02X}"));
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\x{byte:02x}");
         }
     }
     text

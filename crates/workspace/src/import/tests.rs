@@ -194,6 +194,7 @@ fn limits_refuse_the_whole_source() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test compares with what it should be")]
 fn only_what_lies_under_an_import_root_is_allowed_and_every_refusal_is_the_same() {
     let rig = Rig::new();
     let root = rig.root("");
