@@ -68,7 +68,7 @@ async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
         gather(&mut receiver, &mut batch).await;
         let (done, applied) =
             batch.drain(..).map(|one| ((one.run_id, one.seq), one.applied)).unzip::<_, _, Vec<_>, Vec<_>>();
-        let synced = tokio::task::spawn_blocking(move || pipeline::sync(applied)).await;
+        let synced = tokio::task::spawn_blocking(move || pipeline::sync(&applied)).await;
         if synced.is_err() {
             tracing::error!("changes could not be synced; the next start does them again");
             continue;

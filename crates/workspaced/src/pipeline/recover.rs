@@ -61,7 +61,7 @@ async fn redo(service: &Service, live: &Arc<LiveRun>, open: Vec<OpenSteps>) -> R
         Redo::Done(applied) => {
             service
                 .blocking(move || {
-                    sync(vec![applied]);
+                    sync(&[applied]);
                     Ok(())
                 })
                 .await?;
@@ -118,7 +118,7 @@ pub(super) async fn mark_for_repair(
 
 /// Syncs what was applied. A sync that fails must not be tried again, since the kernel may have dropped the data: the
 /// process ends, and the next start does the steps again from the journal.
-pub(crate) fn sync(applied: Vec<Applied>) {
+pub(crate) fn sync(applied: &[Applied]) {
     if let Err(error) = Applied::sync_all(applied) {
         tracing::error!(error = &error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
         std::process::abort();
