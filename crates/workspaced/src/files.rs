@@ -124,9 +124,8 @@ impl Service {
             self.0.tasks.spawn(async move { pipeline::mutate(&service, head, &run, || Ok(Box::new(put))).await });
         let done = task.await.map_err(|error| CallError::Internal(Box::new(error)))?;
         let journalled = match &done {
-            Ok(_) => true,
             // The journal may name the file: it goes when the steps are settled, or with the next start.
-            Err(CallError::Internal(_)) => true,
+            Ok(_) | Err(CallError::Internal(_)) => true,
             Err(CallError::Refused(refusal)) => {
                 matches!(refusal.code, model::Code::Unavailable | model::Code::RunNeedsRepair)
             }
