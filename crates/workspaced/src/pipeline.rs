@@ -19,6 +19,7 @@ use workspace::ApplyFault;
 use crate::CallError;
 use crate::calls::{Answer, Head, forbidden, run_not_open};
 use crate::change::Planned;
+use crate::lane::Lane;
 use crate::service::{LiveRun, Service};
 use crate::tools::{Mutation, PlanContext, record_files};
 
@@ -208,6 +209,8 @@ async fn carry_out(
             return Err(error.into());
         }
     };
+    // From here on a panic would leave a change that is journalled but not applied.
+    let open = OpenJournal::new(&live.lane);
     crate::failpoint::hit("pipeline.journalled");
     let run = Arc::clone(live);
     let applied = tokio::task::spawn_blocking(move || run.workspace.apply(staged)).await;
@@ -231,7 +234,30 @@ async fn carry_out(
             recover::apply_again(service, live, record.seq).await?;
         }
     }
+    open.close();
     Ok(done_answer(head, members, record.seq))
+}
+
+/// Steps that the journal holds and that are not all in the tree yet. Dropped without being closed, it has the next
+/// mutation look.
+struct OpenJournal<'a>(Option<&'a Lane>);
+
+impl<'a> OpenJournal<'a> {
+    fn new(lane: &'a Lane) -> Self {
+        Self(Some(lane))
+    }
+
+    fn close(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for OpenJournal<'_> {
+    fn drop(&mut self) {
+        if let Some(lane) = self.0 {
+            lane.set_unsettled(true);
+        }
+    }
 }
 
 /// The ledger's entry of a change, and the answer's members but for `seq`.

@@ -56,6 +56,11 @@ pub(crate) enum ToolRun {
 
 /// The parsed input of a reading tool.
 pub(crate) trait Read: Send {
+    /// Looks without ever waiting for a disk, so that it needs no thread of its own; `None` where it would have to.
+    fn try_read(&self, _context: &ReadContext<'_>) -> Option<Result<Told, Fault>> {
+        None
+    }
+
     /// Looks, where blocking is allowed.
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault>;
 

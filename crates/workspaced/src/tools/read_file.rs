@@ -1,8 +1,8 @@
 //! `read_file`: some lines of a text file.
 
-use model::{Encoding, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
+use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::Fault;
+use workspace::{Fault, FileRead};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_path, parse};
 
@@ -10,6 +10,8 @@ use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_pa
 const MAX_CONTENT_BYTES: usize = 64 * 1024;
 /// How much larger than `maxFileBytes` a file may be of which only some lines are told.
 const RANGED_FACTOR: u64 = 16;
+/// Larger files are read on a thread of their own, even where they are in memory.
+const MAX_PROMPT_BYTES: u64 = 256 * 1024;
 
 pub(super) const TOOL: Tool = Tool {
     name: "read_file",
@@ -107,9 +109,32 @@ impl TryFrom<ReadFileInput> for ReadFile {
 }
 
 impl Read for ReadFile {
+    fn try_read(&self, context: &ReadContext<'_>) -> Option<Result<Told, Fault>> {
+        let max_bytes = MAX_PROMPT_BYTES.min(Self::max_bytes(context));
+        match context.tree.try_read(context.rules, &self.path, max_bytes)? {
+            Ok(file) => Some(self.tell(file)),
+            // Too large to be read here; whether it is too large to be read at all is seen where it is.
+            Err(Fault::Refused(refusal)) if refusal.code == Code::FileTooLarge => None,
+            Err(fault) => Some(Err(fault)),
+        }
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
-        let max_bytes = context.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
-        let file = context.tree.read(context.rules, &self.path, max_bytes)?;
+        let file = context.tree.read(context.rules, &self.path, Self::max_bytes(context))?;
+        self.tell(file)
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+}
+
+impl ReadFile {
+    fn max_bytes(context: &ReadContext<'_>) -> u64 {
+        context.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR)
+    }
+
+    fn tell(&self, file: FileRead) -> Result<Told, Fault> {
         let page = model::page(&file.bytes, self.format, self.start_line, self.max_lines, MAX_CONTENT_BYTES)
             .ok_or_else(|| super::unsupported_binary(&self.path))?;
         let output = ReadFileOutput {
@@ -127,9 +152,5 @@ impl Read for ReadFile {
         };
         let told = Told::new(&output, vec![self.path.clone()])?;
         Ok(told.with_file(&self.path, file.kind, file.sha256))
-    }
-
-    fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.path.clone()]
     }
 }
