@@ -1,11 +1,26 @@
 //! Patches: text → sections, and a section applied to a file's bytes.
+//!
+//! The parser takes nothing silently: a text is a patch as a whole or not at all, and whatever a library might skip (a
+//! hunk behind a blank line, a section of another form, counts that do not fit) is either understood or refused with the
+//! line at which it stands.
 
-use crate::{Conflict, Counts, LogicalPath, Refusal};
+mod apply;
+mod begin;
+mod check;
+mod fault;
+mod hunk;
+mod lines;
+mod locate;
+mod name;
+mod unified;
+
+use crate::{Counts, LogicalPath, Refusal};
 
 /// A patch of many files, parsed and checked as far as that goes without the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// One entry a file, in the order of the patch; no path in two sections.
+    /// One entry a file, in the order of the patch; no path is written by two sections, and none that one section takes
+    /// away is touched by another, but for a file made anew in its place.
     pub sections: Vec<Section>,
 }
 
@@ -16,12 +31,14 @@ pub struct Section {
     pub operation: PatchOperation,
     /// The file that is read: equal to `path` but for renames and copies.
     pub from: LogicalPath,
-    /// The file that is written.
+    /// The file that is written. Whether a name may be a new one ([`LogicalPath::check_new`]) is the caller's to check.
     pub path: LogicalPath,
-    /// The executable bit that a created file asks for, or that an existing one shall get (`new mode`).
+    /// The mode that a created file asks for, or that an existing one shall get (`new mode`): `0o644` or `0o755`.
     pub mode: Option<u32>,
     /// What changes, in the order of the file; none for a pure rename or mode change.
     pub hunks: Vec<Hunk>,
+    /// Whether a deletion takes the file whatever it holds: the form `*** Delete File` tells no lines.
+    pub whatever_it_holds: bool,
 }
 
 /// What a section does.
@@ -44,6 +61,10 @@ pub struct Hunk {
     pub new_start: Option<u64>,
     /// The lines.
     pub lines: Vec<HunkLine>,
+    /// Lines of the file above the hunk that say which of several places is meant; only in the form without numbers.
+    pub below: Vec<Vec<u8>>,
+    /// Whether the hunk says that it ends where the file ends; only in the form without numbers.
+    pub at_end: bool,
 }
 
 /// One line of a hunk.
@@ -77,26 +98,91 @@ pub struct HunkOffset {
 }
 
 impl Patch {
-    /// Parses `text`: git diffs, plain unified diffs.
+    /// Parses `text`: git diffs, plain unified diffs, or the form that begins with `*** Begin Patch`.
+    ///
+    /// A patch whose last line has no end is completed. A mail's head before the first section and its signature behind
+    /// the last are left out; other text is refused. Where every line ends in CRLF, that is taken for the transport's
+    /// doing. Prefixes such as `a/` and `b/` are stripped where both sides have them.
     ///
     /// # Errors
     ///
     /// `PATCH_INVALID` for text that is not wholly a patch, and for what no patch may hold (binary hunks, submodules,
-    /// symbolic links, one path twice, overlapping or miscounted hunks); `PATH_REJECTED` for its paths.
-    pub fn parse(_text: &str) -> Result<Self, Refusal> {
-        unimplemented!()
+    /// symbolic links, one path twice, overlapping or miscounted hunks), with the line of the patch; `PATH_REJECTED` for
+    /// its paths.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        Self::parse_bytes(text.as_bytes())
+    }
+
+    /// The same for a patch of files that are not UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_bytes(text: &[u8]) -> Result<Self, Refusal> {
+        let lines = lines::Lines::new(text);
+        let sections = if lines.is_begin_form() { begin::parse(&lines)? } else { unified::parse(lines)? };
+        Ok(Self { sections: check::sections(sections)? })
+    }
+
+    /// The patch that undoes this one; `None` where a section does not tell what it takes away.
+    pub fn reversed(&self) -> Option<Self> {
+        let sections = self.sections.iter().rev().map(Section::reversed).collect::<Option<_>>()?;
+        Some(Self { sections })
     }
 }
 
 impl Section {
-    /// Applies the hunks to `before`, the whole file as it is (empty for a created one).
-    ///
-    /// A hunk applies where its context stands, or, where that place is unique, elsewhere; never with fuzz.
-    ///
-    /// # Errors
-    ///
-    /// Every hunk that does not apply.
-    pub fn apply(&self, _before: &[u8]) -> Result<Patched, Vec<Conflict>> {
-        unimplemented!()
+    /// The section that undoes this one; `None` for a copy, which is undone by a deletion that it does not hold the lines
+    /// of, for a change of mode, and for forms that do not tell enough.
+    pub fn reversed(&self) -> Option<Self> {
+        let operation = match self.operation {
+            PatchOperation::Create => PatchOperation::Delete,
+            PatchOperation::Delete if !self.whatever_it_holds => PatchOperation::Create,
+            PatchOperation::Modify if self.mode.is_none() => PatchOperation::Modify,
+            PatchOperation::Rename if self.mode.is_none() => PatchOperation::Rename,
+            PatchOperation::Delete | PatchOperation::Modify | PatchOperation::Rename | PatchOperation::Copy => {
+                return None;
+            }
+        };
+        let hunks = self.hunks.iter().map(Hunk::reversed).collect();
+        let (from, path) = (self.path.clone(), self.from.clone());
+        Some(Self { operation, from, path, mode: None, hunks, whatever_it_holds: false })
     }
 }
+
+impl Hunk {
+    fn reversed(&self) -> Self {
+        let turn = |line: &HunkLine| match line {
+            HunkLine::Context(bytes) => HunkLine::Context(bytes.clone()),
+            HunkLine::Delete(bytes) => HunkLine::Insert(bytes.clone()),
+            HunkLine::Insert(bytes) => HunkLine::Delete(bytes.clone()),
+        };
+        Self {
+            old_start: self.new_start,
+            new_start: self.old_start,
+            lines: self.lines.iter().map(turn).collect(),
+            below: self.below.clone(),
+            at_end: self.at_end,
+        }
+    }
+
+    /// The lines that the old file has.
+    fn old_lines(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.lines.iter().filter_map(|line| match line {
+            HunkLine::Context(bytes) | HunkLine::Delete(bytes) => Some(bytes.as_slice()),
+            HunkLine::Insert(_) => None,
+        })
+    }
+}
+
+impl HunkLine {
+    /// The line's bytes, its ending included.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Context(bytes) | Self::Delete(bytes) | Self::Insert(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

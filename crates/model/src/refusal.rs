@@ -111,6 +111,10 @@ pub struct Conflict {
     pub path: String,
     /// The hunk, counted from 1 within its file.
     pub hunk: u32,
+    /// Why it does not apply.
+    pub reason: String,
+    /// The line of the file at which `found` begins.
+    pub line: u64,
     /// What the hunk says stands there, at most a few lines.
     pub expected: String,
     /// What stands there, at most a few lines.

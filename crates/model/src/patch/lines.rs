@@ -1,0 +1,70 @@
+//! A patch's lines, read one after the other.
+
+/// A patch's lines without their ends, and how far they are read.
+pub(super) struct Lines<'a> {
+    lines: Vec<&'a [u8]>,
+    at: usize,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        // What follows the last line's end is no line.
+        lines.pop_if(|last| last.is_empty());
+        // The last line may be cut before its carriage return; of a single line nothing can be told.
+        let last = lines.len().saturating_sub(1);
+        if last > 0 && lines[..last].iter().all(|line| line.ends_with(b"\r")) {
+            for line in &mut lines {
+                *line = line.strip_suffix(b"\r").unwrap_or(line);
+            }
+        }
+        Self { lines, at: 0 }
+    }
+
+    /// The next line, not read yet.
+    pub(super) fn peek(&self) -> Option<&'a [u8]> {
+        self.peek_at(0)
+    }
+
+    /// The line `ahead` lines behind the next one.
+    pub(super) fn peek_at(&self, ahead: usize) -> Option<&'a [u8]> {
+        self.lines.get(self.at + ahead).copied()
+    }
+
+    /// Reads the next line.
+    pub(super) fn next(&mut self) -> Option<&'a [u8]> {
+        let line = self.peek()?;
+        self.at += 1;
+        Some(line)
+    }
+
+    /// Reads the next line if it begins with `prefix`; what follows that.
+    pub(super) fn next_after(&mut self, prefix: &str) -> Option<&'a [u8]> {
+        let rest = self.peek()?.strip_prefix(prefix.as_bytes())?;
+        self.at += 1;
+        Some(rest)
+    }
+
+    /// The number of the next line, from 1.
+    pub(super) fn number(&self) -> usize {
+        self.at + 1
+    }
+
+    /// Goes past lines of blanks only.
+    pub(super) fn skip_blank(&mut self) {
+        while self.peek().is_some_and(|line| line.trim_ascii().is_empty()) {
+            self.at += 1;
+        }
+    }
+
+    /// Whether nothing but blank lines stands from `ahead` lines ahead on.
+    pub(super) fn only_blank_from(&self, ahead: usize) -> bool {
+        self.lines.iter().skip(self.at + ahead).all(|line| line.trim_ascii().is_empty())
+    }
+
+    /// Whether the patch is of the form that begins with `*** Begin Patch`.
+    pub(super) fn is_begin_form(&self) -> bool {
+        let first = self.lines.iter().find(|line| !line.trim_ascii().is_empty());
+        first.is_some_and(|line| line.starts_with(b"*** Begin Patch"))
+    }
+}

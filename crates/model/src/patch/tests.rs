@@ -1,0 +1,24 @@
+mod apply;
+mod differential;
+mod parse;
+mod properties;
+
+use super::*;
+use crate::Conflict;
+
+/// The only section of a patch that has to be one.
+fn section(patch: &str) -> Section {
+    let patch = Patch::parse(patch).unwrap_or_else(|refusal| panic!("{refusal}:\n{patch}"));
+    let [section] = <[Section; 1]>::try_from(patch.sections).unwrap();
+    section
+}
+
+/// Applies a patch of one file to `before`.
+fn apply(patch: &str, before: &str) -> Result<Patched, Vec<Conflict>> {
+    section(patch).apply(before.as_bytes())
+}
+
+/// A patch of `f` with these hunks.
+fn of_f(hunks: &str) -> String {
+    format!("--- a/f\n+++ b/f\n{hunks}")
+}

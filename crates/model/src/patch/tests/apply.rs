@@ -1,0 +1,187 @@
+use super::*;
+
+fn text(patched: &Patched) -> &str {
+    std::str::from_utf8(&patched.bytes).unwrap()
+}
+
+fn offsets(patched: &Patched) -> Vec<(u32, i64)> {
+    patched.offsets.iter().map(|moved| (moved.hunk, moved.offset)).collect()
+}
+
+/// Lines `1` to `count`.
+fn numbers(count: usize) -> String {
+    (1..=count).map(|number| format!("{number}\n")).collect()
+}
+
+const FIVE: &str = "@@ -4,3 +4,3 @@\n 4\n-5\n+five\n 6\n";
+
+#[test]
+fn a_hunk_applies_where_it_stands() {
+    let patched = apply(&of_f(FIVE), &numbers(9)).unwrap();
+    assert_eq!(text(&patched), numbers(9).replace('5', "five"));
+    assert_eq!((offsets(&patched), patched.counts), (vec![], Counts { insertions: 1, deletions: 1 }));
+}
+
+#[test]
+fn a_hunk_moves_to_the_only_other_place_and_says_so() {
+    for (before, offset) in [(format!("x\ny\n{}", numbers(9)), 2), (numbers(9)[4..].to_owned(), -2)] {
+        let patched = apply(&of_f(FIVE), &before).unwrap();
+        assert_eq!(text(&patched), before.replace('5', "five"));
+        assert_eq!(offsets(&patched), [(1, offset)]);
+    }
+}
+
+#[test]
+fn where_a_hunk_stands_counts_before_other_places_that_are_alike() {
+    let before = format!("{}4\n5\n6\n", numbers(9));
+    assert_eq!(text(&apply(&of_f(FIVE), &before).unwrap()), format!("{}4\n5\n6\n", numbers(9).replace('5', "five")));
+}
+
+#[test]
+fn a_hunk_that_could_be_at_two_places_is_at_none() {
+    let before = format!("0\n{}4\n5\n6\n", numbers(9));
+    let conflicts = apply(&of_f(FIVE), &before).unwrap_err();
+    assert_eq!(conflicts[0].applies_at, [5, 11]);
+    assert!(conflicts[0].reason.contains("2 places"), "{}", conflicts[0].reason);
+}
+
+#[test]
+fn behind_a_hunk_that_moved_standing_is_not_enough() {
+    // The second hunk's lines stand where it says, and two lines on, where they were before the first one's moved.
+    let patch = of_f(&format!("{FIVE}@@ -10,3 +10,3 @@\n a\n-b\n+B\n c\n"));
+    let before = format!("x\ny\n{}a\nb\nc\na\nb\nc\n", numbers(7));
+    let conflicts = apply(&patch, &before).unwrap_err();
+    assert_eq!((conflicts[0].hunk, conflicts[0].applies_at.as_slice()), (2, &[10, 13][..]));
+    let before = format!("x\ny\n{}0\n0\na\nb\nc\n0\n", numbers(7));
+    assert_eq!(offsets(&apply(&patch, &before).unwrap()), [(1, 2), (2, 2)]);
+}
+
+#[test]
+fn a_hunk_of_the_files_start_or_end_stays_there() {
+    let start = of_f("@@ -1,2 +1,2 @@\n-1\n+one\n 2\n");
+    assert_eq!(text(&apply(&start, "1\n2\n3\n").unwrap()), "one\n2\n3\n");
+    let conflicts = apply(&start, "0\n1\n2\n3\n").unwrap_err();
+    assert_eq!(conflicts[0].applies_at, [2]);
+    let end = of_f("@@ -2,2 +2,3 @@\n 2\n 3\n+4\n");
+    let end = end.replace(" 3\n+4\n", " 3\n+4\n");
+    assert_eq!(text(&apply(&end, "1\n2\n3\n").unwrap()), "1\n2\n3\n4\n");
+    assert_eq!(offsets(&apply(&end, "0\n1\n2\n3\n").unwrap()), [(1, 1)]);
+    let conflicts = apply(&end, "1\n2\n3\n5\n").unwrap_err();
+    assert_eq!(conflicts[0].applies_at, [2]);
+    assert!(conflicts[0].reason.contains("no context behind"), "{}", conflicts[0].reason);
+}
+
+#[test]
+fn a_hunk_without_context_applies_where_it_says_only() {
+    let patch = of_f("@@ -2 +2 @@\n-2\n+two\n");
+    assert_eq!(text(&apply(&patch, "1\n2\n3\n").unwrap()), "1\ntwo\n3\n");
+    let conflicts = apply(&patch, "0\n1\n2\n3\n").unwrap_err();
+    assert_eq!(conflicts[0].applies_at, [3]);
+}
+
+#[test]
+fn a_hunk_of_an_empty_file_applies_to_an_empty_file_only() {
+    let patch = of_f("@@ -0,0 +1 @@\n+1\n");
+    assert_eq!(text(&apply(&patch, "").unwrap()), "1\n");
+    assert!(apply(&patch, "0\n").unwrap_err()[0].reason.contains("empty"));
+    let create = patch.replace("--- a/f", "--- /dev/null");
+    assert_eq!(text(&apply(&create, "").unwrap()), "1\n");
+    assert_eq!(apply(&create, "0\n").unwrap_err().len(), 1);
+}
+
+#[test]
+fn a_deletion_leaves_nothing() {
+    let patch = "--- a/f\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-1\n-2\n";
+    assert_eq!(text(&apply(patch, "1\n2\n").unwrap()), "");
+    assert_eq!(apply(patch, "1\n2\n3\n").unwrap_err()[0].found, "3\n");
+    assert_eq!(apply(patch, "0\n1\n2\n").unwrap_err().len(), 1);
+    let empty = "diff --git a/f b/f\ndeleted file mode 100644\n";
+    assert_eq!(text(&apply(empty, "").unwrap()), "");
+    assert_eq!(apply(empty, "1\n").unwrap_err()[0].found, "1\n");
+}
+
+#[test]
+fn every_hunk_that_fails_is_told_with_what_stands_there() {
+    let patch = of_f(
+        "@@ -2,3 +2,3 @@\n 2\n-x\n+y\n 4\n@@ -6,3 +6,3 @@\n 6\n-7\n+seven\n 8\n@@ -11,3 +11,3 @@\n eleven\n-12\n+z\n 13\n",
+    );
+    let conflicts = apply(&patch, &numbers(20)).unwrap_err();
+    let told: Vec<_> = conflicts.iter().map(|c| (c.hunk, c.line, c.expected.as_str(), c.found.as_str())).collect();
+    assert_eq!(told, [(1, 2, "2\nx\n4\n", "2\n3\n4\n"), (3, 11, "eleven\n12\n13\n", "11\n12\n13\n")]);
+}
+
+#[test]
+fn a_hunk_far_from_its_place_is_told_where_it_seems_to_belong() {
+    let patch = of_f("@@ -2,4 +2,4 @@\n 30\n 31\n-32 \n+x\n 33\n");
+    let conflict = &apply(&patch, &numbers(40)).unwrap_err()[0];
+    assert_eq!((conflict.line, conflict.found.as_str()), (30, "30\n31\n32\n33\n"));
+    assert!(conflict.reason.contains("white space only"), "{}", conflict.reason);
+}
+
+#[test]
+fn the_end_of_the_last_line_counts() {
+    let patch = of_f("@@ -1,2 +1,2 @@\n 1\n-2\n+two\n");
+    let conflict = &apply(&patch, "1\n2").unwrap_err()[0];
+    assert!(conflict.reason.contains("No newline at end of file"), "{}", conflict.reason);
+    let told = of_f("@@ -1,2 +1,2 @@\n 1\n-2\n\\ No newline at end of file\n+two\n");
+    assert_eq!(text(&apply(&told, "1\n2").unwrap()), "1\ntwo\n");
+    assert!(apply(&told, "1\n2\n").unwrap_err()[0].reason.contains("ends in a newline"));
+}
+
+#[test]
+fn a_patch_in_lf_keeps_the_crlf_of_a_file() {
+    let patch = of_f("@@ -1,4 +1,5 @@\n 1\n-2\n+two\n+zwei\n 3\n 4\n");
+    assert_eq!(text(&apply(&patch, "1\r\n2\r\n3\r\n4\r\n5\r\n").unwrap()), "1\r\ntwo\r\nzwei\r\n3\r\n4\r\n5\r\n");
+    // Lines take the ending of the line above; the others keep theirs, however mixed they are.
+    assert_eq!(text(&apply(&patch, "1\r\n2\n3\r\n4\n5\r\n").unwrap()), "1\r\ntwo\nzwei\n3\r\n4\n5\r\n");
+    let end = of_f("@@ -1,2 +1,3 @@\n 1\n-2\n\\ No newline at end of file\n+2\n+3\n");
+    assert_eq!(text(&apply(&end, "1\r\n2").unwrap()), "1\r\n2\r\n3\r\n");
+}
+
+#[test]
+fn a_patch_that_writes_crlf_means_it() {
+    let patch = of_f("@@ -1,2 +1,2 @@\n-1\r\n+1\n 2\r\n");
+    assert_eq!(text(&apply(&patch, "1\r\n2\r\n").unwrap()), "1\n2\r\n");
+    assert!(apply(&patch, "1\n2\n").unwrap_err()[0].reason.contains("CR LF"));
+}
+
+#[test]
+fn a_byte_order_mark_stays() {
+    let patch = of_f("@@ -1,2 +1,2 @@\n-1\n+one\n 2\n");
+    assert_eq!(text(&apply(&patch, "\u{feff}1\n2\n").unwrap()), "\u{feff}one\n2\n");
+    let marked = of_f("@@ -1,2 +1,2 @@\n-\u{feff}1\n+one\n 2\n");
+    assert_eq!(text(&apply(&marked, "\u{feff}1\n2\n").unwrap()), "one\n2\n");
+}
+
+#[test]
+fn text_in_other_encodings_is_patched_by_its_characters() {
+    let patch = section(&of_f("@@ -1,2 +1,2 @@\n café\n-1\n+déjà vu\n"));
+    assert_eq!(patch.apply(b"caf\xe9\n1\n").unwrap().bytes, b"caf\xe9\nd\xe9j\xe0 vu\n");
+    let utf16 = crate::encode("café\r\n1\r\n", crate::Encoding::Utf16Le).unwrap();
+    let want = crate::encode("café\r\ndéjà vu\r\n", crate::Encoding::Utf16Le).unwrap();
+    assert_eq!(patch.apply(&utf16).unwrap().bytes, want);
+    let kanji = section(&of_f("@@ -1,2 +1,2 @@\n café\n-1\n+漢\n"));
+    assert!(kanji.apply(b"caf\xe9\n1\n").unwrap_err()[0].reason.contains("encoding"));
+}
+
+#[test]
+fn a_patch_of_bytes_that_are_no_text_in_utf8_is_taken_as_bytes() {
+    let patch = Patch::parse_bytes(b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n caf\xe9\n-\xff\n+\xfe\n").unwrap();
+    assert_eq!(patch.sections[0].apply(b"caf\xe9\n\xff\n").unwrap().bytes, b"caf\xe9\n\xfe\n");
+}
+
+#[test]
+fn searches_are_bounded_however_alike_lines_are() {
+    let started = std::time::Instant::now();
+    let before = "x\n".repeat(200_000);
+    let lines = " x\n".repeat(5000);
+    // Not there, though each place is nearly it.
+    let patch = of_f(&format!("@@ -7,5001 +7,5002 @@\n{lines}+z\n y\n"));
+    assert_eq!(apply(&patch, &before).unwrap_err().len(), 1);
+    let patch = of_f(&format!("@@ -199999,5001 +199999,5002 @@\n{lines}+z\n x\n"));
+    assert_eq!(apply(&patch, &before).unwrap_err()[0].applies_at.len(), 20);
+    // Thousands of hunks, none of which stands where it says.
+    let hunks: String = (0..3000).map(|at| format!("@@ -{0},3 +{0},3 @@\n x\n-y\n+z\n x\n", 4 * at + 2)).collect();
+    assert_eq!(apply(&of_f(&hunks), &before).unwrap_err().len(), 100);
+    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+}

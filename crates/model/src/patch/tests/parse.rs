@@ -1,0 +1,308 @@
+use super::*;
+use crate::Code;
+
+/// What a section is, told short.
+fn told(section: &Section) -> String {
+    let mode = section.mode.map(|mode| format!(" {mode:o}")).unwrap_or_default();
+    format!("{:?} {} {}{mode} #{}", section.operation, section.from, section.path, section.hunks.len())
+}
+
+fn sections(patch: &str) -> Vec<String> {
+    let patch = Patch::parse(patch).unwrap_or_else(|refusal| panic!("{refusal}:\n{patch}"));
+    patch.sections.iter().map(told).collect()
+}
+
+#[test]
+fn every_form_of_section_is_understood() {
+    let table: [(&str, &[&str]); 22] = [
+        ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", &["Modify f f #1"]),
+        ("--- f\n+++ f\n@@ -1 +1 @@\n-a\n+b", &["Modify f f #1"]),
+        ("--- a/f\t2024-01-01 00:00:00.0 +0000\n+++ b/f\tnow\n@@ -1 +1 @@\n-a\n+b\n", &["Modify f f #1"]),
+        ("--- /dev/null\n+++ b/d/f\n@@ -0,0 +1 @@\n+b\n", &["Create d/f d/f #1"]),
+        ("--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n", &["Delete f f #1"]),
+        ("--- a/f\t1970-01-01 01:00:00.0 +0100\n+++ b/f\t2024-01-01\n@@ -0,0 +1 @@\n+b\n", &["Create f f #1"]),
+        ("--- a/f\t2024-01-01\n+++ b/f\t1970-01-01 00:00:00.0 +0000\n@@ -1 +0,0 @@\n-b\n", &["Delete f f #1"]),
+        ("diff -ruN old/f new/f\n--- old/f\n+++ new/f\n@@ -1 +1 @@\n-a\n+b\n", &["Modify f f #1"]),
+        ("Index: f\n========\n--- f\t(revision 1)\n+++ f\t(working copy)\n@@ -1 +1 @@\n-a\n+b\n", &["Modify f f #1"]),
+        ("diff --git a/f b/f\nindex 1..2 100644\n--- a/f\n+++ b/f\n@@ -1 +1 @@ fn a()\n-a\n+b\n", &["Modify f f #1"]),
+        ("diff --git src/f src/f\n--- src/f\n+++ src/f\n@@ -1 +1 @@\n-a\n+b\n", &["Modify src/f src/f #1"]),
+        ("diff --git i/f w/f\n--- i/f\n+++ w/f\n@@ -1 +1 @@\n-a\n+b\n", &["Modify f f #1"]),
+        (
+            "diff --git a/f b/f\nnew file mode 100755\nindex 0..1\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+b\n",
+            &["Create f f 755 #1"],
+        ),
+        ("diff --git a/f b/f\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+b\n", &["Create f f #1"]),
+        ("diff --git a/a b b/a b\nnew file mode 100644\nindex 0..e69\n", &["Create a b a b 644 #0"]),
+        ("diff --git a/f b/f\ndeleted file mode 100644\nindex e69..0\n", &["Delete f f #0"]),
+        ("diff --git a/f b/f\nold mode 100644\nnew mode 100755\n", &["Modify f f 755 #0"]),
+        ("diff --git a/a b/c/d\nsimilarity index 100%\nrename from a\nrename to c/d\n", &["Rename a c/d #0"]),
+        (
+            "diff --git a/a b b/c d\nsimilarity index 90%\nrename from a b\nrename to c d\nindex 1..2 100644\n--- a/a b\t\n+++ b/c d\t\n@@ -1 +1 @@\n-a\n+b\n",
+            &["Rename a b c d #1"],
+        ),
+        ("diff --git a/a b/b\nsimilarity index 100%\ncopy from a\ncopy to b\n", &["Copy a b #0"]),
+        (
+            "diff --git \"a/\\303\\251\\t\\\"\" \"b/\\303\\251\\t\\\"\"\n--- \"a/\\303\\251\\t\\\"\"\n+++ \"b/\\303\\251\\t\\\"\"\n@@ -1 +1 @@\n-a\n+b\n",
+            &["Modify é\t\" é\t\" #1"],
+        ),
+        ("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n-a\n+b\n\n c\n\n@@ -9,2 +9 @@\n a\n-b\n\n", &["Modify f f #2"]),
+    ];
+    for (patch, want) in table {
+        assert_eq!(sections(patch), want, "{patch}");
+    }
+}
+
+#[test]
+fn sections_of_both_forms_stand_side_by_side() {
+    let git = "diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n";
+    let plain = "--- a/g\n+++ b/g\n@@ -1 +1 @@\n-a\n+b\n@@ -7 +7,2 @@\n c\n+d\n";
+    let renamed = "diff --git a/h b/i\nsimilarity index 100%\nrename from h\nrename to i\n";
+    for patch in [[git, plain, renamed], [plain, git, renamed], [renamed, git, plain], [plain, renamed, git]] {
+        let mut found = sections(&patch.concat());
+        found.sort();
+        assert_eq!(found, ["Modify f f #1", "Modify g g #2", "Rename h i #0"]);
+        assert_eq!(sections(&patch.join("\n\n")).len(), 3);
+    }
+}
+
+#[test]
+fn a_mails_head_and_signature_are_left_out() {
+    let mail = "From 0123456789 Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH] x\n\nText.\n---\n f | 2 +-\n\n\
+                diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n+b\n c\n-- \n2.47.3\n\n";
+    assert_eq!(sections(mail), ["Modify f f #1"]);
+    let shown = "commit 0123\nAuthor: A\n\n    Text.\n\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n";
+    assert_eq!(sections(shown), ["Modify f f #1"]);
+}
+
+#[test]
+fn lines_of_a_file_that_look_like_headers_are_lines() {
+    let patch = of_f("@@ -1,4 +1,4 @@\n--- a/g\n+++ b/g\n @@ -1 +1 @@\n diff --git a/x b/x\n-- \n++ \n");
+    let lines = &section(&patch).hunks[0].lines;
+    assert_eq!(lines[0], HunkLine::Delete(b"-- a/g\n".to_vec()));
+    assert_eq!(lines[4], HunkLine::Delete(b"- \n".to_vec()));
+    assert_eq!(lines.len(), 6);
+}
+
+#[test]
+fn a_patch_that_wholly_ends_in_crlf_is_read_as_if_it_ended_in_lf() {
+    let patch = "diff --git a/f b/f\nold mode 100644\nnew mode 100755\n--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n+b\n c\n";
+    assert_eq!(section(&patch.replace('\n', "\r\n")), section(patch));
+    let kept = of_f("@@ -1 +1 @@\n-a\r\n+b\r\n");
+    assert_eq!(section(&kept).hunks[0].lines[0], HunkLine::Delete(b"a\r\n".to_vec()));
+}
+
+#[test]
+fn a_last_line_without_an_end_is_completed() {
+    let patch = of_f("@@ -1,2 +1,2 @@\n-a\n+b\n c");
+    assert_eq!(section(&patch), section(&(patch.clone() + "\n")));
+}
+
+#[test]
+fn lines_told_to_have_no_end_have_none() {
+    let patch = of_f("@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ Kein Zeilenumbruch\n");
+    let lines = &section(&patch).hunks[0].lines;
+    assert_eq!(lines[1..], [HunkLine::Delete(b"b".to_vec()), HunkLine::Insert(b"c".to_vec())]);
+}
+
+/// Hunks that change a file `f`.
+const HUNK: &str = "@@ -1 +1 @@\n-a\n+b\n";
+
+#[test]
+fn what_is_no_patch_is_refused_with_its_line() {
+    let git = |headers: &str| format!("diff --git a/f b/f\n{headers}");
+    let hunked = |headers: &str| git(&format!("{headers}--- a/f\n+++ b/f\n{HUNK}"));
+    let table: Vec<(String, &str)> = vec![
+        (String::new(), "line 1 of the patch: the patch changes no file"),
+        ("\n \n".to_owned(), "line 1 of the patch: the patch changes no file"),
+        ("Subject: nothing\n\ntext\n".to_owned(), "line 1 of the patch: the patch changes no file"),
+        ("hello\n".to_owned(), "line 1 of the patch: `hello` is no part of a patch"),
+        (HUNK.to_owned(), "line 1 of the patch: the hunk `@@ -1 +1 @@` belongs to no file"),
+        (format!("```diff\n{}```\n", of_f(HUNK)), "line 1 of the patch: `` ```diff`` is no part".trim_end()),
+        (of_f(HUNK) + "```\n", "line 6 of the patch: "),
+        (of_f(HUNK) + "junk\n" + HUNK, "line 6 of the patch: `junk` is no part of a patch"),
+        (of_f(HUNK) + "junk\n", "line 6 of the patch: `junk`"),
+        (
+            of_f(HUNK) + "-- \n2.47\n\nmore\n",
+            "line 3 of the patch: the hunk's head `@@ -1 +1 @@` says 1 old and 1 new lines, but 2 old and 1 new lines follow",
+        ),
+        ("From me\n@@ -1 +1 @@\n".to_owned(), "line 2 of the patch: `@@ -1 +1 @@` stands before the first file's head"),
+        ("--- a/f\n".to_owned() + HUNK, "line 1 of the patch: `--- a/f` stands alone"),
+        ("+++ b/f\n".to_owned() + HUNK, "line 1 of the patch: `+++ b/f` stands alone"),
+        (of_f(""), "line 1 of the patch: the file has no hunks"),
+        (of_f("text\n"), "line 3 of the patch: `text` is no part"),
+        (of_f("@@\n-a\n+b\n"), "line 3 of the patch: `@@` does not say where the hunk stands"),
+        (of_f("@@ ... @@\n-a\n+b\n"), "line 3 of the patch: `@@ ... @@` does not say"),
+        (of_f("@@ -1,1 +1,1\n-a\n+b\n"), "line 3 of the patch: `@@ -1,1 +1,1` does not say"),
+        (of_f("@@ -1234567890123 +1 @@\n-a\n+b\n"), "line 3 of the patch: "),
+        (of_f("@@ -0,1 +1 @@\n-a\n+b\n"), "line 3 of the patch: `@@ -0,1 +1 @@` begins at line 0"),
+        (
+            of_f("@@ -1,3 +1,2 @@\n-a\n+b\n c\n"),
+            "line 3 of the patch: the hunk's head `@@ -1,3 +1,2 @@` says 3 old and 2 new lines, but 2 old and 2 new lines follow",
+        ),
+        (
+            of_f("@@ -1 +1 @@\n-a\n+b\n c\n"),
+            "line 3 of the patch: the hunk's head `@@ -1 +1 @@` says 1 old and 1 new lines, but 2 old and 2 new lines follow",
+        ),
+        (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n") + HUNK, "line 3 of the patch: the hunk's head"),
+        (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n!\n"), "line 3 of the patch: the hunk's head"),
+        (
+            of_f("@@ -1,2 +1 @@\n a\n b\n"),
+            "line 3 of the patch: the hunk's head `@@ -1,2 +1 @@` says 2 old and 1 new lines, but 2 old and 2 new lines follow",
+        ),
+        (of_f("@@ -1,2 +1,2 @@\n a\n b\n"), "line 4 of the patch: the hunk changes nothing"),
+        (of_f("@@ -3,0 +4 @@\n+a\n"), "line 3 of the patch: the hunk has no line of the old file"),
+        (
+            of_f("@@ -5 +5 @@\n-a\n+b\n@@ -1 +1 @@\n-a\n+b\n"),
+            "line 6 of the patch: hunk 2 begins at line 1 of the file, but the one before it reaches to line 5",
+        ),
+        (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n c\n@@ -2 +2 @@\n-c\n+d\n"), "line 7 of the patch: hunk 2 begins at line 2"),
+        (
+            of_f("@@ -1,2 +1,2 @@\n-a\n\\ No newline at end of file\n+b\n c\n"),
+            "line 7 of the patch: a line follows the one",
+        ),
+        (
+            of_f("@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n@@ -2 +2 @@\n-c\n+d\n"),
+            "line 8 of the patch: a line follows the one",
+        ),
+        (git(""), "line 1 of the patch: the section changes nothing"),
+        (git("index 1..2 100644\n"), "line 1 of the patch: the section changes nothing"),
+        (git("--- a/f\n+++ b/f\n"), "line 2 of the patch: the file has no hunks"),
+        (git(HUNK), "line 2 of the patch: the hunk `@@ -1 +1 @@` belongs to no file"),
+        (git("junk\n"), "line 2 of the patch: `junk` is no part"),
+        (git("index 1..2\nGIT binary patch\nliteral 0\n"), "line 3 of the patch: binary files are not patched"),
+        (git("index 1..2\nBinary files a/f and b/f differ\n"), "line 3 of the patch: binary files are not patched"),
+        ("Binary files a/f and b/f differ\n".to_owned(), "line 1 of the patch: binary files are not patched"),
+        (git("new file mode 120000\n"), "line 2 of the patch: symbolic links are not patched"),
+        (hunked("index 1..2 120000\n"), "line 2 of the patch: symbolic links are not patched"),
+        (git("old mode 100644\nnew mode 120000\n"), "line 3 of the patch: symbolic links are not patched"),
+        (git("new file mode 160000\n"), "line 2 of the patch: submodules are not patched"),
+        (hunked("index 1..2 160000\n"), "line 2 of the patch: submodules are not patched"),
+        (git("new file mode 040000\n"), "line 2 of the patch: `040000` is no mode of a file"),
+        (git("new file mode 644\n"), "line 2 of the patch: `644` is no mode of a file"),
+        (git("old mode 100644\n"), "line 1 of the patch: the change of the mode is not wholly told"),
+        (git("new mode 100755\n"), "line 1 of the patch: the change of the mode is not wholly told"),
+        (git("new file mode 100644\nnew file mode 100644\n"), "line 3 of the patch: `new file mode` stands twice"),
+        (
+            git("new file mode 100644\ndeleted file mode 100644\n"),
+            "line 1 of the patch: the section's headers contradict each other",
+        ),
+        (git("rename from f\n"), "line 1 of the patch: only one name of the two is told"),
+        (
+            git("rename from f\nrename to g\n"),
+            "line 1 of the patch: the header's names disagree: `a/f b/f` and `f -> g`",
+        ),
+        (
+            "diff --git a/f b/g\n".to_owned() + "rename from f\nrename to g\ncopy from f\ncopy to g\n",
+            "line 1 of the patch: the section's headers contradict",
+        ),
+        (hunked("new file mode 100644\n"), "line 1 of the patch: `/dev/null` is missing"),
+        (
+            git("new file mode 100644\n--- /dev/null\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"),
+            "line 1 of the patch: the patch makes a new file but holds old lines",
+        ),
+        (
+            git("deleted file mode 100644\n--- a/f\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n"),
+            "line 1 of the patch: the patch deletes a file but leaves lines",
+        ),
+        (
+            "--- /dev/null\n+++ b/f\n@@ -1 +1,2 @@\n a\n+b\n".to_owned(),
+            "line 1 of the patch: the patch makes a new file but holds old lines",
+        ),
+        (
+            "--- a/f\n+++ /dev/null\n@@ -1,2 +1 @@\n a\n-b\n".to_owned(),
+            "line 1 of the patch: the patch deletes a file but leaves lines",
+        ),
+        (format!("--- /dev/null\n+++ /dev/null\n{HUNK}"), "line 1 of the patch: both sides are missing"),
+        (format!("--- a/f\n+++ b/g\n{HUNK}"), "line 1 of the patch: the header's names disagree: `f` and `g`"),
+        (format!("--- a/f\n+++ a/f/..\n{HUNK}"), "line 1 of the patch: the header's names disagree"),
+        (format!("--- src/f\n+++ test/f\n{HUNK}"), "line 1 of the patch: the header's names disagree"),
+        (
+            format!("diff --git a/safe b/safe\n--- a/../../etc/passwd\n+++ b/../../etc/passwd\n{HUNK}"),
+            "line 1 of the patch: the header's names disagree",
+        ),
+        (format!("diff --git a/f b/g\n--- a/f\n+++ b/g\n{HUNK}"), "line 1 of the patch: the header's names disagree"),
+        (
+            "diff --git a/f b/g\nold mode 100644\nnew mode 100755\n".to_owned(),
+            "line 1 of the patch: `a/f b/g` does not name one file twice",
+        ),
+        (
+            git("new file mode 100644\n--- /dev/null\n+++ b/g\n@@ -0,0 +1 @@\n+a\n"),
+            "line 1 of the patch: the header's names disagree: `f` and `b/g`",
+        ),
+        (format!("--- \"a/f\n+++ \"b/f\"\n{HUNK}"), "line 1 of the patch: `\"a/f` is no file name"),
+        (format!("--- \"a/\\q\"\n+++ \"b/\\q\"\n{HUNK}"), "line 1 of the patch: `\"a/\\q\"` is no file name"),
+        (format!("--- \n+++ \n{HUNK}"), "line 1 of the patch: `` is no file name"),
+        (format!("--- a/f\r\n+++ b/f\r\n{HUNK}"), "line 1 of the patch: the header ends in CR LF"),
+        (
+            "diff --git a/f b/f\r\nold mode 100644\nnew mode 100755\n".to_owned(),
+            "line 1 of the patch: the header ends in CR LF",
+        ),
+        (git("--- a/f\ttext\n+++ b/f\n") + HUNK, "line 2 of the patch: text follows a file's name"),
+        ("diff --cc f\nindex 1,2..3\n".to_owned(), "line 1 of the patch: a combined diff of a merge"),
+        ("Only in new: g\n".to_owned(), "line 1 of the patch: `Only in new: g` tells of a file"),
+        (of_f(HUNK) + &of_f(HUNK), "line 6 of the patch: `f` is changed here and at line 1 already"),
+        (of_f(HUNK) + &of_f(HUNK).replace("/f", "/./f"), "line 6 of the patch: `f` is changed here"),
+        (
+            of_f(HUNK) + "diff --git a/f b/f\nold mode 100644\nnew mode 100755\n",
+            "line 6 of the patch: `f` is changed here",
+        ),
+        (of_f(HUNK) + "diff --git a/f b/g\nrename from f\nrename to g\n", "line 6 of the patch: `f` is changed here"),
+        (
+            "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/f b/f\n".to_owned() + &of_f(HUNK),
+            "line 4 of the patch: `f` is changed here",
+        ),
+        (
+            "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/f b/h\nrename from f\nrename to h\n"
+                .to_owned(),
+            "line 4 of the patch: `f` is changed here",
+        ),
+        (
+            "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/h b/g\nrename from h\nrename to g\n"
+                .to_owned(),
+            "line 4 of the patch: `g` is changed here",
+        ),
+        (
+            "diff --git a/f b/f\nrename from f\nrename to f\n".to_owned(),
+            "line 1 of the patch: `f` is renamed to itself",
+        ),
+    ];
+    for (patch, want) in table {
+        let want = want.replace("`` ```diff`` is no part", "````diff` is no part");
+        let refusal = Patch::parse(&patch).expect_err(&patch);
+        assert_eq!(refusal.code, Code::PatchInvalid, "{patch}");
+        assert!(refusal.message.starts_with(&want), "{}\n  wanted: {want}\n{patch}", refusal.message);
+        assert!(refusal.hint.len() > 10, "{patch}");
+    }
+}
+
+#[test]
+fn names_are_judged_as_paths_after_the_syntax() {
+    let table = [
+        format!("--- a/../../etc/passwd\n+++ b/../../etc/passwd\n{HUNK}"),
+        format!("--- /etc/passwd\n+++ /etc/passwd\n{HUNK}"),
+        format!("--- a/.git/config\n+++ b/.git/config\n{HUNK}"),
+        format!("--- a/dir/\n+++ b/dir/\n{HUNK}"),
+        "diff --git a/f b/.GIT/hooks/x\nrename from f\nrename to .GIT/hooks/x\n".to_owned(),
+        "diff --git a/../f b/g\nrename from ../f\nrename to g\n".to_owned(),
+        "diff --git \"a/\\377\" \"b/\\377\"\nold mode 100644\nnew mode 100755\n".to_owned(),
+        "diff --git \"a/x\\000\" \"b/x\\000\"\nold mode 100644\nnew mode 100755\n".to_owned(),
+    ];
+    for patch in table {
+        assert_eq!(Patch::parse(&patch).expect_err(&patch).code, Code::PathRejected, "{patch}");
+        // A fault of syntax behind it is told first.
+        let worse = patch.clone() + "junk\n";
+        assert_eq!(Patch::parse(&worse).expect_err(&worse).code, Code::PatchInvalid, "{worse}");
+        let twice = patch.clone() + &of_f(HUNK).replace("/f", "/t") + &of_f(HUNK).replace("/f", "/t");
+        assert_eq!(Patch::parse(&twice).expect_err(&twice).code, Code::PatchInvalid, "{twice}");
+    }
+}
+
+#[test]
+fn renames_may_swap_and_make_room() {
+    let swap = "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/g b/f\nrename from g\nrename to f\n";
+    assert_eq!(sections(swap), ["Rename f g #0", "Rename g f #0"]);
+    let anew = "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/f b/f\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n";
+    assert_eq!(sections(anew), ["Rename f g #0", "Create f f #1"]);
+    let copies = "diff --git a/f b/g\ncopy from f\ncopy to g\ndiff --git a/f b/h\nrename from f\nrename to h\n";
+    assert_eq!(sections(copies), ["Copy f g #0", "Rename f h #0"]);
+}

@@ -1,0 +1,213 @@
+//! Unified diffs: git's and plain ones, of many files.
+
+mod git;
+
+use super::check::RawSection;
+use super::fault::{WHOLE_PATCH_HINT, invalid, shown};
+use super::lines::Lines;
+use super::{Hunk, HunkLine, PatchOperation, hunk, name};
+use crate::Refusal;
+
+/// What begins the head of a mail, or of a commit as git shows it.
+const MAIL_STARTS: [&str; 6] = ["From ", "From: ", "Subject: ", "Date: ", "commit ", "Author: "];
+
+/// Reads a whole patch.
+pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawSection>, Refusal> {
+    let lines = &mut lines;
+    let mut sections = Vec::new();
+    skip_mail(lines)?;
+    loop {
+        lines.skip_blank();
+        let (number, Some(line)) = (lines.number(), lines.peek()) else { break };
+        if is_signature(lines) {
+            break;
+        } else if let Some(names) = lines.next_after("diff --git ") {
+            sections.push(git::parse(lines, number, names)?);
+        } else if is_file_head(lines, 0) {
+            sections.push(parse_plain(lines)?);
+        } else if is_announcement(lines) {
+            lines.next();
+        } else {
+            return Err(not_understood(number, line, sections.is_empty()));
+        }
+    }
+    if sections.is_empty() {
+        return Err(invalid(1, "the patch changes no file", WHOLE_PATCH_HINT));
+    }
+    Ok(sections)
+}
+
+/// Goes past a mail's or commit's head in front of the first section.
+fn skip_mail(lines: &mut Lines<'_>) -> Result<(), Refusal> {
+    lines.skip_blank();
+    let starts = |line: &[u8]| MAIL_STARTS.iter().any(|start| line.starts_with(start.as_bytes()));
+    if !lines.peek().is_some_and(starts) {
+        return Ok(());
+    }
+    while let Some(line) = lines.peek() {
+        if line.starts_with(b"diff --git ") || is_file_head(lines, 0) || is_announcement(lines) {
+            return Ok(());
+        }
+        if ["@@ -", "+++ ", "*** ", "GIT binary patch"].iter().any(|mark| line.starts_with(mark.as_bytes())) {
+            let message = format!("`{}` stands before the first file's head", shown(line));
+            return Err(invalid(lines.number(), message, "Send the diff alone, without the mail or commit around it."));
+        }
+        lines.next();
+    }
+    Ok(())
+}
+
+/// Whether the next lines are the signature that git puts behind a mailed patch, and nothing follows.
+pub(super) fn is_signature(lines: &Lines<'_>) -> bool {
+    let version = |line: &[u8]| line.first().is_some_and(u8::is_ascii_digit);
+    matches!(lines.peek(), Some(b"-- " | b"--")) && lines.peek_at(1).is_none_or(version) && lines.only_blank_from(2)
+}
+
+/// Whether a plain file's head stands `ahead` lines ahead.
+fn is_file_head(lines: &Lines<'_>, ahead: usize) -> bool {
+    let begins = |ahead, mark: &[u8]| lines.peek_at(ahead).is_some_and(|line| line.starts_with(mark));
+    begins(ahead, b"--- ") && begins(ahead + 1, b"+++ ")
+}
+
+/// Whether the next line is one that diff tools write before a plain file's head.
+fn is_announcement(lines: &Lines<'_>) -> bool {
+    let Some(line) = lines.peek() else { return false };
+    let begins = |mark: &str| line.starts_with(mark.as_bytes());
+    let rule =
+        |ahead| lines.peek_at(ahead).is_some_and(|line| line.len() >= 8 && line.iter().all(|byte| *byte == b'='));
+    ((begins("diff -") && !begins("diff --")) && is_file_head(lines, 1))
+        || (begins("Index: ") && rule(1) && is_file_head(lines, 2))
+        || (rule(0) && is_file_head(lines, 1))
+}
+
+fn not_understood(number: usize, line: &[u8], first: bool) -> Refusal {
+    let begins = |mark: &str| line.starts_with(mark.as_bytes());
+    let shown = shown(line);
+    if begins("@@") && first {
+        let message = format!("the hunk `{shown}` belongs to no file");
+        return invalid(number, message, "Put `--- a/PATH` and `+++ b/PATH` before the hunks of each file.");
+    }
+    if begins("```") || begins("~~~") {
+        return invalid(
+            number,
+            format!("`{shown}` is no part of a patch"),
+            "Send the diff alone, without Markdown fences.",
+        );
+    }
+    if begins("diff --cc ") || begins("diff --combined ") {
+        return invalid(number, "a combined diff of a merge is not taken", "Send a diff between two versions.");
+    }
+    if begins("Only in ") {
+        let hint = "Make the diff with `diff -ruN`, so that it holds files of one side too.";
+        return invalid(number, format!("`{shown}` tells of a file that the patch does not hold"), hint);
+    }
+    if begins("GIT binary patch") || (begins("Binary files ") && line.ends_with(b" differ")) {
+        return git::binary(number);
+    }
+    if begins("--- ") || begins("+++ ") {
+        let hint = "Write `--- a/PATH` and, on the very next line, `+++ b/PATH`.";
+        return invalid(number, format!("`{shown}` stands alone"), hint);
+    }
+    invalid(number, format!("`{shown}` is no part of a patch"), WHOLE_PATCH_HINT)
+}
+
+/// Reads a section without git's headers.
+fn parse_plain(lines: &mut Lines<'_>) -> Result<RawSection, Refusal> {
+    let number = lines.number();
+    let old = FileHead::parse(lines, "--- ")?;
+    let new = FileHead::parse(lines, "+++ ")?;
+    let hunks = hunk::parse_all(lines)?;
+    if hunks.is_empty() {
+        return Err(no_hunks(lines, number));
+    }
+    let creates = old.is_null() || (old.epoch && hunks[0].old_start == Some(0));
+    let deletes = new.is_null() || (new.epoch && hunks[0].new_start == Some(0));
+    let (operation, (from, path)) = match (creates, deletes) {
+        (true, true) => return Err(invalid(number, "both sides are missing", "Name the file on one side at least.")),
+        (true, false) if old.is_null() => (PatchOperation::Create, same(name::strip_one(&new.name, "b/"))),
+        (false, true) if new.is_null() => (PatchOperation::Delete, same(name::strip_one(&old.name, "a/"))),
+        (true, false) => (PatchOperation::Create, name::strip_pair(&old.name, &new.name)),
+        (false, true) => (PatchOperation::Delete, name::strip_pair(&old.name, &new.name)),
+        (false, false) => (PatchOperation::Modify, name::strip_pair(&old.name, &new.name)),
+    };
+    if from != path {
+        return Err(names_disagree(number, &from, &path));
+    }
+    check_hunks(number, operation, &hunks)?;
+    Ok(RawSection { number, operation, from, path, mode: None, hunks, whatever_it_holds: false })
+}
+
+fn same(name: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+    (name.clone(), name)
+}
+
+/// A line `--- NAME` or `+++ NAME`.
+struct FileHead {
+    name: Vec<u8>,
+    /// Whether a time follows that stands for a file which is not there.
+    epoch: bool,
+    /// Whether anything follows the name.
+    tail: bool,
+}
+
+impl FileHead {
+    fn parse(lines: &mut Lines<'_>, mark: &str) -> Result<Self, Refusal> {
+        let number = lines.number();
+        let text = lines.next_after(mark).unwrap_or_default();
+        let Some((name, tail)) = name::with_tail(text).filter(|(name, _)| !name.is_empty()) else {
+            return Err(bad_name(number, text));
+        };
+        if name.contains(&b'\r') && !text.starts_with(b"\"") {
+            let hint = "End all lines of the patch's headers in LF; only the lines of files keep their CR.";
+            return Err(invalid(number, "the header ends in CR LF, but not every line of the patch does", hint));
+        }
+        let epoch = tail.starts_with(b"1970-01-01 ") || tail.starts_with(b"1969-12-31 ");
+        Ok(Self { name, epoch, tail: !tail.is_empty() })
+    }
+
+    fn is_null(&self) -> bool {
+        self.name == b"/dev/null"
+    }
+}
+
+fn bad_name(number: usize, text: &[u8]) -> Refusal {
+    let hint = "Write the name as it is, or in double quotes with the escapes that git uses.";
+    invalid(number, format!("`{}` is no file name", shown(text)), hint)
+}
+
+fn names_disagree(number: usize, old: &[u8], new: &[u8]) -> Refusal {
+    let message = format!("the header's names disagree: `{}` and `{}`", shown(old), shown(new));
+    let hint = "Name the same file on both sides, as `a/PATH` and `b/PATH`; a rename needs `diff --git`, `rename from` and \
+                `rename to`.";
+    invalid(number, message, hint)
+}
+
+fn no_hunks(lines: &Lines<'_>, number: usize) -> Refusal {
+    match lines.peek() {
+        Some(line) if !is_file_head(lines, 0) && !line.starts_with(b"diff ") => {
+            not_understood(lines.number(), line, false)
+        }
+        _ => invalid(number, "the file has no hunks", "Give the hunks of each file, or leave the file out."),
+    }
+}
+
+/// Checks that a file which is made has no old lines and one that goes no new ones.
+fn check_hunks(number: usize, operation: PatchOperation, hunks: &[Hunk]) -> Result<(), Refusal> {
+    let all = |wanted: fn(&HunkLine) -> bool| hunks.iter().flat_map(|hunk| &hunk.lines).all(wanted);
+    match operation {
+        PatchOperation::Create if hunks.len() > 1 || !all(|line| matches!(line, HunkLine::Insert(_))) => {
+            let hint = "Begin every line of a new file with `+`, in one hunk headed `@@ -0,0 +1,COUNT @@`; to change a file \
+                        that exists, name it on both sides.";
+            Err(invalid(number, "the patch makes a new file but holds old lines of it", hint))
+        }
+        PatchOperation::Delete if hunks.len() > 1 || !all(|line| matches!(line, HunkLine::Delete(_))) => {
+            let hint = "Begin every line of a deleted file with `-`, in one hunk headed `@@ -1,COUNT +0,0 @@`.";
+            Err(invalid(number, "the patch deletes a file but leaves lines of it", hint))
+        }
+        PatchOperation::Create
+        | PatchOperation::Delete
+        | PatchOperation::Modify
+        | PatchOperation::Rename
+        | PatchOperation::Copy => Ok(()),
+    }
+}
