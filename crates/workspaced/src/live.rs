@@ -229,8 +229,9 @@ impl Service {
         if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
             return Err(no_files(state).into());
         }
+        let unsettled = !self.0.ledger.open_steps(Some(run)).await?.is_empty();
         let workspaces = Arc::clone(&self.0.workspaces);
-        self.blocking(move || Ok(Arc::new(LiveRun::open(&workspaces, stored)?))).await
+        self.blocking(move || Ok(Arc::new(LiveRun::open(&workspaces, stored, unsettled)?))).await
     }
 
     /// Takes a run that was deleted out of use: calls that hold it go on, others are refused. Returns when the last of
@@ -247,10 +248,14 @@ impl Service {
 }
 
 impl LiveRun {
-    fn open(workspaces: &Workspaces, stored: StoredRun) -> Result<Self, CallError> {
+    fn open(workspaces: &Workspaces, stored: StoredRun, unsettled: bool) -> Result<Self, CallError> {
         let StoredRun { run, usage, mount_paths, needs_repair } = stored;
         let rules = Rules::compile(run.policy)?;
         let workspace = workspaces.get(&run.run_id)?;
+        if !unsettled {
+            // What a call that was killed had staged. Nobody has the run open, and no step names a staged file.
+            workspace.clear_tmp()?;
+        }
         let mut mounts = Vec::with_capacity(run.mounts.len());
         for mount in run.mounts {
             let path = mount_paths.iter().find(|(name, _)| *name == mount.name).map(|(_, path)| Path::new(path));
@@ -271,8 +276,7 @@ impl LiveRun {
             state: AtomicU8::new(run.state as u8),
             expires_at: run.expires_at,
             needs_repair: AtomicBool::new(needs_repair),
-            // Whether steps are left of an earlier time is asked before the first mutation.
-            lane: Lane::new(usage, true),
+            lane: Lane::new(usage, unsettled),
             changed: Changed::default(),
             claims: Claims::default(),
             ended: CancellationToken::new(),

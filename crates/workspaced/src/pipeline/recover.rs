@@ -89,6 +89,11 @@ pub(crate) async fn recover(service: &Service) -> Result<usize, CallError> {
         let run_id = of_run[0].run_id.clone();
         let live = service.live(&run_id).await?;
         let changed = redo(service, &live, of_run).await?;
+        if changed.is_empty() {
+            live.lane.set_unsettled(false);
+            let run = Arc::clone(&live);
+            service.blocking(move || Ok(run.workspace.clear_tmp()?)).await?;
+        }
         tracing::info!(run.id = %run_id, changed_outside = changed.len(), "pending changes were finished");
     }
     Ok(found)
