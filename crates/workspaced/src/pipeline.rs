@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::{Appended, Artifact, Decides, Entry, Reply};
-use model::{Code, Decision, LogicalPath, Outcome, Record, Refusal, RunState, Step, Usage, Verdict, judge_change};
+use model::{
+    Code, Decision, LogicalPath, Outcome, Permission, Record, Refusal, RunState, Step, Usage, Verdict, judge_change,
+};
 use serde_json::{Map, Value};
 use workspace::ApplyFault;
 
@@ -103,10 +105,20 @@ async fn replay(service: &Service, head: &Head) -> Result<Option<Result<Answer, 
     let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
     if reply.status == DONE {
         let members: Map<String, Value> = serde_json::from_str(&reply.body).map_err(internal)?;
+        if let Some(needed) = needed_by_first(head, &members) {
+            return Ok(Some(Err(service.record_refused(head, &[], forbidden(&[needed])).await)));
+        }
         return Ok(Some(Ok(done_answer(head, members, call.seq))));
     }
     let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
     Ok(Some(Err(refusal.about(|about| about.seq = Some(call.seq)).into())))
+}
+
+/// The permission that the first call needed for what it did, where this caller lacks it.
+fn needed_by_first(head: &Head, told: &Map<String, Value>) -> Option<Permission> {
+    let created = told.get("created").and_then(Value::as_bool)?;
+    let needed = if created { Permission::FileWriteCreate } else { Permission::FileWriteReplace };
+    (head.tool.permissions.contains(&needed) && !head.caller.permissions.contains(&needed)).then_some(needed)
 }
 
 /// The `status` of a stored reply that holds an answer's members; any other holds a refusal.
