@@ -287,12 +287,12 @@ async fn verify_by_command_tells_intact_from_broken_by_its_exit_code(
 
 #[rstest]
 #[case::changed(
-    "update record set text = replace(text, 'write_file', 'read_file!') where seq = 3 and run_id = '{run}'"
+    "update audit_record set body = replace(body, 'write_file', 'read_file!') where seq = 3 and run_no = (select run_no from run where run_id = '{run}')"
 )]
-#[case::removed("delete from record where seq = 4 and run_id = '{run}'")]
-#[case::cut_off("delete from record where seq = 6 and run_id = '{run}'")]
-#[case::swapped(
-    "update record set seq = case seq when 2 then 1003 else seq + 1000 end where seq in (2, 3) and run_id = '{run}'"
+#[case::removed("delete from audit_record where seq = 4 and run_no = (select run_no from run where run_id = '{run}')")]
+#[case::cut_off("delete from audit_record where seq = 6 and run_no = (select run_no from run where run_id = '{run}')")]
+#[case::relabelled(
+    "update audit_record set tool = 'read_file' where seq = 2 and run_no = (select run_no from run where run_id = '{run}')"
 )]
 #[tokio::test]
 async fn verify_finds_what_was_done_to_the_records(

@@ -69,7 +69,7 @@ async fn a_file_is_deleted_by_its_version(#[values(Backend::Sqlite, Backend::Pos
         (delete("none.txt", "x"), "NOT_FOUND"),
         (delete("d", "x"), "NOT_A_FILE"),
         (delete("../x", "x"), "PATH_REJECTED"),
-        (json!({"path": "b.txt", "reason": "r"}), "INVALID_REQUEST"),
+        (json!({"path": "b.txt", "reason": "r"}), "WRITE_CONFLICT"),
     ] {
         run.call("delete_file", input).await.refused(code);
     }

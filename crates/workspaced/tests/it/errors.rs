@@ -10,8 +10,8 @@ use crate::harness::{Backend, Run, Server, Setup, sha256};
 async fn the_order_of_refusal_tells_nothing_it_should_not(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let files = [("Cargo.lock", "l\n"), (".env", "A=1\n"), ("target/x", "g\n"), ("a.txt", "a\n")];
-    let extra = json!({"policy": {"budget": {"maxInsertions": 1, "maxBytes": 100}, "maxFileBytes": 1000}});
+    let files = [("pom.xml", "l\n"), (".env", "A=1\n"), ("target/x", "g\n"), ("a.txt", "a\n")];
+    let extra = json!({"policy": {"budget": {"maxInsertions": 1, "maxBytes": 100}, "maxFileBytes": 1000, "requireApprovalIf": ["touchesBuildFile"]}});
     let (server, run) = Run::shared_with(backend, &files, extra).await;
     let stale = sha256("stale");
     let many = "x\n".repeat(20);
@@ -28,20 +28,20 @@ async fn the_order_of_refusal_tells_nothing_it_should_not(
         (json!({"path": "target/none", "content": many, "mode": "REPLACE_EXISTING", "reason": "r"}), "POLICY_DENIED"),
         (json!({"path": "target/x", "content": many, "expectedSha256": stale, "reason": "r"}), "POLICY_DENIED"),
         (
-            json!({"path": "Cargo.lock", "content": "y".repeat(2000), "mode": "CREATE_NEW", "reason": "r"}),
+            json!({"path": "pom.xml", "content": "y".repeat(2000), "mode": "CREATE_NEW", "reason": "r"}),
             "ALREADY_EXISTS",
         ),
         (
-            json!({"path": "Cargo.lock", "content": "y".repeat(2000), "expectedSha256": stale, "reason": "r"}),
+            json!({"path": "pom.xml", "content": "y".repeat(2000), "expectedSha256": stale, "reason": "r"}),
             "FILE_TOO_LARGE",
         ),
-        (json!({"path": "Cargo.lock", "content": many, "expectedSha256": stale, "reason": "r"}), "WRITE_CONFLICT"),
+        (json!({"path": "pom.xml", "content": many, "expectedSha256": stale, "reason": "r"}), "WRITE_CONFLICT"),
         (
-            json!({"path": "Cargo.lock", "content": many, "expectedSha256": sha256("l\n"), "reason": "r"}),
+            json!({"path": "pom.xml", "content": many, "expectedSha256": sha256("l\n"), "reason": "r"}),
             "PATCH_BUDGET_EXCEEDED",
         ),
         (
-            json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n"), "reason": "r"}),
+            json!({"path": "pom.xml", "content": "m\n", "expectedSha256": sha256("l\n"), "reason": "r"}),
             "APPROVAL_REQUIRED",
         ),
     ];
@@ -144,9 +144,7 @@ async fn bodies_that_are_no_call_are_problems_too(#[values(Backend::Sqlite, Back
 async fn what_is_no_route_is_a_problem_too(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let operator = server.operator();
-    for path in
-        ["/", "/v1", "/v1/none", "/v2/runs", "/v1/runs/x/none", "/v1/runs//audit", "/%00", "/..%2f..%2fetc/passwd"]
-    {
+    for path in ["/", "/v1", "/v1/none", "/v2/runs", "/v1/runs/x/none", "/%00", "/..%2f..%2fetc/passwd"] {
         let answer = operator.get(path).await;
         assert_eq!(answer.status, 404, "{path}: {}", answer.text());
         answer.refusal();

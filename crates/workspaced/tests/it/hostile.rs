@@ -107,7 +107,8 @@ async fn nothing_of_a_hostile_repository_is_executed(
         "git" => json!({"source": {"type": "git", "url": trap.repository}}),
         _ => json!({"source": {"type": "directory", "path": trap.repository}}),
     };
-    let run = server.run(body).await;
+    let mut run = server.run(body).await;
+    run.agent.files_name_places = true;
     assert!(!trap.sprung(), "the import ran something");
     assert_eq!(run.on_disk("a.txt"), "needle $Id$\n", "no filter, no conversion, no keyword");
     assert_eq!(run.on_disk("b.md"), "needle $Format:%H$\n");
@@ -206,5 +207,7 @@ async fn names_that_git_holds_and_no_tree_may_stay_out(#[values(Backend::Sqlite,
         assert_eq!(crate::harness::snapshot(&server.data_dir().join("workspaces")).len(), before);
     }
     let run = server.run(json!({"source": {"type": "git", "url": place}})).await;
-    run.call("read_file", json!({"path": "link"})).await.refused("PATH_REJECTED");
+    let told = run.get().await;
+    assert_eq!(told["import"]["leftOut"][0]["path"], "link", "{told:#}");
+    run.call("read_file", json!({"path": "link"})).await.refused("NOT_FOUND");
 }

@@ -35,8 +35,8 @@ const SECRETS: [&str; 34] = [
     "id_rsa.old",
     "secrets.yml.bak",
     "server.key.orig",
-    ".env/inner.txt",
-    "id_rsa/readme.txt",
+    "x/.env/inner.txt",
+    "x/id_rsa/readme.txt",
     ".\u{ff45}nv",
     ".e\u{200b}nv",
     "\u{2024}env",
@@ -131,7 +131,9 @@ async fn no_answer_no_artifact_and_no_log_holds_a_secret(
     ] {
         let answer = run.call(tool, input).await;
         // Its hash and its size say as much about a short secret as its bytes.
-        let told = |needle: &str| answer.text().replace(&answer.what, "").contains(needle);
+        let mut body = answer.json();
+        body.as_object_mut().unwrap().remove("query");
+        let told = |needle: &str| body.to_string().contains(needle);
         assert!(!told("hunter2") && !told(&sha256("PASSWORD=hunter2\n")), "{}: {}", answer.what, answer.text());
     }
     let archive = run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await;

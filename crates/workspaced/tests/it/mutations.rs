@@ -196,10 +196,9 @@ async fn writing_what_is_there_already_is_a_mutation_without_a_difference(
 #[tokio::test]
 async fn text_is_stored_byte_by_byte(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
-    for (number, text) in
-        ["", "no end", "crlf\r\n", "mixed\r\n\n", "\u{feff}bom\n", "tab\t \n\n\n", "🦀 ü \u{2028}\n", "\u{7f}\n"]
-            .into_iter()
-            .enumerate()
+    for (number, text) in ["", "no end", "crlf\r\n", "mixed\r\n\n", "\u{feff}bom\n", "tab\t \n\n\n", "🦀 ü \u{2028}\n"]
+        .into_iter()
+        .enumerate()
     {
         let path = format!("f{number}.txt");
         let answer = run.create(&path, text).await;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Backend, Client, Run, Server, workspaced};
 
 /// The routes that the contract promises for this part of the service.
-const PROMISED: [(&str, &str); 29] = [
+const PROMISED: [(&str, &str); 28] = [
     ("post", "/v1/runs"),
     ("get", "/v1/runs"),
     ("get", "/v1/runs/{run}"),
@@ -38,14 +38,13 @@ const PROMISED: [(&str, &str); 29] = [
     ("get", "/readyz"),
     ("get", "/metrics"),
     ("get", "/openapi.json"),
-    ("get", "/docs"),
 ];
 
 /// What anyone may call.
 const OPEN: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"];
 
 /// What an auditor may call, each a `GET`.
-const AUDITORS: [&str; 12] = [
+const AUDITORS: [&str; 10] = [
     "/v1/runs",
     "/v1/runs/{run}",
     "/v1/runs/{run}/audit",
@@ -56,8 +55,6 @@ const AUDITORS: [&str; 12] = [
     "/v1/approvals/{id}",
     "/v1/audit",
     "/v1/audit/stream",
-    "/v1/tools",
-    "/v1/limits",
 ];
 
 fn committed() -> Value {

@@ -24,8 +24,8 @@ fn assert_one_clear_line(done: &Output, code: i32, needle: &str) {
 #[tokio::test]
 async fn a_bad_setting_ends_the_process_with_one_clear_line() {
     let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
-    let config = server.home.join("config.toml");
     let with_config = |content: &str| {
+        let config = server.home.join(format!("{}.config.toml", content.len()));
         std::fs::write(&config, content).unwrap();
         vec!["--config".to_owned(), config.display().to_string()]
     };

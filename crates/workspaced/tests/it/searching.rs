@@ -63,7 +63,8 @@ async fn each_option_does_what_it_says(#[values(Backend::Sqlite, Backend::Postgr
             json!({"query": "alpha", "includeGlob": ["src/**"], "excludeGlob": ["**/b.rs"]}),
             vec![("src/a.rs", 1, 4), ("src/a.rs", 2, 14)],
         ),
-        (json!({"query": "alpha", "includeGlob": ["*.rs"]}), vec![]),
+        (json!({"query": "alpha", "includeGlob": ["b.rs"]}), vec![("src/b.rs", 2, 9)]),
+        (json!({"query": "alpha", "includeGlob": ["/b.rs"]}), vec![]),
         (json!({"query": "no such text"}), vec![]),
     ];
     for (input, want) in table {

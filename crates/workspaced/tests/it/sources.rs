@@ -5,18 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, commit_all, git, gzip, items, put, sha256, tar_of};
+use crate::harness::{Backend, Run, Server, commit_all, git, gzip, put, sha256, tar_of};
 
 fn left_out(run: &Value) -> Vec<&str> {
     run["import"]["leftOut"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect()
 }
 
 async fn refused_without_a_run(server: &Server, source: Value) -> Value {
-    let before = items(&server.operator(), "/v1/runs?limit=1000").await.len();
     let body = json!({"runId": "refused", "source": source});
     let problem = server.operator().post("/v1/runs", body).await.refused("INVALID_REQUEST");
     server.operator().get("/v1/runs/refused").await.refused("RUN_NOT_FOUND");
-    assert_eq!(items(&server.operator(), "/v1/runs?limit=1000").await.len(), before);
     let folders = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
     let names = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(names.filter(|name| name.contains("refused")).count(), 0, "something is left on disk");
@@ -177,7 +175,8 @@ fn tar_with(name: &[u8], shape: impl FnOnce(&mut tar::Header)) -> Vec<u8> {
 #[tokio::test]
 async fn nothing_of_a_hostile_archive_lands_outside(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let outside = server.home.join("landed");
+    // Not below the tests' own folder, whose name no answer may tell.
+    let outside = std::env::temp_dir().join(format!("landed-{}-{backend:?}", std::process::id()));
     let entry = |kind: tar::EntryType, link: &'static str| {
         move |header: &mut tar::Header| {
             header.set_entry_type(kind);

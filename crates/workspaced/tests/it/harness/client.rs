@@ -16,6 +16,8 @@ const NEVER_TOLD: [&str; 7] =
 pub(crate) struct Client {
     pub(crate) base: String,
     pub(crate) token: Option<String>,
+    /// Whether files of the run name places of this machine, so that an answer may too.
+    pub(crate) files_name_places: bool,
     http: reqwest::Client,
 }
 
@@ -27,7 +29,7 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .unwrap();
-        Self { base: base.to_owned(), token: token.map(str::to_owned), http }
+        Self { base: base.to_owned(), token: token.map(str::to_owned), files_name_places: false, http }
     }
 
     /// The same connections with another token.
@@ -72,7 +74,9 @@ impl Client {
         let response = self.http.execute(request).await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let answer = Answer { what, status, headers, body: response.bytes().await?.to_vec() };
-        Self::assert_tells_nothing_physical(&answer);
+        if !self.files_name_places {
+            Self::assert_tells_nothing_physical(&answer);
+        }
         Ok(answer)
     }
 
