@@ -147,11 +147,16 @@ impl ServeArgs {
     ///
     /// The first setting that cannot be used.
     pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, BadSetting> {
-        let settings = match &self.config {
-            Some(file) => self.settings.over(Settings::read(file)?),
-            None => self.settings,
-        };
-        settings.check(env)
+        let Self { config, mut settings } = self;
+        settings.import_roots = settings.import_roots.or_else(|| {
+            let several = env("WORKSPACED_IMPORT_ROOTS")?;
+            Some(several.split(':').map(PathBuf::from).collect())
+        });
+        match config {
+            Some(file) => settings.over(Settings::read(&file)?),
+            None => settings,
+        }
+        .check(env)
     }
 }
 
@@ -262,7 +267,7 @@ impl DatabaseUrl {
         let Some(url) = given.filter(|url| !url.is_empty()) else {
             return Ok(Self(format!("sqlite://{}", data_dir.join("workspaced.db").display())));
         };
-        if ["sqlite://", "postgres://", "postgresql://", "postgres:"].iter().any(|scheme| url.starts_with(scheme)) {
+        if ["sqlite://", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             Ok(Self(url))
         } else {
             // The value may hold a password.

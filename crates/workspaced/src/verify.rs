@@ -2,15 +2,11 @@
 
 use std::io::{self, Write as _};
 
-use ledger::Ledger;
-use model::{ChainReport, RunId};
+use model::ChainReport;
 use rustix::fs::Access;
 
 use crate::config::{BadSetting, VerifyConfig};
 use crate::start::StartError;
-
-/// Runs that are asked for at a time.
-const PAGE: u32 = 500;
 
 /// Checks the chain of one run or of all, and tells of each on standard output. False where one is broken.
 ///
@@ -26,44 +22,26 @@ pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
         return Err(BadSetting(format!("--database-url: there is no database to read at {file}")).into());
     }
     let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
-    let checked = match &config.run {
-        Some(run) => check_one(ledger.as_ref(), run).await,
-        None => check_all(ledger.as_ref()).await.map_err(database),
+    let (mut runs, mut broken) = (0u64, 0u64);
+    let mut count = |report: &ChainReport| {
+        runs += 1;
+        broken += u64::from(!report.intact);
+        tell(report);
     };
+    let checked = ledger::verify_all(ledger.as_ref(), config.run.as_ref(), &mut count).await;
     ledger.close().await;
-    checked
-}
-
-async fn check_one(ledger: &dyn Ledger, run: &RunId) -> Result<bool, StartError> {
-    match ledger.verify(run).await {
-        Ok(report) => {
-            tell(&report);
-            Ok(report.intact)
+    match (checked, config.run) {
+        (Ok(intact), run) => {
+            if run.is_none() {
+                print(&format!("{runs} runs, {broken} broken"));
+            }
+            Ok(intact)
         }
-        Err(ledger::LedgerError::NoSuchRun) => Err(BadSetting(format!("--run {run}: there is no such run")).into()),
-        Err(error) => Err(StartError::failed("the database", &error)),
+        (Err(ledger::LedgerError::NoSuchRun), Some(run)) => {
+            Err(BadSetting(format!("--run {run}: there is no such run")).into())
+        }
+        (Err(error), _) => Err(database(error)),
     }
-}
-
-async fn check_all(ledger: &dyn Ledger) -> ledger::Result<bool> {
-    let (mut runs, mut broken, mut records) = (0u64, 0u64, 0u64);
-    let mut after = None;
-    loop {
-        let page = ledger.runs(None, after, PAGE).await?;
-        after = page.last().map(|(position, _)| *position);
-        for (_, run) in &page {
-            let report = ledger.verify(&run.run_id).await?;
-            tell(&report);
-            runs += 1;
-            records += report.records;
-            broken += u64::from(!report.intact);
-        }
-        if page.len() < PAGE as usize {
-            break;
-        }
-    }
-    print(&format!("{runs} runs, {records} records, {broken} broken"));
-    Ok(broken == 0)
 }
 
 fn tell(report: &ChainReport) {

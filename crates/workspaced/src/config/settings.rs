@@ -28,8 +28,9 @@ pub(super) struct Settings {
     #[serde(alias = "database_url")]
     pub(super) database_url: Option<String>,
     /// A folder from which runs may be made and mounts taken; may be repeated [default: none]
-    #[arg(long = "import-root", env = "WORKSPACED_IMPORT_ROOTS", value_delimiter = ':', value_name = "FOLDER",
-        value_parser = clap::builder::ValueParser::new(any_path))]
+    ///
+    /// [env: `WORKSPACED_IMPORT_ROOTS`, with `:` between folders]
+    #[arg(long = "import-root", value_name = "FOLDER")]
     #[serde(alias = "import_roots", alias = "import-root", alias = "import_root")]
     pub(super) import_roots: Option<Vec<PathBuf>>,
     /// A TOML file of policy profiles beside the built-in ones [default: none]
@@ -150,12 +151,6 @@ impl Settings {
     }
 }
 
-/// Empty ones too: what compose files make of a variable that is not set.
-#[expect(clippy::unnecessary_wraps, reason = "the form of a parser")]
-fn any_path(raw: &str) -> Result<PathBuf, std::convert::Infallible> {
-    Ok(PathBuf::from(raw))
-}
-
 /// A TOML error on one line, with the place.
 fn in_one_line(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -164,5 +159,8 @@ fn in_one_line(text: &str, error: &toml::de::Error) -> String {
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message.to_owned() };
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    format!("line {line}, column {column}: {message}")
+    // The name alone: the value may be a secret.
+    let key = text.lines().nth(line - 1).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
+    let named = key.filter(|key| !message.contains(*key)).map(|key| format!(" (at `{key}`)")).unwrap_or_default();
+    format!("line {line}, column {column}: {message}{named}")
 }

@@ -67,23 +67,27 @@ fn a_file_with_what_is_no_setting_is_refused_with_its_place() {
         ("listen = 1\n", "line 1, column 10: invalid type"),
         ("operator-token = \"x\"\n", "line 1, column 1: unknown field `operator-token`"),
         ("listen = \n", "line 1, column 10"),
+        ("database-url = secret\n", "(at `database-url`)"),
     ] {
         let (_folder, path) = file(text);
         let told = told(check(&["--config", &path]));
-        assert!(told.contains(place) && told.len() < 200, "{told}");
+        assert!(told.contains(place) && told.len() < 200 && !told.contains("secret"), "{told}");
     }
     assert!(told(check(&["--config", "/nowhere/at/all"])).contains("/nowhere/at/all"));
 }
 
 #[test]
-fn import_roots_come_one_by_one_or_with_colons_and_must_be_folders() {
+fn import_roots_come_by_flag_by_environment_or_by_file_and_must_be_folders() {
     let folder = tempfile::tempdir().unwrap();
     let one = folder.path().to_str().unwrap();
-    let joined = format!("{one}::{one}/");
-    assert_eq!(check(&["--import-root", &joined]).unwrap().import_roots.len(), 2);
-    assert_eq!(check(&["--import-root", one, "--import-root", one]).unwrap().import_roots.len(), 2);
     let (_folder, path) = file(&format!("import-roots = [\"{one}\"]\n"));
+    let env = |name: &str| (name == "WORKSPACED_IMPORT_ROOTS").then(|| format!("{one}::{one}/"));
+    let roots = |arguments: &[&str]| check_with(arguments, &env).unwrap().import_roots.len();
+    assert_eq!(roots(&["--config", &path, "--import-root", one, "--import-root", one, "--import-root", one]), 3);
+    assert_eq!(roots(&["--config", &path]), 2, "the environment counts more than the file; empty ones are none");
     assert_eq!(check(&["--config", &path]).unwrap().import_roots.len(), 1);
+    let empty = |name: &str| (name == "WORKSPACED_IMPORT_ROOTS").then(String::new);
+    assert!(check_with(&[], &empty).unwrap().import_roots.is_empty());
     assert!(told(check(&["--import-root", "/nowhere/at/all"])).starts_with("--import-root `/nowhere/at/all`"));
     assert!(told(check(&["--import-root", &path])).contains("no folder"));
 }
@@ -120,9 +124,13 @@ fn tokens_come_from_the_environment_and_are_kept_as_hashes() {
     let config = check_with(&[], &env).unwrap();
     assert_eq!(config.operator_token.as_ref().unwrap().sha256(), Sha256::of(b"operator-secret"));
     assert!(config.audit_token.is_none() && !format!("{config:?}").contains("operator-secret"));
-    assert!(check_with(&[], &|_| Some(String::new())).unwrap().operator_token.is_none(), "empty is not set");
-    assert!(told(check_with(&[], &|_| Some("same".to_owned()))).contains("must differ"));
-    let spaced = told(check_with(&[], &|_| Some("a b".to_owned())));
+    let tokens = |value: &str| {
+        let value = value.to_owned();
+        check_with(&[], &|name| name.ends_with("_TOKEN").then(|| value.clone()))
+    };
+    assert!(tokens("").unwrap().operator_token.is_none(), "empty is not set");
+    assert!(told(tokens("same")).contains("must differ"));
+    let spaced = told(tokens("a b"));
     assert!(spaced.starts_with("WORKSPACED_OPERATOR_TOKEN") && !spaced.contains("a b"), "{spaced}");
 }
 

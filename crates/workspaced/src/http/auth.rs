@@ -5,10 +5,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use model::{Permission, Refusal, RunId, Sha256};
 
+use crate::calls::forbidden;
 use crate::http::problem::Problem;
 use crate::service::{Caller, Service};
 use crate::throttle::Turn;
 use crate::tokens::{Identity, Scope};
+use crate::tools;
 
 /// An operator with the scope `orchestrate`.
 #[derive(Debug)]
@@ -89,6 +91,15 @@ async fn named_run(parts: &mut Parts, service: &Service) -> Result<String, Probl
     run.ok_or_else(Problem::no_route)
 }
 
+/// The permission that the tool of the path needs and the caller lacks.
+async fn lacking(caller: &Caller, parts: &mut Parts, service: &Service) -> Option<Refusal> {
+    let members = RawPathParams::from_request_parts(parts, service).await.ok()?;
+    let (_, name) = members.iter().find(|(name, _)| *name == "tool")?;
+    let tool = tools::find(name)?;
+    let may = tool.permissions.iter().any(|permission| caller.permissions.contains(permission));
+    (!may).then(|| forbidden(tool.permissions))
+}
+
 fn parse_run(raw: &str) -> Result<RunId, Refusal> {
     RunId::parse(raw).map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))
 }
@@ -141,9 +152,12 @@ impl FromRequestParts<Service> for RunCaller {
             Identity::Run(token) if token.run_id.as_str() == named => Caller::of(token),
             Identity::Operator(Scope::Audit) | Identity::Run(_) => return Err(Problem::forbidden()),
         };
-        let turn = bearer.turn(service)?;
-        let span = tracing::Span::current();
-        span.record("run.id", &named);
+        // Told before that the token makes too many requests, as long as that costs no look at the run.
+        let turn = match bearer.turn(service) {
+            Ok(turn) => turn,
+            Err(limited) => return Err(lacking(&caller, parts, service).await.unwrap_or(limited).into()),
+        };
+        tracing::Span::current().record("run.id", &named);
         Ok(Self { run: parse_run(&named)?, caller, _turn: turn })
     }
 }

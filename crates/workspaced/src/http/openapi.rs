@@ -50,7 +50,19 @@ fn document() -> Value {
     for tool in TOOLS {
         document["paths"][TOOL_PATH.replace("{tool}", tool.name)] = json!({ "post": operation_of(tool) });
     }
+    document["paths"]["/docs"] = json!({"get": {
+        "tags": ["open"],
+        "summary": "Shows this document to people.",
+        "description": "Whole without the internet.",
+        "operationId": "getDocs",
+        "security": [{}],
+        "responses": {"303": {"description": "The pages, at `/docs/`."}},
+    }});
     if let Some(paths) = document["paths"].as_object_mut() {
+        // What the router takes as the rest of a path is one parameter in the document.
+        if let Some(files) = paths.remove("/v1/runs/{run}/files/{*path}") {
+            paths.insert("/v1/runs/{run}/files/{path}".to_owned(), files);
+        }
         for (path, item) in paths {
             for (_, operation) in item.as_object_mut().into_iter().flatten() {
                 add_common(path, operation);

@@ -75,6 +75,10 @@ async fn bounded(service: &Service, request: Request, next: Next, route: &str) -
         (&Method::PUT, FILES) => u64::MAX,
         _ => limits.max_body_bytes,
     };
+    // An empty name in the path names nothing; only files have paths of their own, which have rules of their own.
+    if route != FILES && request.uri().path().contains("//") {
+        return Problem::no_route().into_response();
+    }
     // A body that says it is too large is refused before anything else is looked at, a token included.
     if declared_length(request.headers()).is_some_and(|length| length > limit) {
         return Problem::body_too_large(limit).into_response();
