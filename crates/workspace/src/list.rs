@@ -74,7 +74,7 @@ pub enum EntryType {
 }
 
 impl EntryType {
-    fn of(file_type: FileType) -> Self {
+    pub(crate) fn of(file_type: FileType) -> Self {
         match file_type {
             FileType::RegularFile => Self::File,
             FileType::Directory => Self::Directory,

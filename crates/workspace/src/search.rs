@@ -24,7 +24,7 @@ use crate::ignored::Scope;
 use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
 use folder::Candidate;
-use globs::Globs;
+pub(crate) use globs::Globs;
 use hunt::Hunt;
 use pattern::Pattern;
 

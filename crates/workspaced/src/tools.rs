@@ -6,12 +6,15 @@ mod delete_file;
 mod diff_workspace;
 mod edit_file;
 pub(crate) mod files;
+mod find_files;
 mod list_dir;
 mod move_file;
 mod read_file;
 mod read_files;
 mod schema;
 mod search_text;
+mod stat_path;
+mod tree_stats;
 mod write_file;
 
 use std::sync::atomic::AtomicBool;
@@ -176,7 +179,10 @@ pub(crate) static TOOLS: &[Tool] = &[
     list_dir::TOOL,
     read_file::TOOL,
     read_files::TOOL,
+    stat_path::TOOL,
+    find_files::TOOL,
     search_text::TOOL,
+    tree_stats::TOOL,
     write_file::TOOL,
     edit_file::TOOL,
     apply_patch::TOOL,

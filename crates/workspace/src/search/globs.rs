@@ -4,7 +4,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use model::{LogicalPath, Refusal};
 
 /// Compiled globs: what to include, if not all, and what to leave out of that.
-pub(super) struct Globs {
+pub(crate) struct Globs {
     include: Option<GlobSet>,
     exclude: GlobSet,
 }
@@ -15,13 +15,13 @@ impl Globs {
     /// # Errors
     ///
     /// `INVALID_REQUEST` with the glob that is bad.
-    pub(super) fn compile(include: &[String], exclude: &[String]) -> Result<Self, Refusal> {
+    pub(crate) fn compile(include: &[String], exclude: &[String]) -> Result<Self, Refusal> {
         let include = if include.is_empty() { None } else { Some(compile(include)?) };
         Ok(Self { include, exclude: compile(exclude)? })
     }
 
     /// Whether the file, or the folder with all that lies in it, is not wanted.
-    pub(super) fn leave_out(&self, path: &LogicalPath, is_folder: bool) -> bool {
+    pub(crate) fn leave_out(&self, path: &LogicalPath, is_folder: bool) -> bool {
         if !self.exclude.is_empty() && self.exclude.is_match(path.as_str()) {
             return true;
         }

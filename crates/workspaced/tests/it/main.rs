@@ -26,6 +26,8 @@ mod errors;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod finding;
+#[cfg(test)]
 mod guard;
 #[cfg(test)]
 mod harness;

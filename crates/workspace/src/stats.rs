@@ -1,0 +1,178 @@
+//! Counts over a tree: files, folders, bytes and lines, by kind and by extension.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
+use rustix::fs::FileType;
+use serde::{Deserialize, Serialize};
+
+use crate::guard::{GuardFault, Opened, is_hard_linked};
+use crate::stat::{RANGED_FACTOR, each_piece, head_of};
+use crate::sweep::{Passes, Seen};
+use crate::{Fault, Tree};
+
+/// The longest extension that is one; what is longer is a name with a dot in it.
+const MAX_EXTENSION_BYTES: usize = 16;
+/// So many extensions are told by name at most; the rarer ones are told together.
+const MAX_EXTENSIONS: usize = 200;
+/// What the rarer ones are told as. No extension has a dot.
+const OTHERS: &str = "...";
+
+/// Files of one sort.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tally {
+    /// How many.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Lines of those that are text, may be read and are not too large.
+    pub lines: u64,
+}
+
+/// What a folder holds, all that lies deeper included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TreeStats {
+    /// All files.
+    #[serde(flatten)]
+    pub total: Tally,
+    /// Folders, without the one that was asked for.
+    pub directories: u64,
+    /// By kind.
+    pub by_kind: BTreeMap<FileKind, Tally>,
+    /// By extension in small letters, without the dot; the empty one is for names that have none.
+    pub by_extension: BTreeMap<String, Tally>,
+    /// Files whose lines were not counted: closed by policy, binary, too large.
+    pub not_counted: u64,
+}
+
+impl Tree {
+    /// Counts what is beneath a folder, but for what git ignores unless the folder is ignored itself. Symbolic links and
+    /// special files count for nothing.
+    ///
+    /// # Errors
+    ///
+    /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_DIRECTORY`; `Cancelled` once
+    /// `cancel` is set.
+    pub fn stats(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<TreeStats, Fault> {
+        let mut stats = TreeStats::default();
+        self.sweep(rules, path, Passes { ignored: true, made: false }, cancel, |seen| {
+            match FileType::from_raw_mode(seen.stat.st_mode) {
+                FileType::Directory => stats.directories += 1,
+                FileType::RegularFile => {
+                    let (kind, lines) = self.count(rules, seen, cancel)?;
+                    stats.add(seen, kind, lines);
+                }
+                FileType::Symlink
+                | FileType::Fifo
+                | FileType::Socket
+                | FileType::CharacterDevice
+                | FileType::BlockDevice
+                | FileType::Unknown => {}
+            }
+            Ok(())
+        })?;
+        stats.join_rare_extensions();
+        Ok(stats)
+    }
+
+    /// A file's kind and, where they may be told, its lines.
+    fn count(&self, rules: &Rules, seen: &Seen<'_>, cancel: &AtomicBool) -> Result<(FileKind, Option<u64>), Fault> {
+        let Some(at) = seen.at else { return Ok((FileKind::Unknown, None)) };
+        let kind = FileKind::of_path(at.real());
+        let facts = PathFacts {
+            path: &at.shown,
+            real_path: at.real.as_ref(),
+            kind,
+            ignored: seen.ignored,
+            hard_linked: is_hard_linked(seen.stat),
+        };
+        if model::judge_path(rules, Access::Read, &facts).is_err() {
+            return Ok((kind, None));
+        }
+        let opened = match self.root.open_entry(seen.dir, seen.raw_name).map_err(GuardFault::from).and_then(Opened::of)
+        {
+            Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
+            Err(GuardFault::Io(error)) => return Err(error.into()),
+            Ok(_) | Err(_) => return Ok((kind, None)),
+        };
+        let head = head_of(&opened)?;
+        let kind = FileKind::of_file(at.real(), &head);
+        let too_large = opened.size() > rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
+        if too_large || kind == FileKind::Binary || model::is_binary(&head) {
+            return Ok((kind, None));
+        }
+        Ok((kind, Some(lines_of(&opened, &head, cancel)?)))
+    }
+}
+
+impl TreeStats {
+    fn add(&mut self, seen: &Seen<'_>, kind: FileKind, lines: Option<u64>) {
+        let bytes = u64::try_from(seen.stat.st_size).unwrap_or(0);
+        let tally = Tally { files: 1, bytes, lines: lines.unwrap_or(0) };
+        self.not_counted += u64::from(lines.is_none());
+        self.total.add(tally);
+        self.by_kind.entry(kind).or_default().add(tally);
+        self.by_extension.entry(extension(seen.name)).or_default().add(tally);
+    }
+
+    fn join_rare_extensions(&mut self) {
+        if self.by_extension.len() <= MAX_EXTENSIONS {
+            return;
+        }
+        let mut sizes: Vec<_> = self.by_extension.iter().map(|(name, tally)| (tally.files, name.clone())).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let mut others = Tally::default();
+        for (_, name) in sizes.split_off(MAX_EXTENSIONS - 1) {
+            others.add(self.by_extension.remove(&name).unwrap_or_default());
+        }
+        self.by_extension.insert(OTHERS.to_owned(), others);
+    }
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.lines += other.lines;
+    }
+}
+
+/// The extension of a file's name; a name that only begins with a dot has none.
+fn extension(name: &str) -> String {
+    match name.trim_start_matches('.').rsplit_once('.') {
+        Some((_, tail)) if (1..=MAX_EXTENSION_BYTES).contains(&tail.len()) => tail.to_lowercase(),
+        Some(_) | None => String::new(),
+    }
+}
+
+/// How many lines a text has; the last one counts whether or not it is ended.
+fn lines_of(opened: &Opened, head: &[u8], cancel: &AtomicBool) -> Result<u64, Fault> {
+    let wide = match head {
+        [0xff, 0xfe, ..] => Some(b"\n\0"),
+        [0xfe, 0xff, ..] => Some(b"\0\n"),
+        _ => None,
+    };
+    let (mut lines, mut last, mut half) = (0_u64, *b"\0\0", None);
+    each_piece(opened, cancel, |piece| match wide {
+        None => {
+            lines += memchr::memchr_iter(b'\n', piece).count() as u64;
+            last[1] = piece.last().copied().unwrap_or_default();
+        }
+        Some(end) => {
+            for byte in piece {
+                match half.take() {
+                    None => half = Some(*byte),
+                    Some(first) => {
+                        last = [first, *byte];
+                        lines += u64::from(last == *end);
+                    }
+                }
+            }
+        }
+    })?;
+    let ended = wide.map_or(last[1] == b'\n', |end| last == *end);
+    Ok(if opened.size() == 0 || ended { lines } else { lines + 1 })
+}
