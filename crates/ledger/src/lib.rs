@@ -266,7 +266,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Ledger>> {
 /// # Errors
 ///
 /// Where the store fails, or there is no such run.
-pub async fn verify_all(ledger: &dyn Ledger, run: Option<&RunId>, tell: &mut dyn FnMut(&ChainReport)) -> Result<bool> {
+pub async fn verify_all(ledger: &dyn Ledger, run: Option<&RunId>, mut tell: impl FnMut(&ChainReport)) -> Result<bool> {
     if let Some(run) = run {
         let report = ledger.verify(run).await?;
         tell(&report);

@@ -1,1 +1,233 @@
-//! TODO
+//! Listing records: filters, cursors, the change feed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ledger::{RecordFilter, StoredRecord};
+use model::{Outcome, Record, Verdict};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use rstest::rstest;
+
+use crate::harness::{Backend, World, path, read, run_id, write};
+use crate::steps::change;
+
+/// Files that records touch: beneath one another, and names that sort around a `/`.
+const FILES: [&str; 6] = ["src/a", "src/deep/b", "src-gen/c", "src", "src0", "README"];
+
+/// Two runs with 60 records between them, of every kind.
+async fn world(backend: Backend) -> (World, Vec<Record>) {
+    let world = backend.open().await;
+    world.run("r1").await;
+    world.run("r2").await;
+    let mut records = Vec::new();
+    for index in 0..60 {
+        let run = if index % 3 == 0 { "r2" } else { "r1" };
+        let file = FILES[index % FILES.len()];
+        let mut entry = if index % 4 == 0 { write(run, &format!("w{index}"), file) } else { read(run, file) };
+        if index % 5 == 0 {
+            entry.draft.decision = Verdict::Deny;
+            entry.draft.outcome = Outcome::Refused;
+        }
+        if index % 7 == 0 {
+            entry.draft.outcome = Outcome::Failed;
+            entry.draft.paths_read = vec![path("src/a"), path("src/z"), path("src/a")];
+        }
+        // The clock goes back once.
+        let second = if index == 30 { 0 } else { index };
+        entry.draft.timestamp = format!("2026-01-01T00:00:{second:02}.000000Z");
+        records.push(world.append(entry).await);
+    }
+    (world, records)
+}
+
+fn word(value: impl serde::Serialize) -> String {
+    serde_json::to_value(value).unwrap().as_str().unwrap().to_owned()
+}
+
+/// What the filter means, spelled out.
+fn passes(filter: &RecordFilter, record: &Record) -> bool {
+    let is = |wanted: &Option<String>, have: &str| wanted.as_ref().is_none_or(|wanted| wanted == have);
+    let on_path = |wanted: &String| {
+        record.paths_read.iter().chain(&record.paths_written).any(|path| {
+            let path = path.as_str();
+            if wanted.ends_with('/') { path.starts_with(wanted.as_str()) } else { path == wanted }
+        })
+    };
+    filter.run.as_ref().is_none_or(|run| *run == record.run_id)
+        && is(&filter.tool, &record.tool)
+        && is(&filter.decision, &word(record.decision))
+        && is(&filter.outcome, &word(record.outcome))
+        && filter.path.as_ref().is_none_or(on_path)
+        && filter.since.as_ref().is_none_or(|since| *since <= record.timestamp)
+        && filter.until.as_ref().is_none_or(|until| *until > record.timestamp)
+}
+
+fn parse(stored: &[StoredRecord]) -> Vec<Record> {
+    stored.iter().map(|one| serde_json::from_str(&one.text).unwrap()).collect()
+}
+
+/// All pages of a listing.
+async fn pages(world: &World, filter: &RecordFilter, limit: u32) -> Vec<Record> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.ledger.records(filter, after, limit).await.unwrap();
+        assert!(page.len() <= limit as usize);
+        let Some(last) = page.last() else { return found };
+        assert!(after < Some(page[0].position) && page.is_sorted_by_key(|one| one.position));
+        after = Some(last.position);
+        found.extend(parse(&page));
+    }
+}
+
+fn filters() -> impl Strategy<Value = RecordFilter> {
+    let one_of = |words: &'static [&'static str]| {
+        proptest::option::of(proptest::sample::select(words)).prop_map(|word| word.map(str::to_owned))
+    };
+    let time = || {
+        proptest::option::of(0..70u32).prop_map(|second| {
+            second.map(|second| format!("2026-01-01T00:{:02}:{:02}.000000Z", second / 60, second % 60))
+        })
+    };
+    (
+        proptest::option::of(proptest::sample::select(&["r1", "r2", "r3"][..])),
+        one_of(&["read_file", "write_file", "delete_file", "nul \0"]),
+        one_of(&["ALLOW", "DENY", "REQUIRE_APPROVAL"]),
+        one_of(&["ok", "refused", "failed", "pending"]),
+        one_of(&["src/a", "src/", "src", "src/deep/", "README", "none/", "src/z"]),
+        (time(), time()),
+    )
+        .prop_map(|(run, tool, decision, outcome, path, (since, until))| RecordFilter {
+            run: run.map(run_id),
+            tool,
+            decision,
+            outcome,
+            path,
+            since,
+            until,
+        })
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_filter_lists_what_it_means_page_by_page(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (world, records) = world(backend).await;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for _ in 0..250 {
+        let filter = filters().new_tree(&mut runner).unwrap().current();
+        let limit = (1..20u32).new_tree(&mut runner).unwrap().current();
+        let expected: Vec<_> = records.iter().filter(|record| passes(&filter, record)).cloned().collect();
+        assert_eq!(pages(&world, &filter, limit).await, expected, "{filter:?}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_cursor_of_another_listing_is_a_place_like_any(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (world, records) = world(backend).await;
+    let all = world.ledger.records(&RecordFilter::default(), None, 1000).await.unwrap();
+    assert_eq!(parse(&all), records);
+    let filter = RecordFilter { run: Some(run_id("r2")), ..RecordFilter::default() };
+    for (index, stored) in all.iter().enumerate() {
+        let found = parse(&world.ledger.records(&filter, Some(stored.position), 1000).await.unwrap());
+        let expected: Vec<_> = records[index + 1..].iter().filter(|record| record.run_id == run_id("r2")).collect();
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected);
+    }
+    let behind = world.ledger.records(&RecordFilter::default(), Some(i64::MAX), 10).await.unwrap();
+    assert!(behind.is_empty());
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn times_are_found_among_thousands_of_records(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    world.run("r1").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for block in 0..16 {
+        let ledger = Arc::clone(&world.ledger);
+        tasks.spawn(async move {
+            for index in 0..600 {
+                let mut entry = read("r1", "a");
+                entry.draft.timestamp = format!("2026-01-01T{block:02}:{:02}:{:02}.000000Z", index / 60, index % 60);
+                ledger.append(entry).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    // The blocks came in together; these come one behind the other.
+    for block in 16..20 {
+        let mut entry = read("r1", "a");
+        entry.draft.timestamp = format!("2026-01-01T{block:02}:00:00.000000Z");
+        world.append(entry).await;
+    }
+    let count = async |since: Option<&str>, until: Option<&str>| {
+        let filter = RecordFilter {
+            since: since.map(str::to_owned),
+            until: until.map(str::to_owned),
+            ..RecordFilter::default()
+        };
+        pages(&world, &filter, 1000).await.len()
+    };
+    assert_eq!(count(None, None).await, 9604);
+    assert_eq!(count(Some("2026-01-01T16"), None).await, 4);
+    assert_eq!(count(Some("2026-01-01T15"), Some("2026-01-01T18")).await, 602);
+    assert_eq!(count(None, Some("2026-01-01T00:05")).await, 300);
+    assert_eq!(count(Some("2026-01-01T03"), Some("2026-01-01T04")).await, 600);
+    assert_eq!(count(Some("2027"), None).await, 0);
+    assert_eq!(count(None, Some("2025")).await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn changes_are_listed_behind_a_seq(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    let run = world.run("r1").await;
+    world.append(change("r1", "one", "src/a")).await;
+    world.append(read("r1", "src/a")).await;
+    let mut refused = write("r1", "two", "src/b");
+    refused.draft.outcome = Outcome::Refused;
+    world.append(refused).await;
+    world.append(change("r1", "three", "src/c")).await;
+    world.append(change("r1", "four", "src/d")).await;
+    let seqs = async |since, limit| {
+        let found = world.ledger.changes(&run, since, limit).await.unwrap();
+        parse(&found).iter().map(|record| record.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(seqs(0, 10).await, [1, 4, 5]);
+    assert_eq!(seqs(1, 1).await, [4]);
+    assert_eq!(seqs(5, 10).await, Vec::<u64>::new());
+    let second = world.ledger.record(&run, 2).await.unwrap().unwrap();
+    assert_eq!(parse(&[second])[0].seq, 2);
+    assert!(world.ledger.record(&run, 6).await.unwrap().is_none());
+    assert!(world.ledger.record(&run_id("r2"), 1).await.unwrap().is_none());
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_follows_the_newest_position_misses_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    for run in ["r1", "r2"] {
+        world.run(run).await;
+    }
+    let mut newest = world.ledger.newest();
+    let mut writers = tokio::task::JoinSet::new();
+    for index in 0..200 {
+        let ledger = Arc::clone(&world.ledger);
+        writers.spawn(async move { ledger.append(read(["r1", "r2"][index % 2], "a")).await.unwrap() });
+    }
+    let (mut after, mut seen) = (None, 0);
+    while seen < 200 {
+        tokio::time::timeout(Duration::from_secs(20), newest.changed()).await.unwrap().unwrap();
+        let told = *newest.borrow_and_update();
+        for stored in world.ledger.records(&RecordFilter::default(), after, 1000).await.unwrap() {
+            after = Some(stored.position);
+            seen += 1;
+        }
+        assert!(after >= Some(told), "what was told to be there was not");
+    }
+    assert_eq!(seen, writers.join_all().await.len());
+}
