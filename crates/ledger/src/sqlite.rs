@@ -41,8 +41,7 @@ impl Sqlite {
         let mut connection = open::writer(path)?;
         open::migrate(&mut connection)?;
         let (jobs, receiver) = mpsc::channel(MAX_WAITING);
-        let (told, newest) = watch::channel(0);
-        let writer = Writer::new(connection, receiver, told)?;
+        let (writer, newest) = Writer::new(connection, receiver)?;
         let run = move || {
             writer.run();
             // Held until the last commit, so that the next process finds all of it.

@@ -43,10 +43,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(connection: Connection, jobs: mpsc::Receiver<Job>, newest: watch::Sender<i64>) -> Result<Self> {
+    /// A writer of what `jobs` brings, and where it tells the newest position.
+    pub(super) fn new(connection: Connection, jobs: mpsc::Receiver<Job>) -> Result<(Self, watch::Receiver<i64>)> {
         let heads = Heads::load(&connection)?;
-        newest.send_replace(heads.position);
-        Ok(Self { connection, jobs, newest, heads: Some(heads) })
+        let (newest, told) = watch::channel(heads.position);
+        Ok((Self { connection, jobs, newest, heads: Some(heads) }, told))
     }
 
     /// Writes until nobody can hand in any more.

@@ -227,7 +227,7 @@ async fn a_stream_that_follows_the_newest_position_misses_nothing(
             after = Some(stored.position);
             seen += 1;
         }
-        assert!(after >= Some(told), "what was told to be there was not");
+        assert!(after >= Some(told), "what was told to be there was not: {after:?} < {told}, seen {seen}");
     }
     assert_eq!(seen, writers.join_all().await.len());
 }
