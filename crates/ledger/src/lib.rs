@@ -83,6 +83,7 @@ pub struct Artifact {
 
 /// What became of an entry.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every one is a record")]
 pub enum Appended {
     /// It is durable.
     Recorded(Record),

@@ -24,8 +24,8 @@ pub(crate) struct AppliedMigration {
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
   version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)";
 pub(crate) const LIST: &str = "SELECT version, name, checksum FROM schema_migration ORDER BY version";
-pub(crate) const NOTE: &str =
-    "INSERT INTO schema_migration (version, name, checksum, applied_at) VALUES ($1, $2, $3, $4)";
+pub(crate) const NOTE: &str = "INSERT INTO schema_migration (version, name, checksum, applied_at) \
+    VALUES ($1, $2, $3, CAST(CURRENT_TIMESTAMP AS TEXT))";
 
 macro_rules! migrations {
     ($dialect:literal: $(($version:literal, $name:literal)),+ $(,)?) => {

@@ -52,7 +52,7 @@ pub(super) fn pool(options: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(MAX_POOL)
         .acquire_timeout(CONNECT)
-        .idle_timeout(Duration::from_secs(300))
+        .idle_timeout(Duration::from_mins(5))
         .connect_lazy_with(options)
 }
 
@@ -74,7 +74,6 @@ pub(super) async fn migrate(connection: &mut PgConnection) -> Result<()> {
             .bind(migration.version)
             .bind(migration.name)
             .bind(migration.checksum())
-            .bind(jiff::Timestamp::now().to_string())
             .execute(&mut *tx)
             .await
             .map_err(failed)?;

@@ -88,7 +88,9 @@ impl Writer {
                 if !matches!(error, LedgerError::AlreadyExists) {
                     tracing::error!(error = &error as &dyn std::error::Error, entries = group.len(), "a commit failed");
                 }
-                group.into_iter().for_each(|job| drop(job.answer.send(Err(error.again()))));
+                for job in group {
+                    drop(job.answer.send(Err(error.again())));
+                }
             }
         }
     }

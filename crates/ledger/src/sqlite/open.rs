@@ -104,8 +104,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     };
     for migration in migrate::missing(migrate::SQLITE, &applied)? {
         tx.execute_batch(migration.sql).map_err(failed)?;
-        let now = jiff::Timestamp::now().to_string();
-        tx.execute(migrate::NOTE, (migration.version, migration.name, migration.checksum(), now)).map_err(failed)?;
+        tx.execute(migrate::NOTE, (migration.version, migration.name, migration.checksum())).map_err(failed)?;
     }
     tx.commit().map_err(failed)
 }

@@ -21,6 +21,7 @@ pub(super) enum Job {
 }
 
 /// What a job comes to once its group is committed.
+#[expect(clippy::large_enum_variant, reason = "nearly every one is a record")]
 enum Done {
     Appended(Result<Appended>),
     Changed(Result<u64>),
@@ -75,10 +76,16 @@ impl Writer {
             }
             Err(Fault::Store(error)) => {
                 tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
-                group.into_iter().for_each(|job| job.fail(error.again()));
+                for job in group {
+                    job.fail(error.again());
+                }
             }
-            Err(Fault::Job(error)) if group.len() == 1 => group.into_iter().for_each(|job| job.fail(error.again())),
-            Err(Fault::Job(_)) => group.into_iter().for_each(|job| self.write(vec![job])),
+            Err(Fault::Job(error)) => {
+                let alone = group.len() == 1;
+                for job in group {
+                    if alone { job.fail(error.again()) } else { self.write(vec![job]) }
+                }
+            }
         }
     }
 

@@ -41,9 +41,7 @@ impl Backend {
                 (format!("sqlite://{}/data/workspaced.db", folder.path().display()), Place::Folder(folder))
             }
             Self::Postgres => {
-                let admin = std::env::var("WORKSPACED_TEST_POSTGRES_URL").expect(
-                    "WORKSPACED_TEST_POSTGRES_URL is not set: run `.ci/test`, which starts a PostgreSQL for the tests",
-                );
+                let admin = postgres_url();
                 let name = format!("ledger_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
                 let mut connection = PgConnection::connect(&admin).await.unwrap();
                 let create = format!("CREATE DATABASE {name}");
@@ -109,6 +107,13 @@ impl Drop for World {
             panic!("the test's database could not be dropped");
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how the test command tells where PostgreSQL is")]
+#[expect(clippy::expect_used, reason = "a test that is left out unseen proves nothing")]
+fn postgres_url() -> String {
+    std::env::var("WORKSPACED_TEST_POSTGRES_URL")
+        .expect("WORKSPACED_TEST_POSTGRES_URL is not set: run `.ci/test`, which starts a PostgreSQL for the tests")
 }
 
 /// `url` with another database.
