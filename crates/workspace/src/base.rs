@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 
 pub(crate) use blobs::{Blobs, OpenBlobs};
 use kept::Kept;
-use manifest::{FileIndex, Head, Input, Manifest, Stamp};
+use manifest::{FileIndex, Head, Manifest, Stamp};
 pub(crate) use parts::Part;
 use parts::Parts;
 pub(crate) use shelf::Shelf;
@@ -66,7 +66,7 @@ impl Base {
         let mut file = File::from(rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::empty())?);
         let mut first = Vec::new();
         file.by_ref().take(256).read_to_end(&mut first)?;
-        let commit = manifest::read_commit(&mut Input(&first))?;
+        let commit = manifest::read_commit(&first)?;
         let git = Git::new(path.join(GIT_NAME), home);
         Ok(Self { commit, git, file, shelf, loaded: Mutex::default() })
     }
@@ -85,7 +85,7 @@ impl Base {
         }
         let written = Stamp::of(&rustix::fs::fstat(self.file.as_fd())?);
         let bytes = read_whole(&self.file, written.size)?;
-        let (Head { ignores, .. }, manifest) = Manifest::read(&bytes, written.modified_ns)?;
+        let (Head { ignores, .. }, manifest) = manifest::read(&bytes, written.modified_ns)?;
         let fresh = Arc::new(Loaded {
             manifest,
             ignores,
@@ -114,7 +114,7 @@ impl Baseline for Base {
     }
 
     fn tracks_beneath(&self, path: &str) -> io::Result<bool> {
-        Ok(self.load()?.manifest.has_folder(if path == "." { b"" } else { path.as_bytes() }))
+        Ok(self.load()?.manifest.has_files_beneath(if path == "." { b"" } else { path.as_bytes() }))
     }
 
     fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {

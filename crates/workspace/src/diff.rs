@@ -124,7 +124,7 @@ impl Workspace {
         let real = opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path);
         let manifest = &loaded.manifest;
         if opened.is_some_and(|opened| opened.file_type() == FileType::Directory)
-            || opened.is_none() && manifest.has_folder(path.as_str().as_bytes())
+            || opened.is_none() && manifest.has_files_beneath(path.as_str().as_bytes())
         {
             return Ok(Where::Folder(real.clone()));
         }

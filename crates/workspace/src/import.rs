@@ -20,7 +20,7 @@ use model::{Code, LeftOut, Refusal, RunId};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::base::manifest::{self, Head, Row};
+use crate::base::manifest::{self, Head};
 use crate::base::{Base, GIT_NAME, MANIFEST_NAME, Shelf};
 use crate::git::{Git, make_home};
 use crate::{Workspace, guard};
@@ -245,6 +245,7 @@ impl Workspaces {
         let repo = open_folder(&staging.dir, "repo")?;
         let mut sink = Sink::new(repo.try_clone()?, self.limits, watch);
         let commit = self.copy(&git, source, watch, &mut sink)?;
+        let folders = sink.folders()?;
         let Sink { mut rows, bytes, left_out, .. } = sink;
         let files = rows.len() as u64;
         // Of two entries of one name, which an archive may have, the later is the one that is there.
@@ -260,7 +261,8 @@ impl Workspaces {
             let commit = bare::commit(&git, repo.as_fd(), &tracked, watch)?;
             (commit, tracked.into_iter().cloned().collect())
         };
-        write_manifest(&staging.dir, &base_commit, ignores, tracked)?;
+        let head = Head { commit: base_commit.clone(), ignores };
+        write_manifest(&staging.dir, &manifest::write(&head, tracked, folders))?;
         Ok(Done { base_commit, files, bytes, left_out })
     }
 
@@ -377,16 +379,10 @@ impl Drop for Staging<'_> {
     }
 }
 
-fn write_manifest(
-    dir: &OwnedFd,
-    commit: &str,
-    ignores: Vec<(Vec<u8>, Vec<u8>)>,
-    rows: Vec<Row>,
-) -> Result<(), ImportFault> {
-    let bytes = manifest::write(&Head { commit: commit.to_owned(), ignores }, rows);
+fn write_manifest(dir: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
-    Ok(std::fs::File::from(fd).write_all(&bytes)?)
+    let fd = rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::RUSR | Mode::WUSR)?;
+    std::fs::File::from(fd).write_all(bytes)
 }
 
 fn open_folder(dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {

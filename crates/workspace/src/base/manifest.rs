@@ -1,17 +1,17 @@
 //! What the tree was when the run began, file by file: so that a diff opens only what has changed.
 //!
-//! One file beside `repo/`, written once. Folders in order, each with its files in order; hashes apart from what a walk
-//! compares, so that the walk stays in the cache.
+//! One file beside `repo/`, written once. In memory the hashes lie apart from what a walk compares, so that the walk
+//! stays in the cache.
+
+mod format;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
-use std::io;
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use flate2::Crc;
-
-/// What the file begins with; a change of format changes it.
-const MAGIC: &[u8; 8] = b"wsbase1\n";
+pub(crate) use format::{read, read_commit, write};
 
 /// A regular file, in git's words.
 pub(crate) const MODE_FILE: u32 = 0o100_644;
@@ -76,70 +76,28 @@ pub(crate) struct Head {
     pub(crate) ignores: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The file as bytes.
-pub(crate) fn write(head: &Head, mut rows: Vec<Row>) -> Vec<u8> {
-    let split = |path: &[u8]| path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at);
-    rows.sort_unstable_by(|a, b| {
-        let (a_dir, b_dir) = (split(&a.path), split(&b.path));
-        (&a.path[..a_dir], &a.path[a_dir..]).cmp(&(&b.path[..b_dir], &b.path[b_dir..]))
-    });
-    let mut out = Vec::with_capacity(rows.len() * 128 + 256);
-    out.extend_from_slice(MAGIC);
-    put_bytes(&mut out, head.commit.as_bytes());
-    put_u32(&mut out, head.ignores.len());
-    for (folder, text) in &head.ignores {
-        put_bytes(&mut out, folder);
-        put_bytes(&mut out, text);
-    }
-    let folders: Vec<&[Row]> = rows.chunk_by(|a, b| a.path[..split(&a.path)] == b.path[..split(&b.path)]).collect();
-    put_u32(&mut out, folders.len());
-    put_u32(&mut out, rows.len());
-    for files in folders {
-        let folder = split(&files[0].path);
-        put_bytes(&mut out, &files[0].path[..folder]);
-        put_u32(&mut out, files.len());
-        for row in files {
-            let name = &row.path[folder..];
-            put_bytes(&mut out, name.strip_prefix(b"/").unwrap_or(name));
-            put_row(&mut out, row);
-        }
-    }
-    let mut crc = Crc::new();
-    crc.update(&out);
-    out.extend_from_slice(&crc.sum().to_le_bytes());
-    out
-}
-
-fn put_row(out: &mut Vec<u8>, row: &Row) {
-    out.extend_from_slice(&row.mode.to_le_bytes());
-    out.extend_from_slice(&row.stamp.size.to_le_bytes());
-    out.extend_from_slice(&row.stamp.inode.to_le_bytes());
-    out.extend_from_slice(&row.stamp.modified_ns.to_le_bytes());
-    out.extend_from_slice(&row.stamp.changed_ns.to_le_bytes());
-    out.extend_from_slice(&row.oid);
-    out.extend_from_slice(&row.sha256);
-}
-
-fn put_u32(out: &mut Vec<u8>, count: usize) {
-    // Bounded by the limits of an import, far below.
-    out.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_u32(out, bytes.len());
-    out.extend_from_slice(bytes);
-}
-
 /// The base of a run, in memory.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     names: Vec<u8>,
-    /// Every folder that has files in or beneath it, with those that lie in it.
-    folders: HashMap<Box<[u8]>, Range<u32>>,
+    by_path: HashMap<Box<[u8]>, FolderIndex>,
+    /// In the order of the folders that they lie in, so that those of one folder are side by side.
+    folders: Vec<Folder>,
     files: Vec<File>,
     hashes: Vec<([u8; 20], [u8; 32])>,
     /// When it was written, by the clock of the file system.
     written_ns: i64,
+}
+
+#[derive(Debug)]
+struct Folder {
+    name: Range<u32>,
+    files: Range<u32>,
+    folders: Range<u32>,
+    stamp: Stamp,
+    /// Whether any file lies in or beneath it: the tree had folders without.
+    is_tracked: bool,
+    has_rules: bool,
 }
 
 #[derive(Debug)]
@@ -153,83 +111,45 @@ struct File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileIndex(pub(crate) u32);
 
+/// A folder that the tree had, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FolderIndex(u32);
+
 impl Manifest {
-    /// Reads what [`write`] wrote; `written_ns` is when the file was written, by its own stamp.
-    pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Self)> {
-        let (bytes, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
-        let mut crc = Crc::new();
-        crc.update(bytes);
-        if crc.sum() != u32::from_le_bytes(*sum) {
-            return Err(damaged());
-        }
-        let mut input = Input(bytes);
-        let head = read_head(&mut input)?;
-        let (folder_count, file_count) = (input.u32()?, input.u32()?);
-        let mut manifest = Self {
-            names: Vec::with_capacity(input.0.len() / 4),
-            folders: HashMap::with_capacity(folder_count as usize),
-            files: Vec::with_capacity(file_count as usize),
-            hashes: Vec::with_capacity(file_count as usize),
-            written_ns,
-        };
-        for _ in 0..folder_count {
-            let folder = input.bytes()?;
-            let count = input.u32()?;
-            let first = manifest.index()?;
-            for _ in 0..count {
-                manifest.read_file(&mut input)?;
-            }
-            let files = first..manifest.index()?;
-            manifest.add_folders_above(folder);
-            manifest.folders.insert(folder.into(), files);
-        }
-        manifest.names.shrink_to_fit();
-        Ok((head, manifest))
-    }
-
-    fn add_folders_above(&mut self, mut folder: &[u8]) {
-        while !folder.is_empty() {
-            folder = folder.iter().rposition(|byte| *byte == b'/').map_or(&[], |at| &folder[..at]);
-            if self.folders.contains_key(folder) {
-                return;
-            }
-            self.folders.insert(folder.into(), 0..0);
-        }
-    }
-
-    fn read_file(&mut self, input: &mut Input<'_>) -> io::Result<()> {
-        let start = u32::try_from(self.names.len()).map_err(|_| damaged())?;
-        self.names.extend_from_slice(input.bytes()?);
-        let end = u32::try_from(self.names.len()).map_err(|_| damaged())?;
-        let mode = input.u32()?;
-        let stamp = Stamp {
-            size: u64::from_le_bytes(input.array()?),
-            inode: u64::from_le_bytes(input.array()?),
-            modified_ns: i64::from_le_bytes(input.array()?),
-            changed_ns: i64::from_le_bytes(input.array()?),
-        };
-        self.files.push(File { name: start..end, mode, stamp });
-        self.hashes.push((input.array()?, input.array()?));
-        Ok(())
-    }
-
-    fn index(&self) -> io::Result<u32> {
-        u32::try_from(self.files.len()).map_err(|_| damaged())
-    }
-
     /// How many files there are.
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// The files that lie in `folder` itself (empty for the root), in the order of their names.
-    pub(crate) fn folder(&self, folder: &[u8]) -> Range<u32> {
-        self.folders.get(folder).cloned().unwrap_or(0..0)
+    /// The folder at `path` (empty for the root).
+    pub(crate) fn folder(&self, path: &[u8]) -> Option<FolderIndex> {
+        self.by_path.get(path).copied()
     }
 
-    /// Whether any file lies in or beneath `folder`.
-    pub(crate) fn has_folder(&self, folder: &[u8]) -> bool {
-        self.folders.contains_key(folder)
+    /// The files that lie in `folder` itself, in the order of their names.
+    pub(crate) fn files_in(&self, folder: FolderIndex) -> Range<u32> {
+        self.folders[folder.0 as usize].files.clone()
+    }
+
+    /// The names of the folders that lay in `folder`, tracked or not.
+    pub(crate) fn folders_in(&self, folder: FolderIndex) -> impl Iterator<Item = &[u8]> {
+        let range = &self.folders[folder.0 as usize].folders;
+        self.folders[range.start as usize..range.end as usize].iter().map(|folder| self.bytes(&folder.name))
+    }
+
+    /// Whether a `.gitignore` lay in `folder`.
+    pub(crate) fn has_rules(&self, folder: FolderIndex) -> bool {
+        self.folders[folder.0 as usize].has_rules
+    }
+
+    /// Whether `stamp` alone proves that the folder has the entries that it had.
+    pub(crate) fn has_same_entries(&self, folder: FolderIndex, stamp: &Stamp) -> bool {
+        self.is_same(&self.folders[folder.0 as usize].stamp, stamp)
+    }
+
+    /// Whether any file lies in or beneath the folder at `path`.
+    pub(crate) fn has_files_beneath(&self, path: &[u8]) -> bool {
+        self.folder(path).is_some_and(|folder| self.folders[folder.0 as usize].is_tracked)
     }
 
     /// The file `name` among `files`.
@@ -245,12 +165,12 @@ impl Manifest {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&[][..], path),
         };
-        self.find(self.folder(folder), name)
+        self.find(self.files_in(self.folder(folder)?), name)
     }
 
-    /// Every folder that has files, with them.
+    /// Every folder, with the files that lie in it.
     pub(crate) fn folders(&self) -> impl Iterator<Item = (&[u8], Range<u32>)> {
-        self.folders.iter().map(|(path, files)| (&**path, files.clone()))
+        self.by_path.iter().map(|(path, folder)| (&**path, self.files_in(*folder)))
     }
 
     /// A file's name.
@@ -280,60 +200,24 @@ impl Manifest {
 
     /// Whether `stamp` alone proves that the file is as it was imported.
     pub(crate) fn is_unchanged(&self, file: FileIndex, stamp: &Stamp) -> bool {
-        let base = &self.files[file.0 as usize].stamp;
+        self.is_same(&self.files[file.0 as usize].stamp, stamp)
+    }
+
+    fn is_same(&self, base: &Stamp, stamp: &Stamp) -> bool {
         // A change within the tick of the clock in which the manifest was written would leave the same times.
         base == stamp && base.changed_ns < self.written_ns && base.modified_ns < self.written_ns
     }
 
     /// About how many bytes of memory it takes.
     pub(crate) fn weight(&self) -> usize {
-        self.names.capacity() + self.files.len() * (size_of::<File>() + 52) + self.folders.len() * 96
+        let paths: usize = self.by_path.keys().map(|path| path.len() + 48).sum();
+        self.names.capacity()
+            + self.files.len() * (size_of::<File>() + 52)
+            + self.folders.len() * size_of::<Folder>()
+            + paths
     }
 
     fn bytes(&self, range: &Range<u32>) -> &[u8] {
         &self.names[range.start as usize..range.end as usize]
     }
-}
-
-/// Reads the base commit alone. The input may end anywhere behind it.
-pub(crate) fn read_commit(input: &mut Input<'_>) -> io::Result<String> {
-    if input.take(MAGIC.len())? != MAGIC {
-        return Err(damaged());
-    }
-    String::from_utf8(input.bytes()?.to_vec()).map_err(|_| damaged())
-}
-
-fn read_head(input: &mut Input<'_>) -> io::Result<Head> {
-    let commit = read_commit(input)?;
-    let count = input.u32()?;
-    let ignores = (0..count).map(|_| Ok((input.bytes()?.to_vec(), input.bytes()?.to_vec())));
-    Ok(Head { commit, ignores: ignores.collect::<io::Result<_>>()? })
-}
-
-/// Bytes that are yet to be read.
-pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Input<'a> {
-    fn take(&mut self, count: usize) -> io::Result<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(damaged)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        self.take(N)?.try_into().map_err(|_| damaged())
-    }
-
-    fn u32(&mut self) -> io::Result<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn bytes(&mut self) -> io::Result<&'a [u8]> {
-        let count = self.u32()?;
-        self.take(count as usize)
-    }
-}
-
-fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the base's manifest is damaged")
 }

@@ -1,11 +1,10 @@
 //! Which files differ from the base, by their stamps alone: a walk by folder handles, in two threads.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use model::LogicalPath;
@@ -14,7 +13,7 @@ use rustix::io::Errno;
 
 use super::check;
 use crate::base::Loaded;
-use crate::base::manifest::{FileIndex, MODE_EXECUTABLE, MODE_LINK, Stamp};
+use crate::base::manifest::{FileIndex, FolderIndex, MODE_EXECUTABLE, MODE_LINK, Stamp};
 use crate::guard::{self, GuardFault, Wait};
 use crate::ignored::{Ignored, RULES_NAME, Scope};
 use crate::walk::each_entry;
@@ -55,6 +54,8 @@ pub(super) struct Scan<'a> {
     cancel: &'a AtomicBool,
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// Threads that have nothing to do.
+    idle: AtomicUsize,
     /// Files of the base that are there.
     seen: Vec<AtomicBool>,
 }
@@ -62,8 +63,8 @@ pub(super) struct Scan<'a> {
 /// Folders that are yet to be looked at.
 #[derive(Default)]
 struct Queue {
-    folders: VecDeque<(LogicalPath, Scope)>,
-    /// Threads that may still add some.
+    folders: Vec<(LogicalPath, Scope)>,
+    /// Threads that look at folders, and may add more.
     busy: usize,
     /// Whether a thread has failed, so that the others stop.
     failed: bool,
@@ -78,8 +79,7 @@ impl<'a> Scan<'a> {
         cancel: &'a AtomicBool,
     ) -> Result<Vec<Candidate>, Fault> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
-        let seen = (0..loaded.manifest.len()).map(|_| AtomicBool::new(false)).collect();
-        let scan = Self { tree, ignored, loaded, cancel, queue: Mutex::default(), wake: Condvar::new(), seen };
+        let scan = Self::new(tree, ignored, loaded, cancel);
         match place {
             Where::File(path) => Ok(scan.file(path)?.into_iter().collect()),
             Where::Folder(path) => scan.folder(path),
@@ -94,14 +94,19 @@ impl<'a> Scan<'a> {
         cancel: &'a AtomicBool,
     ) -> Result<Vec<Candidate>, Fault> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
-        let (queue, wake, seen) = (Mutex::default(), Condvar::new(), Vec::new());
-        let scan = Self { tree, ignored, loaded, cancel, queue, wake, seen };
+        let scan = Self::new(tree, ignored, loaded, cancel);
         let mut found = Vec::new();
         for path in paths {
             check(cancel)?;
             found.extend(scan.file(path)?);
         }
         Ok(found)
+    }
+
+    fn new(tree: &'a Tree, ignored: &'a Ignored, loaded: &'a Loaded, cancel: &'a AtomicBool) -> Self {
+        let seen = (0..loaded.manifest.len()).map(|_| AtomicBool::new(false)).collect();
+        let (queue, wake, idle) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Self { tree, ignored, loaded, cancel, queue, wake, idle, seen }
     }
 
     fn file(&self, path: &LogicalPath) -> Result<Option<Candidate>, Fault> {
@@ -123,7 +128,7 @@ impl<'a> Scan<'a> {
             None => Scope::default(),
             Some(parent) => self.ignored.scope_of(&self.tree.root, &parent, Wait::Allowed)?,
         };
-        self.lock().folders.push_back((path.clone(), scope));
+        self.lock().folders.push((path.clone(), scope));
         let mut found = std::thread::scope(|threads| {
             let others: Vec<_> = (1..THREADS).map(|_| threads.spawn(|| self.work())).collect();
             let mut found = self.work();
@@ -140,43 +145,49 @@ impl<'a> Scan<'a> {
         Ok(found)
     }
 
-    /// Looks at folders until none is left.
+    /// Looks at folders until none is left. A thread keeps what it finds to itself, the last first, whose handles are the
+    /// warmest; it gives the rest away where the other has nothing to do.
     fn work(&self) -> Result<Vec<Candidate>, Fault> {
-        let mut found = Vec::new();
-        let mut buffer = Vec::new();
-        while let Some((path, scope)) = self.next() {
-            let done = self.enter(&path, &scope, &mut buffer, &mut found);
-            let mut queue = self.lock();
-            queue.busy -= 1;
-            match done {
-                Ok(folders) => queue.folders.extend(folders),
+        let (mut found, mut buffer, mut mine) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let Some((path, scope)) = mine.pop().or_else(|| self.next()) else { return Ok(found) };
+            match self.enter(&path, &scope, &mut buffer, &mut found) {
+                Ok(mut folders) => mine.append(&mut folders),
                 Err(fault) => {
-                    queue.failed = true;
+                    self.lock().failed = true;
                     self.wake.notify_all();
                     return Err(fault);
                 }
             }
-            self.wake.notify_all();
+            if mine.is_empty() {
+                self.lock().busy -= 1;
+                self.wake.notify_all();
+            } else if mine.len() > 1 && self.idle.load(Ordering::Relaxed) > 0 {
+                // The first are nearest to the root, and have the most beneath them.
+                self.lock().folders.extend(mine.drain(..mine.len() / 2));
+                self.wake.notify_all();
+            }
         }
-        Ok(found)
     }
 
     fn next(&self) -> Option<(LogicalPath, Scope)> {
         let mut queue = self.lock();
-        loop {
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        let next = loop {
             if queue.failed {
-                return None;
+                break None;
             }
-            // The last first: its handle and its parents are the warmest, and the queue stays short.
-            if let Some(next) = queue.folders.pop_back() {
+            if let Some(next) = queue.folders.pop() {
                 queue.busy += 1;
-                return Some(next);
+                break Some(next);
             }
             if queue.busy == 0 {
-                return None;
+                break None;
             }
             queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
+        };
+        self.idle.fetch_sub(1, Ordering::Relaxed);
+        next
     }
 
     /// Looks at one folder, and returns those in it.
@@ -194,50 +205,98 @@ impl<'a> Scan<'a> {
             // It went away, or is unreadable: what the base has in it is missing.
             Err(_) => return Ok(Vec::new()),
         };
+        let dir = opened.file.as_fd();
+        let raw: &[u8] = if path.is_root() { b"" } else { path.as_str().as_bytes() };
+        let known = self.loaded.manifest.folder(raw);
+        let stamp = Stamp::of(&opened.stat);
+        match known.filter(|known| self.loaded.manifest.has_same_entries(*known, &stamp)) {
+            Some(known) => self.enter_known(dir, path, above, known, found),
+            None => self.enter_changed(dir, path, above, known, buffer, found),
+        }
+    }
+
+    /// A folder that has the entries that it had: what the base does not have of them is ignored.
+    fn enter_known(
+        &self,
+        dir: BorrowedFd<'_>,
+        path: &LogicalPath,
+        above: &Scope,
+        known: FolderIndex,
+        found: &mut Vec<Candidate>,
+    ) -> Result<Vec<(LogicalPath, Scope)>, Fault> {
+        let manifest = &self.loaded.manifest;
+        for file in manifest.files_in(known).map(FileIndex) {
+            self.look(dir, path, manifest.name(file), Some(file), found)?;
+        }
+        let scope = self.scope(dir, path, above, manifest.has_rules(known))?;
+        let mut folders = Vec::new();
+        for name in manifest.folders_in(known) {
+            folders.extend(self.child(path, name, &scope)?);
+        }
+        Ok(folders)
+    }
+
+    fn enter_changed(
+        &self,
+        dir: BorrowedFd<'_>,
+        path: &LogicalPath,
+        above: &Scope,
+        known: Option<FolderIndex>,
+        buffer: &mut Vec<u8>,
+        found: &mut Vec<Candidate>,
+    ) -> Result<Vec<(LogicalPath, Scope)>, Fault> {
         let mut names = Names::default();
-        each_entry(opened.file.as_fd(), buffer, self.cancel, |name, file_type| {
+        each_entry(dir, buffer, self.cancel, |name, file_type| {
             names.add(name, file_type);
             Ok(())
         })?;
-        let raw: &[u8] = if path.is_root() { b"" } else { path.as_str().as_bytes() };
-        let shown = path.as_str().as_bytes();
-        let scope = if names.has_rules {
-            self.ignored.enter(&self.tree.root, above, shown, opened.file.as_fd())?
-        } else {
-            self.ignored.enter_without_rules(above, shown)?
-        };
-        let files = self.loaded.manifest.folder(raw);
+        let scope = self.scope(dir, path, above, names.has_rules)?;
+        let manifest = &self.loaded.manifest;
+        let files = known.map_or(0..0, |known| manifest.files_in(known));
         for name in names.files() {
-            self.look(opened.file.as_fd(), path, name, files.clone(), &scope, found)?;
+            let base = manifest.find(files.clone(), name);
+            if base.is_none() && self.is_ignored(path, name, &scope)? {
+                continue;
+            }
+            self.look(dir, path, name, base, found)?;
         }
         let mut folders = Vec::new();
         for name in names.folders() {
-            // Names that are not UTF-8 or git's own are in reach of no tool.
-            let Some(child) = name.to_str().ok().and_then(|name| path.child(name).ok()) else { continue };
-            if !self.ignored.hides(&scope, child.as_str().as_bytes(), true)? {
-                folders.push((child, scope.clone()));
-            }
+            folders.extend(self.child(path, name, &scope)?);
         }
         Ok(folders)
+    }
+
+    fn scope(&self, dir: BorrowedFd<'_>, path: &LogicalPath, above: &Scope, has_rules: bool) -> Result<Scope, Fault> {
+        let path = path.as_str().as_bytes();
+        Ok(if has_rules {
+            self.ignored.enter(&self.tree.root, above, path, dir)?
+        } else {
+            self.ignored.enter_without_rules(above, path)?
+        })
+    }
+
+    /// Whether the file `name` in `folder`, which the base does not have, is ignored, or in reach of no tool.
+    fn is_ignored(&self, folder: &LogicalPath, name: &[u8], scope: &Scope) -> Result<bool, Fault> {
+        let Some(path) = place(folder, name) else { return Ok(true) };
+        Ok(self.ignored.hides(scope, path.as_str().as_bytes(), false)?)
+    }
+
+    /// The folder `name` in `folder`, unless it is ignored, or in reach of no tool.
+    fn child(&self, folder: &LogicalPath, name: &[u8], scope: &Scope) -> Result<Option<(LogicalPath, Scope)>, Fault> {
+        let Some(path) = place(folder, name) else { return Ok(None) };
+        let hidden = self.ignored.hides(scope, path.as_str().as_bytes(), true)?;
+        Ok((!hidden).then(|| (path, scope.clone())))
     }
 
     fn look(
         &self,
         dir: BorrowedFd<'_>,
         folder: &LogicalPath,
-        name: &CStr,
-        files: Range<u32>,
-        scope: &Scope,
+        name: &[u8],
+        base: Option<FileIndex>,
         found: &mut Vec<Candidate>,
     ) -> Result<(), Fault> {
-        let base = self.loaded.manifest.find(files, name.to_bytes());
-        let path = || name.to_str().ok().and_then(|name| folder.child(name).ok());
-        if base.is_none() {
-            let Some(path) = path() else { return Ok(()) };
-            if self.ignored.hides(scope, path.as_str().as_bytes(), false)? {
-                return Ok(());
-            }
-        }
         let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(()),
@@ -250,7 +309,7 @@ impl<'a> Scan<'a> {
                 return Ok(());
             }
         }
-        found.extend(path().and_then(|path| self.candidate(path, base, Some(now))));
+        found.extend(place(folder, name).and_then(|path| self.candidate(path, base, Some(now))));
         Ok(())
     }
 
@@ -315,6 +374,11 @@ impl Now {
     }
 }
 
+/// The path `name` in `folder`; `None` for names that are not UTF-8 or git's own, which are in reach of no tool.
+fn place(folder: &LogicalPath, name: &[u8]) -> Option<LogicalPath> {
+    folder.child(std::str::from_utf8(name).ok()?).ok()
+}
+
 /// The entries of one folder, in one piece of memory.
 #[derive(Default)]
 struct Names {
@@ -336,15 +400,15 @@ impl Names {
         self.bytes.extend_from_slice(name.to_bytes_with_nul());
     }
 
-    fn files(&self) -> impl Iterator<Item = &CStr> {
+    fn files(&self) -> impl Iterator<Item = &[u8]> {
         self.at(&self.files)
     }
 
-    fn folders(&self) -> impl Iterator<Item = &CStr> {
+    fn folders(&self) -> impl Iterator<Item = &[u8]> {
         self.at(&self.folders)
     }
 
-    fn at<'a>(&'a self, starts: &'a [usize]) -> impl Iterator<Item = &'a CStr> {
-        starts.iter().filter_map(|start| CStr::from_bytes_until_nul(&self.bytes[*start..]).ok())
+    fn at<'a>(&'a self, starts: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
+        starts.iter().filter_map(|start| Some(CStr::from_bytes_until_nul(&self.bytes[*start..]).ok()?.to_bytes()))
     }
 }

@@ -292,3 +292,21 @@ fn a_git_run_differs_from_its_commit() {
     assert_eq!(told.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["tracked.log"]);
     let _: &Path = rig.outside();
 }
+
+#[test]
+fn what_comes_into_a_folder_that_had_no_tracked_files_is_told() {
+    let rig = Rig::new();
+    let source = rig.root("source");
+    fs::create_dir_all(source.join("empty/deep")).unwrap();
+    fs::create_dir_all(source.join("logs")).unwrap();
+    fs::write(source.join("logs/old.log"), "1\n").unwrap();
+    fs::write(source.join(".gitignore"), "*.log\n").unwrap();
+    let workspace = rig.import("r", ImportSource::Directory(source)).unwrap().workspace;
+    assert_eq!(diff(&workspace).files.len(), 0);
+    for path in ["empty/deep/new", "logs/new", "logs/new.log"] {
+        fs::write(rig.repo("r").join(path), "1\n").unwrap();
+    }
+    let told = diff(&workspace);
+    let paths: Vec<_> = told.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["empty/deep/new", "logs/new"]);
+}

@@ -2,6 +2,7 @@
 //!
 //! Nothing here follows a symbolic link, so that no entry of a source can be written through one that came before.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +31,8 @@ pub(crate) struct Sink<'a> {
     limits: ImportLimits,
     watch: &'a dyn ImportWatch,
     entries: u64,
+    /// Every folder that was made, but for the root.
+    folders: HashSet<Vec<u8>>,
     /// What is there now.
     pub(crate) rows: Vec<Row>,
     /// Bytes of all files.
@@ -82,6 +85,7 @@ impl<'a> Sink<'a> {
             limits,
             watch,
             entries: 0,
+            folders: HashSet::new(),
             rows: Vec::new(),
             bytes: 0,
             left_out: Vec::new(),
@@ -163,6 +167,16 @@ impl<'a> Sink<'a> {
         let (folder, name) = split(path);
         let dir = self.enter(folder)?;
         Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+    }
+
+    /// Every folder with its stamp, once all is written.
+    pub(crate) fn folders(&self) -> io::Result<Vec<(Vec<u8>, Stamp)>> {
+        let mut stamps = vec![(Vec::new(), Stamp::of(&rustix::fs::fstat(&self.root)?))];
+        for path in &self.folders {
+            let stat = rustix::fs::statat(&self.root, &path[..], AtFlags::SYMLINK_NOFOLLOW)?;
+            stamps.push((path.clone(), Stamp::of(&stat)));
+        }
+        Ok(stamps)
     }
 
     /// Reports what the tree does not have.
@@ -251,6 +265,9 @@ impl<'a> Sink<'a> {
         while start < path.len() {
             let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |at| start + at);
             let fd = make_folder(self.last(), &path[start..end])?;
+            if !self.folders.contains(&path[..end]) {
+                self.folders.insert(path[..end].to_owned());
+            }
             self.open.push((path[..end].to_owned(), fd));
             start = end + 1;
         }

@@ -1,0 +1,219 @@
+//! The manifest as a file.
+
+use std::collections::HashMap;
+use std::io;
+
+use flate2::Crc;
+
+use super::{File, Folder, FolderIndex, Head, Manifest, Row, Stamp};
+
+/// What the file begins with; a change of format changes it.
+const MAGIC: &[u8; 8] = b"wsbase2\n";
+
+/// The file as bytes. `folders` are all that the tree has, the root (empty) among them, with their stamps.
+pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, Stamp)>) -> Vec<u8> {
+    rows.sort_unstable_by(|a, b| split(&a.path).cmp(&split(&b.path)));
+    // The root before all others: its name is empty, and so is the name of what it lies in.
+    folders.sort_unstable_by(|a, b| split(&a.0).cmp(&split(&b.0)));
+    let mut out = Vec::with_capacity(rows.len() * 128 + 256);
+    out.extend_from_slice(MAGIC);
+    put_bytes(&mut out, head.commit.as_bytes());
+    put_u32(&mut out, head.ignores.len());
+    for (folder, text) in &head.ignores {
+        put_bytes(&mut out, folder);
+        put_bytes(&mut out, text);
+    }
+    let by_folder: HashMap<&[u8], &[Row]> = rows
+        .chunk_by(|a, b| split(&a.path).0 == split(&b.path).0)
+        .map(|files| (split(&files[0].path).0, files))
+        .collect();
+    put_u32(&mut out, folders.len());
+    put_u32(&mut out, rows.len());
+    for (folder, stamp) in &folders {
+        let files = by_folder.get(&**folder).copied().unwrap_or_default();
+        put_bytes(&mut out, folder);
+        put_stamp(&mut out, stamp);
+        put_u32(&mut out, files.len());
+        for row in files {
+            put_bytes(&mut out, split(&row.path).1);
+            out.extend_from_slice(&row.mode.to_le_bytes());
+            put_stamp(&mut out, &row.stamp);
+            out.extend_from_slice(&row.oid);
+            out.extend_from_slice(&row.sha256);
+        }
+    }
+    let mut crc = Crc::new();
+    crc.update(&out);
+    out.extend_from_slice(&crc.sum().to_le_bytes());
+    out
+}
+
+/// The folder (empty for the root) and the name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}
+
+fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
+    out.extend_from_slice(&stamp.size.to_le_bytes());
+    out.extend_from_slice(&stamp.inode.to_le_bytes());
+    out.extend_from_slice(&stamp.modified_ns.to_le_bytes());
+    out.extend_from_slice(&stamp.changed_ns.to_le_bytes());
+}
+
+fn put_u32(out: &mut Vec<u8>, count: usize) {
+    // Bounded by the limits of an import, far below.
+    out.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+/// Reads what [`write`] wrote; `written_ns` is when the file was written, by its own stamp.
+pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Manifest)> {
+    let (bytes, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+    let mut crc = Crc::new();
+    crc.update(bytes);
+    if crc.sum() != u32::from_le_bytes(*sum) {
+        return Err(damaged());
+    }
+    let mut input = Input(bytes);
+    let head = read_head(&mut input)?;
+    let (folder_count, file_count) = (input.u32()?, input.u32()?);
+    let mut manifest = Manifest {
+        names: Vec::with_capacity(input.0.len() / 4),
+        by_path: HashMap::with_capacity(folder_count as usize),
+        folders: Vec::with_capacity(folder_count as usize),
+        files: Vec::with_capacity(file_count as usize),
+        hashes: Vec::with_capacity(file_count as usize),
+        written_ns,
+    };
+    for index in 0..folder_count {
+        let path = input.bytes()?;
+        read_folder(&mut manifest, &mut input, index, path)?;
+    }
+    for (folder, _) in &head.ignores {
+        if let Some(index) = manifest.folder(folder) {
+            manifest.folders[index.0 as usize].has_rules = true;
+        }
+    }
+    manifest.names.shrink_to_fit();
+    Ok((head, manifest))
+}
+
+fn read_folder(manifest: &mut Manifest, input: &mut Input<'_>, index: u32, path: &[u8]) -> io::Result<()> {
+    let (above, name) = split(path);
+    let name = add_name(manifest, name)?;
+    let stamp = input.stamp()?;
+    let count = input.u32()?;
+    let first = position(manifest.files.len())?;
+    for _ in 0..count {
+        read_file(manifest, input)?;
+    }
+    let files = first..position(manifest.files.len())?;
+    let is_tracked = count > 0;
+    manifest.folders.push(Folder { name, files, folders: 0..0, stamp, is_tracked, has_rules: false });
+    manifest.by_path.insert(path.into(), FolderIndex(index));
+    if !path.is_empty() {
+        // Those that lie in one folder stand side by side, and after it.
+        let above = manifest.folder(above).ok_or_else(damaged)?;
+        let folders = &mut manifest.folders[above.0 as usize].folders;
+        let first = if folders.start == folders.end { index } else { folders.start };
+        *folders = first..index + 1;
+    }
+    if is_tracked {
+        mark_tracked(manifest, path);
+    }
+    Ok(())
+}
+
+/// Marks every folder on the way to `path`.
+fn mark_tracked(manifest: &mut Manifest, mut path: &[u8]) {
+    while !path.is_empty() {
+        path = split(path).0;
+        let Some(folder) = manifest.folder(path) else { return };
+        if std::mem::replace(&mut manifest.folders[folder.0 as usize].is_tracked, true) {
+            // Marked before, and so are those above.
+            return;
+        }
+    }
+}
+
+fn read_file(manifest: &mut Manifest, input: &mut Input<'_>) -> io::Result<()> {
+    let name = input.bytes()?;
+    let name = add_name(manifest, name)?;
+    let (mode, stamp) = (input.u32()?, input.stamp()?);
+    manifest.files.push(File { name, mode, stamp });
+    manifest.hashes.push((input.array()?, input.array()?));
+    Ok(())
+}
+
+fn add_name(manifest: &mut Manifest, name: &[u8]) -> io::Result<std::ops::Range<u32>> {
+    let start = position(manifest.names.len())?;
+    manifest.names.extend_from_slice(name);
+    Ok(start..position(manifest.names.len())?)
+}
+
+fn position(count: usize) -> io::Result<u32> {
+    u32::try_from(count).map_err(|_| damaged())
+}
+
+/// Reads the base commit alone; `first` may end anywhere behind it.
+pub(crate) fn read_commit(first: &[u8]) -> io::Result<String> {
+    read_commit_of(&mut Input(first))
+}
+
+fn read_commit_of(input: &mut Input<'_>) -> io::Result<String> {
+    if input.take(MAGIC.len())? != MAGIC {
+        return Err(damaged());
+    }
+    String::from_utf8(input.bytes()?.to_vec()).map_err(|_| damaged())
+}
+
+fn read_head(input: &mut Input<'_>) -> io::Result<Head> {
+    let commit = read_commit_of(input)?;
+    let count = input.u32()?;
+    let ignores = (0..count).map(|_| Ok((input.bytes()?.to_vec(), input.bytes()?.to_vec())));
+    Ok(Head { commit, ignores: ignores.collect::<io::Result<_>>()? })
+}
+
+/// Bytes that are yet to be read.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, count: usize) -> io::Result<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(damaged)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        self.take(N)?.try_into().map_err(|_| damaged())
+    }
+
+    fn u32(&mut self) -> io::Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn stamp(&mut self) -> io::Result<Stamp> {
+        Ok(Stamp {
+            size: u64::from_le_bytes(self.array()?),
+            inode: u64::from_le_bytes(self.array()?),
+            modified_ns: i64::from_le_bytes(self.array()?),
+            changed_ns: i64::from_le_bytes(self.array()?),
+        })
+    }
+
+    fn bytes(&mut self) -> io::Result<&'a [u8]> {
+        let count = self.u32()?;
+        self.take(count as usize)
+    }
+}
+
+fn damaged() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the base's manifest is damaged")
+}

@@ -1,0 +1,111 @@
+use super::*;
+
+fn row(path: &str, size: u64) -> Row {
+    let stamp = Stamp { size, inode: size + 100, modified_ns: -5, changed_ns: 7 };
+    let byte = u8::try_from(size).unwrap();
+    Row { path: path.as_bytes().to_vec(), mode: MODE_FILE, oid: [byte; 20], sha256: [byte; 32], stamp }
+}
+
+fn folder(path: &str, inode: u64) -> (Vec<u8>, Stamp) {
+    (path.as_bytes().to_vec(), Stamp { size: 0, inode, modified_ns: 1, changed_ns: 2 })
+}
+
+fn sample() -> Vec<u8> {
+    let head = Head { commit: "c".repeat(40), ignores: vec![(b"a".to_vec(), b"*.o\n".to_vec())] };
+    let rows =
+        vec![row("a/z", 1), row("top", 2), row("a.b/c", 3), row("a/b/c/d", 4), row("a/a", 5), row("odd\u{ff}", 6)];
+    let folders =
+        ["a/b/c", "", "a", "empty", "a.b", "a/b", "empty/er"].iter().zip(1..).map(|(path, inode)| folder(path, inode));
+    write(&head, rows, folders.collect())
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let bytes = sample();
+    let (head, manifest) = read(&bytes, 10).unwrap();
+    assert_eq!(read_commit(&bytes[..60]).unwrap(), head.commit);
+    assert_eq!(head.ignores, [(b"a".to_vec(), b"*.o\n".to_vec())]);
+    assert_eq!(manifest.len(), 6);
+    for (path, size) in [("a/z", 1), ("top", 2), ("a.b/c", 3), ("a/b/c/d", 4), ("a/a", 5), ("odd\u{ff}", 6)] {
+        let file = manifest.get(path.as_bytes()).unwrap();
+        let byte = u8::try_from(size).unwrap();
+        assert_eq!((manifest.size(file), manifest.oid(file), manifest.sha256(file)), (size, &[byte; 20], &[byte; 32]));
+        assert_eq!(manifest.name(file), path.rsplit('/').next().unwrap().as_bytes());
+    }
+    for path in ["a", "", "a/b", "a/zz", "b", "top/x", "empty"] {
+        assert_eq!(manifest.get(path.as_bytes()), None, "{path}");
+    }
+}
+
+#[test]
+fn folders_know_what_lies_in_them_and_whether_any_of_it_is_tracked() {
+    let (_, manifest) = read(&sample(), 10).unwrap();
+    let names = |path: &str| -> Vec<&str> {
+        let folder = manifest.folder(path.as_bytes()).unwrap();
+        manifest.folders_in(folder).map(|name| std::str::from_utf8(name).unwrap()).collect()
+    };
+    assert_eq!(names(""), ["a", "a.b", "empty"]);
+    assert_eq!(names("a"), ["b"]);
+    assert_eq!(names("a/b"), ["c"]);
+    assert_eq!(names("a/b/c"), [""; 0]);
+    assert_eq!(names("empty"), ["er"]);
+    for (path, tracked) in [
+        ("", true),
+        ("a", true),
+        ("a/b", true),
+        ("a/b/c", true),
+        ("empty", false),
+        ("empty/er", false),
+        ("none", false),
+    ] {
+        assert_eq!(manifest.has_files_beneath(path.as_bytes()), tracked, "{path}");
+    }
+    let rules: Vec<_> = ["", "a", "a/b", "a.b"]
+        .into_iter()
+        .filter(|path| manifest.has_rules(manifest.folder(path.as_bytes()).unwrap()))
+        .collect();
+    assert_eq!(rules, ["a"]);
+}
+
+#[test]
+fn a_stamp_proves_nothing_if_it_is_as_young_as_the_manifest() {
+    for (written_ns, proves) in [(7, false), (8, true)] {
+        let (_, manifest) = read(&sample(), written_ns).unwrap();
+        let file = manifest.get(b"top").unwrap();
+        let stamp = row("top", 2).stamp;
+        assert_eq!(manifest.is_unchanged(file, &stamp), proves);
+        for other in [
+            Stamp { size: 3, ..stamp },
+            Stamp { inode: 3, ..stamp },
+            Stamp { modified_ns: 3, ..stamp },
+            Stamp { changed_ns: 3, ..stamp },
+        ] {
+            assert!(!manifest.is_unchanged(file, &other));
+        }
+    }
+    for (written_ns, proves) in [(2, false), (3, true)] {
+        let (_, manifest) = read(&sample(), written_ns).unwrap();
+        let root = manifest.folder(b"").unwrap();
+        assert_eq!(manifest.has_same_entries(root, &folder("", 2).1), proves);
+        assert!(!manifest.has_same_entries(root, &folder("", 3).1));
+    }
+}
+
+#[test]
+fn a_damaged_manifest_is_noticed_wherever_it_is_damaged() {
+    let bytes = sample();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        assert!(read(&damaged, 10).is_err(), "byte {at}");
+        assert!(read(&bytes[..at], 10).is_err(), "cut at {at}");
+    }
+}
+
+#[test]
+fn an_empty_tree_has_a_manifest() {
+    let bytes = write(&Head { commit: "x".to_owned(), ignores: Vec::new() }, Vec::new(), vec![folder("", 1)]);
+    let (_, manifest) = read(&bytes, 10).unwrap();
+    assert_eq!(manifest.len(), 0);
+    assert!(!manifest.has_files_beneath(b""));
+}
