@@ -1,7 +1,9 @@
 //! The document of this API: the routes' own, the tools' from their catalogue, and what holds for all of them.
 
+use model::{ApprovalId, ArtifactId, RunId, TokenId, ToolCallId};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
 
 use crate::http::problem::{PROBLEM_JSON, ProblemBody, example_of};
 use crate::http::{TOOL_PATH, routes};
@@ -94,7 +96,9 @@ fn add_head(document: &mut Value) {
 fn add_schemas(document: &mut Value) {
     let mut found = Vec::new();
     ProblemBody::schemas(&mut found);
-    found.push((ProblemBody::name().into_owned(), <ProblemBody<'_> as utoipa::PartialSchema>::schema()));
+    // Types that stand in paths only, which utoipa refers to and leaves out.
+    found.extend([named::<ProblemBody<'_>>(), named::<RunId>(), named::<TokenId>(), named::<ToolCallId>()]);
+    found.extend([named::<ArtifactId>(), named::<ApprovalId>()]);
     let schemas = &mut document["components"]["schemas"];
     for (name, schema) in found {
         schemas[name] = serde_json::to_value(schema).unwrap_or_default();
@@ -103,6 +107,10 @@ fn add_schemas(document: &mut Value) {
         schemas[(tool.input)().name] = input_schema(tool);
         schemas[(tool.output)().name] = output_schema(tool);
     }
+}
+
+fn named<T: ToSchema>() -> (String, RefOr<Schema>) {
+    (T::name().into_owned(), T::schema())
 }
 
 /// A tool's route.
@@ -181,4 +189,45 @@ fn problem(description: &str, code: &str) -> Value {
         told["headers"] = headers;
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(members) => {
+                found.extend(members.get("$ref").and_then(Value::as_str));
+                members.values().for_each(|member| references(member, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 100, "{} references", found.len());
+        for reference in found {
+            assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference} dangles");
+        }
+    }
+
+    #[test]
+    fn every_tool_and_every_common_refusal_is_told() {
+        let document = document();
+        for tool in TOOLS {
+            let operation = &document["paths"][TOOL_PATH.replace("{tool}", tool.name)]["post"];
+            assert_eq!(operation["operationId"], tool.name);
+            for status in ["200", "400", "401", "403", "404", "409", "413", "429", "500", "503"] {
+                assert!(operation["responses"][status].is_object(), "{} does not tell {status}", tool.name);
+            }
+        }
+        assert_eq!(document["paths"]["/healthz"]["get"]["security"], json!([{}]), "health needs no token");
+        assert_eq!(document["security"], json!([{"bearer": []}]), "all else does");
+    }
 }
