@@ -11,7 +11,7 @@ use model::{
 };
 use serde_json::{Map, Value};
 
-use crate::service::{Caller, LiveRun, Service};
+use crate::service::{Caller, LiveRun, Service, took_too_long};
 use crate::tools::{Read, ReadContext, Told, Tool, ToolRun};
 use crate::{CallError, json, pipeline};
 
@@ -146,7 +146,9 @@ impl Service {
         tool: Box<dyn Read>,
     ) -> Result<(Told, ToolCallId), CallError> {
         let paths = tool.paths();
-        let mut told = match self.look(&head, live, tool).await {
+        let patience = self.0.limits.request_timeout;
+        let looked = tokio::time::timeout(patience, self.look(&head, live, tool)).await;
+        let mut told = match looked.unwrap_or_else(|_| Err(took_too_long(patience).into())) {
             Ok(told) => told,
             Err(CallError::Refused(refusal)) => return Err(self.record_refused(&head, &paths, refusal).await),
             Err(error) => return Err(self.record_failed(&head, &paths, error).await),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ledger::{Appended, Entry, Ledger};
 use model::{Code, Permission, Profiles, Refusal};
@@ -144,4 +144,13 @@ impl Pools {
 /// There is no such run. Only operators hear it: a run token on another run is forbidden, whether or not it exists.
 pub(crate) fn run_not_found() -> Refusal {
     Refusal::new(Code::RunNotFound, "there is no such run", "List the runs with GET /v1/runs.")
+}
+
+/// A look that was broken off because it had its time.
+pub(crate) fn took_too_long(patience: Duration) -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        format!("the call took longer than {} seconds and was broken off; nothing was changed", patience.as_secs()),
+        "Ask for less at a time, or try again when the service is less busy.",
+    )
 }

@@ -9,12 +9,12 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
-use model::{Code, Refusal};
+use model::Refusal;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
 use crate::http::problem::{PROBLEM_JSON, Problem};
-use crate::service::Service;
+use crate::service::{Service, took_too_long};
 use crate::telemetry;
 
 /// Routes whose answers may take their time: each has bounds of its own.
@@ -89,17 +89,8 @@ async fn bounded(service: &Service, request: Request, next: Next, route: &str) -
     }
     match tokio::time::timeout(limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::from(took_too_long(limits.request_timeout.as_secs())).into_response(),
+        Err(_) => Problem::from(took_too_long(limits.request_timeout)).into_response(),
     }
-}
-
-/// A call that was broken off.
-pub(crate) fn took_too_long(seconds: u64) -> Refusal {
-    Refusal::new(
-        Code::Unavailable,
-        format!("the call took longer than {seconds} seconds and was broken off; nothing was changed"),
-        "Ask for less at a time, or try again when the service is less busy.",
-    )
 }
 
 fn declared_length(headers: &HeaderMap) -> Option<u64> {
