@@ -11,6 +11,7 @@ mod list_dir;
 mod move_file;
 mod read_file;
 mod read_files;
+mod revert_calls;
 mod schema;
 mod search_text;
 mod stat_path;
@@ -189,6 +190,7 @@ pub(crate) static TOOLS: &[Tool] = &[
     delete_file::TOOL,
     move_file::TOOL,
     diff_workspace::TOOL,
+    revert_calls::TOOL,
 ];
 
 /// The tool called `name`.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ledger::RecordFilter;
-use model::{ArtifactId, LogicalPath, Outcome, Record, RunId};
+use model::{ArtifactId, LogicalPath, Record, RunId};
 
 use crate::CallError;
 use crate::service::Service;
@@ -14,17 +13,21 @@ const PAGE: u32 = 500;
 
 /// The mutations of `run` that `wanted` names and that have changed files, oldest first.
 pub(super) async fn find(service: &Service, run: &RunId, wanted: History) -> Result<Vec<PastCall>, CallError> {
-    let filter = RecordFilter { run: Some(run.clone()), outcome: Some("ok".to_owned()), ..RecordFilter::default() };
+    let mut since = match &wanted {
+        History::Calls(_) => 0,
+        History::After(seq) => *seq,
+    };
     let mut found = Vec::new();
-    let mut after = None;
     loop {
-        let page = service.0.ledger.records(&filter, after, PAGE).await?;
-        let Some(last) = page.last() else { return Ok(found) };
-        after = Some(last.position);
-        for stored in &page {
+        let page = service.0.ledger.changes(run, since, PAGE).await?;
+        if page.is_empty() {
+            return Ok(found);
+        }
+        for stored in page {
             let record: Record =
                 serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
-            if asks_for(&wanted, &record) && record.outcome == Outcome::Ok && !record.paths_written.is_empty() {
+            since = record.seq;
+            if asks_for(&wanted, &record) && !record.paths_written.is_empty() {
                 let diff = diff_of(service, run, &record).await?;
                 found.push(PastCall { record, diff });
             }

@@ -93,12 +93,15 @@ impl Mutation for RevertCalls {
 
     fn take_history(&mut self, mut calls: Vec<PastCall>) -> Result<(), Refusal> {
         calls.sort_by_key(|call| std::cmp::Reverse(call.record.seq));
+        let named: &[ToolCallId] = match &self.wanted {
+            History::Calls(ids) => ids,
+            History::After(_) => &[],
+        };
+        if let Some(id) = named.iter().find(|id| !calls.iter().any(|call| call.record.tool_call_id == **id)) {
+            return Err(nothing_to_undo(format!("no call `{id}` has changed a file")));
+        }
         if calls.is_empty() {
-            return Err(Refusal::new(
-                Code::NotFound,
-                "there is nothing to undo: no such call has changed a file",
-                "Look at the run's audit for calls whose pathsWritten is not empty.",
-            ));
+            return Err(nothing_to_undo("there is nothing to undo: no such call has changed a file".to_owned()));
         }
         self.calls = calls;
         Ok(())
@@ -149,14 +152,11 @@ impl Undone {
                 return Err(conflict(call, &file.path));
             }
         }
-        let text = std::str::from_utf8(&call.diff).map_err(|_| not_kept(call))?;
-        let sections = if text.is_empty() { Vec::new() } else { Patch::parse(text).map_err(|_| not_kept(call))?.sections };
         let mut after = Vec::new();
-        for section in sections.iter().map(Section::reversed) {
-            let (bytes, mode) = self.0.get(&section.from).cloned().flatten().unwrap_or((Vec::new(), DEFAULT_MODE));
+        for (section, mode) in taken_back(call)? {
+            let (bytes, now) = self.0.get(&section.from).cloned().flatten().unwrap_or((Vec::new(), DEFAULT_MODE));
             let patched = section.apply(&bytes).map_err(|_| not_kept(call))?;
-            let mode = section.mode.unwrap_or(mode);
-            after.push((section.path.clone(), patched.bytes, mode));
+            after.push((section.path.clone(), patched.bytes, mode.map_or(now, |mode| with_bits(now, mode))));
         }
         for file in &call.record.files {
             self.0.insert(file.path.clone(), None);
@@ -177,6 +177,7 @@ impl Undone {
 
     fn desired(mut self, targets: &[Target]) -> Vec<Desired> {
         let mut desired = Vec::new();
+        let mut gone = BTreeMap::new();
         for target in targets {
             let there = target.before.as_ref().map(|(state, bytes)| (bytes, state.mode));
             let after = self.0.remove(&target.path).flatten();
@@ -185,12 +186,80 @@ impl Undone {
                 (Some((bytes, mode)), Some((new, new_mode))) if bytes == new && mode == *new_mode => continue,
                 (None, Some(_)) => Effect::Create,
                 (Some(_), Some(_)) => Effect::Replace,
-                (Some(_), None) => Effect::Delete,
+                (Some((bytes, _)), None) => {
+                    gone.insert(target.path.clone(), bytes.as_slice());
+                    Effect::Delete
+                }
             };
             desired.push(Desired { path: target.path.clone(), effect, after });
         }
+        as_moves(&mut desired, gone);
         desired
     }
+}
+
+/// A file that goes and comes again elsewhere, byte for byte, is moved: nothing of it is lost.
+fn as_moves(desired: &mut [Desired], mut gone: BTreeMap<LogicalPath, &[u8]>) {
+    let mut moves = Vec::new();
+    for want in desired.iter_mut().filter(|want| want.effect == Effect::Create) {
+        let Some((bytes, _)) = &want.after else { continue };
+        let Some(from) = gone.iter().find(|(_, old)| **old == bytes.as_slice()).map(|(path, _)| path.clone()) else {
+            continue;
+        };
+        gone.remove(&from);
+        moves.push((from.clone(), want.path.clone()));
+        want.effect = Effect::MoveTo { from };
+    }
+    for (from, to) in moves {
+        if let Some(want) = desired.iter_mut().find(|want| want.path == from) {
+            want.effect = Effect::MoveFrom { to };
+        }
+    }
+}
+
+/// The sections that undo `call`, each with the git mode that its file had, where the diff tells one.
+fn taken_back(call: &PastCall) -> Result<Vec<(Section, Option<u32>)>, Refusal> {
+    // What the call has made goes, whatever it holds.
+    if call.record.files.iter().all(|file| file.old_sha256.is_none()) {
+        return Ok(Vec::new());
+    }
+    // A change of the bits alone is no section that turns around; the bits are taken from its head instead.
+    let sections = Patch::parse_bytes(&call.diff).map_err(|_| not_kept(call))?.sections;
+    let modes = old_modes(&call.diff);
+    if modes.len() != sections.len() {
+        return Err(not_kept(call));
+    }
+    let turn = |(section, mode): (Section, Option<u32>)| {
+        let reversed = Section { mode: None, ..section }.reversed().ok_or_else(|| not_kept(call))?;
+        Ok((reversed, mode))
+    };
+    sections.into_iter().zip(modes).map(turn).collect()
+}
+
+/// The mode that each section of a diff of the service's own says its file had; lines of files never begin so.
+fn old_modes(diff: &[u8]) -> Vec<Option<u32>> {
+    let mut modes = Vec::new();
+    for line in diff.split(|byte| *byte == b'\n') {
+        if line.starts_with(b"diff --git ") {
+            modes.push(None);
+        }
+        let told = line.strip_prefix(b"old mode ").or_else(|| line.strip_prefix(b"deleted file mode "));
+        if let (Some(told), Some(last)) = (told, modes.last_mut()) {
+            *last = std::str::from_utf8(told).ok().and_then(|told| u32::from_str_radix(told, 8).ok());
+        }
+    }
+    modes
+}
+
+/// `now` with the executable bits that git's `mode` stands for.
+fn with_bits(now: u32, mode: u32) -> u32 {
+    let now = now & 0o7777;
+    // Whoever may read a file may run it, as git makes it.
+    if mode & 0o111 == 0 { now & !0o111 } else { now | (now & 0o444) >> 2 }
+}
+
+fn nothing_to_undo(message: String) -> Refusal {
+    Refusal::new(Code::NotFound, message, "Look at the run's audit for calls whose pathsWritten is not empty.")
 }
 
 fn conflict(call: &PastCall, path: &LogicalPath) -> Refusal {

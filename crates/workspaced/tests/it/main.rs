@@ -60,6 +60,8 @@ mod reading;
 #[cfg(test)]
 mod readme;
 #[cfg(test)]
+mod reverting;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod searching;
