@@ -4,6 +4,7 @@ mod blobs;
 mod kept;
 pub(crate) mod manifest;
 mod parts;
+mod read;
 mod shelf;
 
 use std::fs::File;
@@ -20,6 +21,7 @@ use kept::Kept;
 use manifest::{FileIndex, Head, Manifest, Stamp};
 pub(crate) use parts::Part;
 use parts::Parts;
+pub use read::BaseFile;
 pub(crate) use shelf::Shelf;
 
 use crate::git::Git;
@@ -96,6 +98,11 @@ impl Base {
         *loaded = Arc::downgrade(&fresh);
         self.shelf.keep(&fresh);
         Ok(fresh)
+    }
+
+    /// Git on the base's repository.
+    pub(crate) fn git(&self) -> &Git {
+        &self.git
     }
 
     /// A reader of the base's bytes.

@@ -7,7 +7,7 @@ mod stat;
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules, Sha256};
@@ -20,7 +20,8 @@ use crate::guard::{GuardFault, Wait};
 use crate::{Fault, Workspace};
 pub use after::{DiffAfter, Overlay};
 use report::Report;
-use scan::{Candidate, Scan, Where};
+pub(crate) use scan::Candidate;
+use scan::{Scan, Where};
 
 /// What to diff.
 #[derive(Clone, Debug)]
@@ -81,15 +82,59 @@ impl Workspace {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND` for the path; `Cancelled`.
     pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
+        self.diff_to(rules, query, None, cancel)
+    }
+
+    /// Writes the whole diff to `out`, which `git apply` takes on the base but for binary files; flat in memory. The answer
+    /// has no text.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk or `out` fails; `Cancelled`.
+    pub fn write_patch(&self, rules: &Rules, out: &mut dyn Write, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
+        let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
+        self.diff_to(rules, &query, Some(out), cancel)
+    }
+
+    fn diff_to(
+        &self,
+        rules: &Rules,
+        query: &DiffQuery,
+        out: Option<&mut dyn Write>,
+        cancel: &AtomicBool,
+    ) -> Result<WorkspaceDiff, Fault> {
         let loaded = self.base().load()?;
         let place = self.find(rules, query.path.as_ref(), &loaded)?;
-        let mut candidates = Scan::run(self.tree(), &loaded, &place, cancel)?;
-        candidates.retain(|candidate| is_told(rules, candidate));
-        candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         let mut report = Report::new(self, &loaded, query);
-        candidates = report.drop_same(candidates, cancel)?;
+        if let Some(out) = out {
+            report.out = Some(out);
+        }
+        let candidates = self.candidates(rules, &loaded, &place, cancel)?;
+        let candidates = report.drop_same(candidates, cancel)?;
         self.fill(&mut report, &candidates, cancel)?;
         Ok(report.finish())
+    }
+
+    /// Every file that may differ and that policy lets the caller know of, in the order of paths.
+    fn candidates(
+        &self,
+        rules: &Rules,
+        loaded: &Loaded,
+        place: &Where,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Candidate>, Fault> {
+        let mut candidates = Scan::run(self.tree(), loaded, place, cancel)?;
+        candidates.retain(|candidate| is_told(rules, candidate));
+        candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(candidates)
+    }
+
+    /// Every file that differs and that policy lets the caller know of, in the order of paths.
+    pub(crate) fn changes(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Vec<Candidate>, Fault> {
+        let loaded = self.base().load()?;
+        let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
+        let candidates = self.candidates(rules, &loaded, &Where::Folder(LogicalPath::root()), cancel)?;
+        Report::new(self, &loaded, &query).drop_same(candidates, cancel)
     }
 
     /// Adds every candidate to `report`, with git at hand where it is needed.

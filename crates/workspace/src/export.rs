@@ -1,5 +1,6 @@
-//! The tree as a tar.gz.
+//! What leaves a run: the tree as a tar.gz, its changes as a git bundle.
 
+mod bundle;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,8 @@ use crate::ignored::{RULES_NAME, Scope};
 use crate::import::stays_inside;
 use crate::walk::each_entry;
 use crate::{Fault, Workspace};
+
+pub use bundle::Bundle;
 
 impl Workspace {
     /// Writes the tree as tar.gz to `out`, in the order of paths; flat in memory. What policy hides and what git ignores

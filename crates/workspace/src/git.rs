@@ -112,6 +112,11 @@ impl Git {
         self
     }
 
+    /// The same, on another git folder.
+    pub(crate) fn at(&self, dir: PathBuf) -> Self {
+        Self { dir, ..self.clone() }
+    }
+
     /// The git folder.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir

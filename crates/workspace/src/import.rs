@@ -5,6 +5,7 @@ mod bare;
 mod directory;
 mod git;
 mod remove;
+mod settle;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,8 @@ use crate::base::{Base, GIT_NAME, MANIFEST_NAME, Shelf};
 use crate::git::{Git, make_home};
 use crate::{Workspace, guard};
 
-pub(crate) use git::hex;
+pub(crate) use bare::{make as make_bare, write_quoted};
+pub(crate) use git::{FETCHED, hex};
 pub(crate) use remove::all_in as remove_all_in;
 pub(crate) use sink::stays_inside;
 
@@ -217,8 +219,7 @@ impl Workspaces {
         if watch.cancelled() {
             return Err(ImportFault::Cancelled);
         }
-        // One call for all that was written: to sync twenty thousand files one by one takes minutes.
-        rustix::fs::syncfs(&staging.dir).map_err(io::Error::from)?;
+        settle::sync(&staging.dir, done.entries)?;
         match rustix::fs::renameat_with(&self.dir, &*staging.name, &self.dir, run.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => staging.kept = true,
             Err(Errno::EXIST | Errno::NOTEMPTY) => return Err(exists(run).into()),
@@ -226,7 +227,7 @@ impl Workspaces {
         }
         rustix::fs::fsync(&self.dir).map_err(io::Error::from)?;
         watch.progress("done", done.files, done.bytes);
-        let Done { base_commit, files, bytes, left_out } = done;
+        let Done { base_commit, files, bytes, left_out, .. } = done;
         Ok(Imported { workspace: self.get(run)?, base_commit, files, bytes, left_out })
     }
 
@@ -246,6 +247,7 @@ impl Workspaces {
         let mut sink = Sink::new(repo.try_clone()?, self.limits, watch);
         let commit = self.copy(&git, source, watch, &mut sink)?;
         let folders = sink.folders()?;
+        let entries = sink.rows.len() + folders.len();
         let Sink { mut rows, bytes, left_out, .. } = sink;
         let files = rows.len() as u64;
         // Of two entries of one name, which an archive may have, the later is the one that is there.
@@ -263,7 +265,7 @@ impl Workspaces {
         };
         let head = Head { commit: base_commit.clone(), ignores };
         write_manifest(&staging.dir, &manifest::write(&head, tracked, folders))?;
-        Ok(Done { base_commit, files, bytes, left_out })
+        Ok(Done { base_commit, files, bytes, left_out, entries })
     }
 
     /// Copies the source's tree, and says which commit it is where the source knows.
@@ -348,6 +350,8 @@ struct Done {
     files: u64,
     bytes: u64,
     left_out: Vec<LeftOut>,
+    /// Files and folders.
+    entries: usize,
 }
 
 /// A folder in the making. What is dropped before it is kept is removed.

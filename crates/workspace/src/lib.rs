@@ -29,7 +29,9 @@ mod tree;
 mod walk;
 
 pub use apply::{Applied, ApplyFault, Redo, Staged, StagedFile};
+pub use base::BaseFile;
 pub use diff::{DiffAfter, DiffFile, DiffQuery, Overlay, WorkspaceDiff};
+pub use export::Bundle;
 pub use fault::Fault;
 pub use find::{FindQuery, FindSort, Findings, FoundFile};
 pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, Workspaces};

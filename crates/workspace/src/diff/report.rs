@@ -32,6 +32,8 @@ pub(super) struct Report<'a> {
     sha256: sha2::Sha256,
     /// What a planned change will leave, in place of what is there.
     pub(super) overlay: BTreeMap<LogicalPath, &'a Overlay>,
+    /// Where all text goes as well.
+    pub(super) out: Option<&'a mut dyn io::Write>,
 }
 
 /// One side of a file's change.
@@ -56,6 +58,7 @@ impl<'a> Report<'a> {
             truncated: false,
             sha256: sha2::Sha256::new(),
             overlay: BTreeMap::new(),
+            out: None,
         }
     }
 
@@ -135,14 +138,17 @@ impl<'a> Report<'a> {
             if let Some(file) = candidate.base.filter(|_| !planned) {
                 self.loaded.keep_part(file, stamp, &part);
             }
-            self.add(&part);
+            self.add(&part)?;
         }
         Ok(())
     }
 
     /// Adds one change; of its text only what is shown.
-    fn add(&mut self, part: &Part) {
+    fn add(&mut self, part: &Part) -> Result<(), Fault> {
         self.sha256.update(&part.text);
+        if let Some(out) = &mut self.out {
+            out.write_all(&part.text)?;
+        }
         let room = self.max_bytes.saturating_sub(self.text.len());
         if self.stat_only {
             // Nothing is shown, and nothing is missing.
@@ -154,6 +160,7 @@ impl<'a> Report<'a> {
             self.truncated = true;
         }
         self.rows.push(stat::Row { file: part.file.clone(), bytes: part.bytes });
+        Ok(())
     }
 
     /// One file's change; `None` where there turns out to be none.

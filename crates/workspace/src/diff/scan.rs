@@ -29,18 +29,18 @@ pub(super) enum Where {
 }
 
 /// A file that may differ from the base.
-pub(super) struct Candidate {
-    pub(super) path: LogicalPath,
+pub(crate) struct Candidate {
+    pub(crate) path: LogicalPath,
     /// The base's file at the path.
     pub(super) base: Option<FileIndex>,
     /// What is there now.
-    pub(super) now: Option<Now>,
+    pub(crate) now: Option<Now>,
 }
 
 /// A file or link in the tree.
-pub(super) struct Now {
+pub(crate) struct Now {
     pub(super) stamp: Stamp,
-    pub(super) is_link: bool,
+    pub(crate) is_link: bool,
     /// Its permission bits.
     pub(super) mode: u32,
     pub(super) hard_linked: bool,
@@ -363,7 +363,7 @@ impl Now {
     }
 
     /// Its mode in git's words.
-    pub(super) fn git_mode(&self) -> u32 {
+    pub(crate) fn git_mode(&self) -> u32 {
         if self.is_link {
             MODE_LINK
         } else if self.mode & 0o111 == 0 {

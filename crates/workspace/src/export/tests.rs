@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::sync::atomic::AtomicBool;
 
 use model::{PolicyOverrides, Profiles};
 
-use crate::testkit::{Rig, rules, tree_of};
-use crate::{ImportSource, Workspace};
+use crate::testkit::{Rig, git, rules, tree_of};
+use crate::{Bundle, Fault, ImportSource, Workspace};
 
 fn export(workspace: &Workspace) -> Vec<u8> {
     let mut out = Vec::new();
@@ -78,5 +79,135 @@ fn owners_and_times_are_not_told() {
         let told: BTreeMap<_, _> =
             [("uid", header.uid().unwrap()), ("gid", header.gid().unwrap()), ("mtime", header.mtime().unwrap())].into();
         assert!(told.values().all(|value| *value == 0), "{told:?}");
+    }
+}
+
+fn sample() -> Bundle {
+    Bundle {
+        branch: "workspaced/run-1".to_owned(),
+        author_name: "An <Agent>\n".to_owned(),
+        author_email: "agent@localhost".to_owned(),
+        seconds: 1_700_000_000,
+        message: "Change things\n\nfor a \"reason\"\n".to_owned(),
+    }
+}
+
+fn bundle(rig: &Rig, workspace: &Workspace) -> (String, std::path::PathBuf) {
+    let mut out = Vec::new();
+    let commit = workspace.bundle(&rules(), &sample(), &mut out, &AtomicBool::new(false)).unwrap();
+    let file = rig.outside().join("run.bundle");
+    fs::write(&file, out).unwrap();
+    (commit, file)
+}
+
+#[test]
+fn a_bundle_of_a_git_run_is_one_commit_on_its_base() {
+    let rig = Rig::new();
+    let source = rig.root("source");
+    git(&source, &["init", "-q"]);
+    for (path, text) in [("a", "1\n"), ("gone", "2\n"), ("folder/x", "3\n"), (".env", "A=1\n"), ("kept", "4\n")] {
+        fs::create_dir_all(source.join(path).parent().unwrap()).unwrap();
+        fs::write(source.join(path), text).unwrap();
+        git(&source, &["add", "."]);
+        git(&source, &["commit", "-qm", path]);
+    }
+    let workspace =
+        rig.import("r", ImportSource::GitLocal { path: source.clone(), reference: None }).unwrap().workspace;
+    let repo = rig.repo("r");
+    fs::write(repo.join("a"), "changed\n").unwrap();
+    fs::set_permissions(repo.join("kept"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::remove_file(repo.join("gone")).unwrap();
+    fs::remove_dir_all(repo.join("folder")).unwrap();
+    fs::write(repo.join("folder"), "a file now\n").unwrap();
+    fs::write(repo.join("new \"name\" ü"), "n\n").unwrap();
+    symlink("a", repo.join("link")).unwrap();
+    fs::write(repo.join(".env"), "A=secret\n").unwrap();
+
+    let (commit, file) = bundle(&rig, &workspace);
+    git(&source, &["bundle", "verify", "-q", file.to_str().unwrap()]);
+    git(&source, &["fetch", "-q", file.to_str().unwrap(), "workspaced/run-1:fetched"]);
+    assert_eq!(git(&source, &["rev-parse", "fetched"]).trim(), commit);
+    assert_eq!(git(&source, &["rev-parse", "fetched^"]).trim(), workspace.base_commit());
+    assert_eq!(
+        git(&source, &["log", "-1", "--format=%an|%ae|%at|%B", "fetched"]).trim_end(),
+        "An Agent|agent@localhost|1700000000|Change things\n\nfor a \"reason\""
+    );
+    let changed = git(&source, &["diff", "--name-status", "--no-renames", "-z", "fetched^", "fetched"]);
+    let changed: Vec<_> = changed.split_terminator('\0').collect();
+    let expected = [
+        ["M", "a"],
+        ["A", "folder"],
+        ["D", "folder/x"],
+        ["D", "gone"],
+        ["M", "kept"],
+        ["A", "link"],
+        ["A", "new \"name\" ü"],
+    ];
+    assert_eq!(changed, expected.concat());
+    assert_eq!(fs::read_dir(rig.run("r").join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_bundle_of_any_other_run_holds_its_base_too() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "1\n")]);
+    fs::write(rig.repo("r").join("a"), "2\n").unwrap();
+    let (commit, file) = bundle(&rig, &workspace);
+    let clone = rig.outside().join("clone");
+    git(rig.outside(), &["clone", "-q", "-b", "workspaced/run-1", file.to_str().unwrap(), "clone"]);
+    assert_eq!(git(&clone, &["rev-list", "HEAD"]).lines().collect::<Vec<_>>(), [&commit, workspace.base_commit()]);
+    assert_eq!(fs::read_to_string(clone.join("a")).unwrap(), "2\n");
+}
+
+#[test]
+fn a_branch_that_git_could_take_for_something_else_is_refused() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "1\n")]);
+    for branch in ["", "-a", "a/-b", "a..b", "a b", "a\nb", "/a", "a/", "a.lock", ".a", "a:b", "ü", "a."] {
+        let bundle = Bundle { branch: branch.to_owned(), ..sample() };
+        let refused = workspace.bundle(&rules(), &bundle, &mut Vec::new(), &AtomicBool::new(false));
+        assert!(matches!(refused, Err(Fault::Refused(_))), "{branch:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn the_patch_is_the_whole_diff_and_applies_to_the_base() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[("a", "1\n"), ("gone", "2\n"), (".env", "A=1\n")]);
+    let repo = rig.repo("r");
+    fs::write(repo.join("a"), "one\ntwo\n").unwrap();
+    fs::remove_file(repo.join("gone")).unwrap();
+    fs::write(repo.join("new"), "new\n".repeat(10_000)).unwrap();
+    let mut patch = Vec::new();
+    let told = workspace.write_patch(&rules(), &mut patch, &AtomicBool::new(false)).unwrap();
+    assert_eq!((told.files.len(), told.diff.as_str(), told.truncated), (3, "", false));
+    assert_eq!(told.diff_sha256, model::Sha256::of(&patch));
+    let clone = rig.outside().join("clone");
+    git(rig.outside(), &["clone", "-q", "-b", "base", rig.run("r").join("base.git").to_str().unwrap(), "clone"]);
+    fs::write(rig.outside().join("patch"), patch).unwrap();
+    git(&clone, &["apply", "../patch"]);
+    fs::remove_dir_all(clone.join(".git")).unwrap();
+    assert!(tree_of(&clone) == tree_of(&repo));
+}
+
+#[test]
+fn the_base_is_told_whatever_became_of_the_tree() {
+    let rig = Rig::new();
+    let workspace = rig
+        .with_files("r", &[("a", "1\n"), ("b/c", "2\n"), ("run.sh", "#!"), ("x.log", "x"), (".gitignore", "*.log\n")]);
+    fs::remove_dir_all(rig.repo("r").join("b")).unwrap();
+    fs::write(rig.repo("r").join("a"), "changed").unwrap();
+    let files = workspace.base_files().unwrap();
+    let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, [".gitignore", "a", "b/c", "run.sh"]);
+    assert_eq!((files[1].sha256, files[1].size_bytes, files[1].mode), (model::Sha256::of(b"1\n"), 2, 0o644));
+    let read = |path: &str, max_bytes| {
+        workspace.base_file(&model::LogicalPath::parse(path).unwrap(), max_bytes, &AtomicBool::new(false))
+    };
+    let (state, bytes) = read("b/c", 2).unwrap().unwrap();
+    assert_eq!((bytes.as_slice(), state.sha256), (&b"2\n"[..], model::Sha256::of(b"2\n")));
+    assert!(matches!(read("b/c", 1), Err(Fault::Io(fault)) if fault.kind() == std::io::ErrorKind::FileTooLarge));
+    for path in ["x.log", "b", "none"] {
+        assert!(read(path, 100).unwrap().is_none(), "{path}");
     }
 }

@@ -24,9 +24,9 @@ const COMMITTER: &str = "workspaced <workspaced@localhost> 0 +0000";
 const MESSAGE: &str = "What the run started with\n";
 
 /// Makes an empty bare repository in the folder `git_dir`, which must not exist.
-pub(super) fn make(git_dir: &Path) -> io::Result<()> {
+pub(crate) fn make(git_dir: &Path) -> io::Result<()> {
     std::fs::create_dir(git_dir)?;
-    for folder in ["objects", "objects/info", "objects/pack", "refs", "refs/heads"] {
+    for folder in ["objects", "refs", "refs/heads"] {
         std::fs::create_dir(git_dir.join(folder))?;
     }
     std::fs::write(git_dir.join("HEAD"), "ref: refs/heads/base\n")?;
@@ -108,7 +108,7 @@ fn write_commit(to: &mut impl Write, rows: &[&Row]) -> io::Result<()> {
 }
 
 /// A path as `fast-import` takes it whatever it holds.
-fn write_quoted(to: &mut impl Write, path: &[u8]) -> io::Result<()> {
+pub(crate) fn write_quoted(to: &mut impl Write, path: &[u8]) -> io::Result<()> {
     to.write_all(b"\"")?;
     for byte in path {
         match byte {

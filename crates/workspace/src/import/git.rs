@@ -23,7 +23,7 @@ const FETCH_TIME: Duration = Duration::from_mins(15);
 /// How long reading the fetched objects may take.
 const READ_TIME: Duration = Duration::from_mins(15);
 /// Where the fetched commit is kept.
-const FETCHED: &str = "refs/workspaced/base";
+pub(crate) const FETCHED: &str = "refs/workspaced/base";
 /// A link's target is a path.
 const MAX_LINK_BYTES: u64 = 4096;
 

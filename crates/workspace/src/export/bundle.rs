@@ -1,0 +1,194 @@
+//! The run's changes as one commit on its base, in a git bundle: ready to be fetched and made a pull request of.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use model::{LogicalPath, Refusal, Rules};
+
+use crate::diff::Candidate;
+use crate::git::{Bounds, Git, GitFault};
+use crate::guard::GuardFault;
+use crate::import::{FETCHED, fresh_name, make_bare, write_quoted};
+use crate::{Fault, Workspace};
+
+/// How long each call of git may take.
+const TIME: Duration = Duration::from_mins(10);
+/// How much of it is handed on at a time.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// What the commit of a bundle says.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// The branch that the bundle holds, without `refs/heads/`.
+    pub branch: String,
+    /// Who made the changes.
+    pub author_name: String,
+    /// Their address.
+    pub author_email: String,
+    /// When, in seconds since the epoch.
+    pub seconds: i64,
+    /// What the commit says.
+    pub message: String,
+}
+
+impl Workspace {
+    /// Writes a git bundle to `out` whose branch is one commit on the run's base, and returns the commit. Changes that
+    /// policy hides and files that git ignores are not in it.
+    ///
+    /// Whoever fetches it from a git run needs the base commit; the bundle of any other run holds its base too.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` for a bad branch; where the disk, git or `out` fails; `Cancelled`.
+    pub fn bundle(
+        &self,
+        rules: &Rules,
+        bundle: &Bundle,
+        out: &mut dyn Write,
+        cancel: &AtomicBool,
+    ) -> Result<String, Fault> {
+        check_branch(&bundle.branch)?;
+        let changes = self.changes(rules, cancel)?;
+        let scratch = Scratch::new(self)?;
+        let stop = || cancel.load(Ordering::Relaxed);
+        let bounds = Bounds { time: TIME, stop: &stop, too_much: &|| false };
+        let args = ["fast-import", "--quiet", "--done", "--depth=0"];
+        let commit = scratch.git.talk(&args, &bounds, |stdin, mut stdout| {
+            let mut to = BufWriter::with_capacity(PIECE_BYTES, stdin);
+            self.write_commit(bundle, &changes, &mut to)?;
+            to.flush()?;
+            drop(to);
+            let mut said = String::new();
+            stdout.by_ref().take(256).read_to_string(&mut said)?;
+            Ok(said.trim().to_owned())
+        });
+        let commit = commit.map_err(fault)?;
+        let branch = format!("refs/heads/{}", bundle.branch);
+        let base = format!("^{}", self.base_commit());
+        let mut args = vec!["bundle", "create", "--quiet", "-", &branch];
+        if self.base().git().dir().join(FETCHED).exists() {
+            args.push(&base);
+        }
+        let copied = scratch.git.talk(&args, &bounds, |stdin, mut stdout| {
+            drop(stdin);
+            io::copy(&mut stdout, out)
+        });
+        copied.map_err(fault)?;
+        Ok(commit)
+    }
+
+    fn write_commit(&self, bundle: &Bundle, changes: &[Candidate], to: &mut impl Write) -> io::Result<()> {
+        let who =
+            format!("{} <{}> {} +0000", plain(&bundle.author_name), plain(&bundle.author_email), bundle.seconds.max(0));
+        write!(to, "commit refs/heads/{}\nmark :1\nauthor {who}\ncommitter {who}\n", bundle.branch)?;
+        write!(to, "data {}\n{}\nfrom {}\n", bundle.message.len(), bundle.message, self.base_commit())?;
+        // Removals first: a file may have become a folder.
+        for gone in changes.iter().filter(|change| change.now.is_none()) {
+            write!(to, "D ")?;
+            write_quoted(to, gone.path.as_str().as_bytes())?;
+            writeln!(to)?;
+        }
+        for change in changes {
+            let Some(now) = &change.now else { continue };
+            let Some(bytes) = self.bytes_of(&change.path, now.is_link)? else { continue };
+            write!(to, "M {:o} inline ", now.git_mode())?;
+            write_quoted(to, change.path.as_str().as_bytes())?;
+            write!(to, "\ndata {}\n", bytes.size)?;
+            let copied = io::copy(&mut bytes.from.take(bytes.size), to)?;
+            if copied < bytes.size {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was bundled"));
+            }
+            writeln!(to)?;
+        }
+        to.write_all(b"\nget-mark :1\ndone\n")
+    }
+
+    /// What stands at `path`; `None` where it went away meanwhile.
+    fn bytes_of(&self, path: &LogicalPath, is_link: bool) -> io::Result<Option<Bytes>> {
+        let root = &self.tree().root;
+        if is_link {
+            let Ok(place) = root.place(path) else { return Ok(None) };
+            let Ok(target) = rustix::fs::readlinkat(&place.dir, &*place.name, Vec::new()) else { return Ok(None) };
+            let target = target.into_bytes();
+            return Ok(Some(Bytes { size: target.len() as u64, from: Box::new(io::Cursor::new(target)) }));
+        }
+        match root.open_unlinked(path) {
+            Ok(opened) if opened.file_type().is_file() && !opened.is_hard_linked() => {
+                Ok(Some(Bytes { size: opened.size(), from: Box::new(File::from(opened.file)) }))
+            }
+            Err(GuardFault::Io(fault)) => Err(fault),
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+}
+
+struct Bytes {
+    size: u64,
+    from: Box<dyn Read>,
+}
+
+/// A repository for one bundle, which sees the base's objects; removed with all that is in it.
+struct Scratch {
+    git: Git,
+}
+
+impl Scratch {
+    fn new(workspace: &Workspace) -> io::Result<Self> {
+        let base = workspace.base().git();
+        let run: PathBuf = base.dir().parent().ok_or(io::ErrorKind::NotFound)?.to_owned();
+        let scratch = Self { git: base.at(run.join("tmp").join(fresh_name("bundle-"))) };
+        make_bare(scratch.git.dir())?;
+        std::fs::create_dir(scratch.git.dir().join("objects/info"))?;
+        let mut objects = base.dir().join("objects").into_os_string().into_encoded_bytes();
+        objects.push(b'\n');
+        std::fs::write(scratch.git.dir().join("objects/info/alternates"), objects)?;
+        // Where the base was fetched without what came before, nobody looks for it.
+        match std::fs::copy(base.dir().join("shallow"), scratch.git.dir().join("shallow")) {
+            Err(fault) if fault.kind() != io::ErrorKind::NotFound => Err(fault),
+            _ => Ok(scratch),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(fault) = std::fs::remove_dir_all(self.git.dir()) {
+            // The next start empties the folder that it lies in.
+            tracing::warn!(error = %fault, "what a bundle left could not be removed");
+        }
+    }
+}
+
+fn check_branch(branch: &str) -> Result<(), Refusal> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_-/.".contains(&byte);
+    let bad = |name: &str| name.is_empty() || name.starts_with(['.', '-']) || name.ends_with(".lock");
+    if branch.len() > 200
+        || !branch.bytes().all(fine)
+        || branch.contains("..")
+        || branch.ends_with('.')
+        || branch.split('/').any(bad)
+    {
+        return Err(Refusal::invalid(
+            "the branch has a name that git does not take",
+            "Use letters, digits, `_`, `-`, `.` and `/`.",
+        ));
+    }
+    Ok(())
+}
+
+/// A name as a commit may have it.
+fn plain(name: &str) -> String {
+    let plain: String = name.chars().filter(|c| !c.is_control() && !matches!(c, '<' | '>')).collect();
+    plain.trim().to_owned()
+}
+
+fn fault(fault: GitFault) -> Fault {
+    match fault {
+        GitFault::Cancelled => Fault::Cancelled,
+        GitFault::Io(fault) => Fault::Io(fault),
+        fault => Fault::Io(io::Error::other(fault)),
+    }
+}
