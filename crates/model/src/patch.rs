@@ -120,7 +120,7 @@ impl Patch {
     /// As [`parse`](Self::parse).
     pub fn parse_bytes(text: &[u8]) -> Result<Self, Refusal> {
         let lines = lines::Lines::new(text);
-        let sections = if lines.is_begin_form() { begin::parse(&lines)? } else { unified::parse(lines)? };
+        let sections = if lines.is_begin_form() { begin::parse(lines)? } else { unified::parse(lines)? };
         Ok(Self { sections: check::sections(sections)? })
     }
 

@@ -156,7 +156,8 @@ fn parse_body(lines: &mut Lines<'_>, head: &Head, ended: &mut Ended) -> Result<H
     check(head, first, body)
 }
 
-fn parse_line(line: &[u8]) -> Option<HunkLine> {
+/// Reads one line of a hunk.
+pub(super) fn parse_line(line: &[u8]) -> Option<HunkLine> {
     let ended = |rest: &[u8]| [rest, b"\n"].concat();
     match line {
         // An empty line is an empty context line whose blank was lost on the way, as git takes it.

@@ -62,6 +62,12 @@ impl<'a> Lines<'a> {
         self.lines.iter().skip(self.at + ahead).all(|line| line.trim_ascii().is_empty())
     }
 
+    /// Whether empty lines, one at least, are all that stands before a line of which `ends` holds.
+    pub(super) fn is_blank_up_to(&self, ends: impl Fn(&[u8]) -> bool) -> bool {
+        let blank = self.lines[self.at..].iter().take_while(|line| line.is_empty()).count();
+        blank > 0 && self.peek_at(blank).is_some_and(ends)
+    }
+
     /// Whether the patch is of the form that begins with `*** Begin Patch`.
     pub(super) fn is_begin_form(&self) -> bool {
         let first = self.lines.iter().find(|line| !line.trim_ascii().is_empty());

@@ -60,16 +60,22 @@ impl<'a> Finder<'a> {
         there.is_some_and(|there| there.iter().zip(old).all(|(line, old)| matching.same(line, old)))
     }
 
-    /// The first places at which `old` stands that touch none of `taken`, at most [`MAX_PLACES`]; `None` once the file's
-    /// searches took too much. `taken` is in order.
-    pub(super) fn places(&mut self, old: &[&[u8]], matching: Matching, taken: &[Range<usize>]) -> Option<Vec<usize>> {
+    /// The first places, from line `from` on, at which `old` stands that touch none of `taken`, at most [`MAX_PLACES`];
+    /// `None` once the file's searches took too much. `taken` is in order.
+    pub(super) fn places(
+        &mut self,
+        old: &[&[u8]],
+        matching: Matching,
+        from: usize,
+        taken: &[Range<usize>],
+    ) -> Option<Vec<usize>> {
         let (lines, pattern) = self.numbered(old, matching)?;
         let Some(pattern) = pattern.into_iter().collect::<Option<Vec<_>>>() else { return Some(Vec::new()) };
         let free = |at: &usize| {
             let next = taken.partition_point(|range| range.end <= *at);
             taken.get(next).is_none_or(|range| *at + pattern.len() <= range.start)
         };
-        let found = Occurrences::new(lines, &pattern).filter(free).take(MAX_PLACES).collect();
+        let found = Occurrences::new(lines, &pattern, from).filter(free).take(MAX_PLACES).collect();
         Some(found)
     }
 
@@ -139,7 +145,7 @@ struct Occurrences<'a> {
 }
 
 impl<'a> Occurrences<'a> {
-    fn new(lines: &'a [u32], pattern: &'a [u32]) -> Self {
+    fn new(lines: &'a [u32], pattern: &'a [u32], from: usize) -> Self {
         let mut shorter = vec![0; pattern.len() + 1];
         let mut matched = 0;
         for at in 1..pattern.len() {
@@ -149,7 +155,7 @@ impl<'a> Occurrences<'a> {
             matched += usize::from(pattern[at] == pattern[matched]);
             shorter[at + 1] = matched;
         }
-        Self { lines, pattern, shorter, at: 0, matched: 0 }
+        Self { lines, pattern, shorter, at: from, matched: 0 }
     }
 }
 

@@ -1,4 +1,5 @@
 mod apply;
+mod begin;
 mod differential;
 mod parse;
 mod properties;

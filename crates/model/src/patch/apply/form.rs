@@ -14,14 +14,14 @@ pub(super) struct Form<'a> {
     encoding: Option<Encoding>,
     /// Whether the file begins with a mark that the patch does not know of.
     marked: bool,
-    /// Whether the last line was given an end that it does not have.
-    completed: bool,
+    /// The end that the last line was given though it has none.
+    completed: &'static [u8],
 }
 
 impl<'a> Form<'a> {
     pub(super) fn of(section: &Section, before: &'a [u8]) -> Self {
         let lines = || section.hunks.iter().flat_map(|hunk| &hunk.lines).map(HunkLine::bytes);
-        let mut form = Self { text: Cow::Borrowed(before), encoding: None, marked: false, completed: false };
+        let mut form = Self { text: Cow::Borrowed(before), encoding: None, marked: false, completed: b"" };
         if let Some(rest) = before.strip_prefix(BOM)
             && !lines().any(|line| line.starts_with(BOM))
         {
@@ -36,8 +36,9 @@ impl<'a> Form<'a> {
         // A form without numbers has no way to say that a file's last line has no end.
         let numberless = section.hunks.iter().any(|hunk| hunk.old_start.is_none());
         if numberless && !form.text.is_empty() && !form.text.ends_with(b"\n") {
-            form.text.to_mut().push(b'\n');
-            form.completed = true;
+            let crlf = memchr::memmem::find(&form.text, b"\r\n").is_some();
+            form.completed = if crlf { b"\r\n" } else { b"\n" };
+            form.text.to_mut().extend_from_slice(form.completed);
         }
         form
     }
@@ -48,9 +49,8 @@ impl<'a> Form<'a> {
 
     /// The file's bytes again, now that `text` is its text; `None` where its encoding has no such characters.
     pub(super) fn restore(&self, mut text: Vec<u8>) -> Option<Vec<u8>> {
-        if self.completed {
-            text.pop_if(|last| *last == b'\n');
-            text.pop_if(|last| *last == b'\r');
+        if text.ends_with(self.completed) {
+            text.truncate(text.len() - self.completed.len());
         }
         match self.encoding {
             Some(encoding) => encode(&String::from_utf8(text).ok()?, encoding),

@@ -72,8 +72,9 @@ impl<'a> Wanted<'a> {
         taken: &[Range<usize>],
         moved: bool,
     ) -> Result<usize, Miss> {
-        let first = taken.last().map_or(0, |range| range.end);
-        let first = self.first_below(finder, lines, first)?;
+        let behind = taken.last().map_or(0, |range| range.end);
+        let block = self.block(finder, lines, behind..lines.len())?;
+        let first = block.start;
         let stands = |finder: &Finder<'_>, at: usize| {
             let fits = (!self.begins_file || at == 0) && (!self.ends_file || at + self.old.len() == lines.len());
             at >= first && fits && finder.stands(&self.old, self.matching, at)
@@ -87,37 +88,47 @@ impl<'a> Wanted<'a> {
                 return Ok(only);
             }
         }
-        let mut places = finder.places(&self.old, self.matching, taken).ok_or(Miss::TooMuch)?;
-        if self.stated.is_none() {
-            places.retain(|place| *place >= first);
-        }
+        // Numbers that were wrong once say nothing on the order; a form without numbers has the order only.
+        let from = if self.stated.is_some() { 0 } else { first };
+        let places = finder.places(&self.old, self.matching, from, taken).ok_or(Miss::TooMuch)?;
         if places.is_empty() {
             return Err(Miss::Nowhere);
         }
         if self.bare || self.begins_file || self.ends_file {
             return Err(Miss::Elsewhere(places));
         }
+        // Below the lines that the hunk names, what belongs to them comes before what only follows.
+        let inside = places.partition_point(|place| *place < block.end);
         match places.as_slice() {
+            [only, ..] if inside == 1 && !self.below.is_empty() => Ok(*only),
             [only] if *only >= first => Ok(*only),
             [only] => Err(Miss::OutOfOrder(*only)),
             _ => Err(Miss::Ambiguous(places)),
         }
     }
 
-    /// The first line below those that the hunk names as standing above it.
-    fn first_below(&self, finder: &mut Finder<'_>, lines: &[&[u8]], from: usize) -> Result<usize, Miss> {
-        let mut first = from;
+    /// The lines that belong to those which the hunk names as standing above it, within `all`.
+    fn block(&self, finder: &mut Finder<'_>, lines: &[&[u8]], all: Range<usize>) -> Result<Range<usize>, Miss> {
+        let mut block = all;
         for anchor in self.below {
             finder.charge(0).ok_or(Miss::TooMuch)?;
             let is = |line: &&[u8]| line.trim_ascii() == anchor.trim_ascii();
-            let mut found = (first..lines.len()).filter(|at| is(&lines[*at]));
+            let mut found = block.clone().filter(|at| is(&lines[*at]));
             match (found.next(), found.next()) {
-                (Some(at), None) => first = at + 1,
+                (Some(at), None) => block = at + 1..end_of_block(lines, at, block.end),
                 (None, _) | (Some(_), Some(_)) => {
                     return Err(Miss::Anchor(String::from_utf8_lossy(anchor).into_owned()));
                 }
             }
         }
-        Ok(first)
+        Ok(block)
     }
+}
+
+/// Where the lines end that belong to line `head`: before the next one that is indented no deeper and closes nothing.
+fn end_of_block(lines: &[&[u8]], head: usize, end: usize) -> usize {
+    let indent = |line: &[u8]| line.len() - line.trim_ascii_start().len();
+    let closes = |line: &[u8]| matches!(line.trim_ascii_start().first(), None | Some(b'}' | b')' | b']' | b'{'));
+    let beside = |at: &usize| indent(lines[*at]) <= indent(lines[head]) && !closes(lines[*at]);
+    (head + 1..end).find(beside).unwrap_or(end)
 }

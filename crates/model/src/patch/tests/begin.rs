@@ -1,0 +1,129 @@
+use super::*;
+use crate::Code;
+
+/// A patch of this form that updates `f`.
+fn update(hunks: &str) -> String {
+    format!("*** Begin Patch\n*** Update File: f\n{hunks}*** End Patch\n")
+}
+
+fn applied(hunks: &str, before: &str) -> Result<String, Vec<Conflict>> {
+    apply(&update(hunks), before).map(|patched| String::from_utf8(patched.bytes).unwrap())
+}
+
+#[test]
+fn files_are_added_updated_moved_and_deleted() {
+    let patch = "*** Begin Patch\n*** Add File: d/new\n+one\n+\n+two\n*** Add File: empty\n*** Update File: f\n@@\n a\n-b\n+B\n\n\
+                 *** Update File: old\n*** Move to: to/new name\n@@ head\n-x\n+y\n*** Update File: p\n*** Move to: q\n\
+                 *** Delete File: gone\n*** End Patch\n\n";
+    let patch = Patch::parse(patch).unwrap();
+    let told: Vec<_> = patch
+        .sections
+        .iter()
+        .map(|section| format!("{:?} {} {} #{}", section.operation, section.from, section.path, section.hunks.len()))
+        .collect();
+    let want = [
+        "Create d/new d/new #1",
+        "Create empty empty #0",
+        "Modify f f #1",
+        "Rename old to/new name #1",
+        "Rename p q #0",
+        "Delete gone gone #0",
+    ];
+    assert_eq!(told, want);
+    assert_eq!(patch.sections[0].apply(b"").unwrap().bytes, b"one\n\ntwo\n");
+    assert_eq!(patch.sections[2].apply(b"a\nb\n").unwrap().bytes, b"a\nB\n");
+    assert_eq!(patch.sections[3].apply(b"head\nx\n").unwrap().bytes, b"head\ny\n");
+    let gone = patch.sections[5].apply(b"whatever\nit holds\n").unwrap();
+    assert_eq!((gone.bytes, gone.counts.deletions), (Vec::new(), 2));
+}
+
+#[test]
+fn hunks_are_found_by_their_context() {
+    let before = "a\nb\nc\nd\ne\n";
+    assert_eq!(applied(" b\n-c\n+C\n", before).unwrap(), "a\nb\nC\nd\ne\n");
+    assert_eq!(applied("@@\n-b\n+B\n@@\n d\n+x\n e\n", before).unwrap(), "a\nB\nc\nd\nx\ne\n");
+    assert_eq!(applied("@@ -7,2 +7,2 @@ fn x\n-e\n+E\n", before).unwrap(), "a\nb\nc\nd\nE\n");
+    let conflicts = applied("@@\n-x\n+y\n@@\n-z\n+y\n", before).unwrap_err();
+    assert_eq!(conflicts.iter().map(|conflict| conflict.hunk).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn context_that_stands_twice_is_refused_with_its_lines() {
+    let conflicts = applied("@@\n x\n-y\n+z\n", "x\ny\nx\ny\n").unwrap_err();
+    assert_eq!(conflicts[0].applies_at, [1, 3]);
+}
+
+#[test]
+fn a_hunk_is_found_behind_the_one_before_it() {
+    assert_eq!(applied("@@\n x\n-a\n+A\n y\n@@\n x\n-b\n+B\n", "x\na\ny\nx\nb\n").unwrap(), "x\nA\ny\nx\nB\n");
+    let before = "b\n".repeat(30) + "x\na\nb\nc\n";
+    assert_eq!(applied("@@\n x\n-a\n@@\n-b\n", &before).unwrap(), "b\n".repeat(30) + "x\nc\n");
+    assert_eq!(applied("@@\n-two\n+2\n@@\n-one\n+1\n", "one\ntwo\n").unwrap_err()[0].hunk, 2);
+}
+
+#[test]
+fn the_line_above_says_which_of_several_places_is_meant() {
+    let before =
+        "class A:\n    def f():\n        pass\n    def g():\n        pass\n\nclass B:\n    def f():\n        pass\n";
+    let patched = applied("@@ class A:\n@@     def g():\n-        pass\n+        return 1\n", before).unwrap();
+    assert_eq!(patched, before.replacen("def g():\n        pass", "def g():\n        return 1", 1));
+    let patched = applied("@@ class A:\n@@ def f():\n-        pass\n+        return 1\n", before).unwrap();
+    assert_eq!(patched, before.replacen("pass", "return 1", 1));
+    let patched = applied("@@ class B:\n-        pass\n+        return 1\n", before).unwrap();
+    assert_eq!(
+        patched,
+        "class A:\n    def f():\n        pass\n    def g():\n        pass\n\nclass B:\n    def f():\n        return 1\n"
+    );
+    let conflicts = applied("@@ class A:\n-        pass\n+        return 1\n", before).unwrap_err();
+    assert_eq!(conflicts[0].applies_at, [3, 5, 9]);
+    for anchor in ["class C:", "def f():"] {
+        let conflicts = applied(&format!("@@ {anchor}\n-        pass\n+        return 1\n"), before).unwrap_err();
+        assert!(conflicts[0].reason.contains(anchor), "{}", conflicts[0].reason);
+    }
+}
+
+#[test]
+fn the_end_of_the_file_can_be_said() {
+    assert_eq!(applied("@@\n x\n-y\n+z\n*** End of File\n", "x\ny\nx\ny\n").unwrap(), "x\ny\nx\nz\n");
+    assert_eq!(applied("@@\n+z\n*** End of File\n", "x\n").unwrap(), "x\nz\n");
+    assert_eq!(applied("@@\n-x\n+z\n*** End of File\n", "x\ny\n").unwrap_err()[0].applies_at, [1]);
+}
+
+#[test]
+fn line_ends_of_the_file_stay() {
+    assert_eq!(applied("@@\n x\n-y\n+z\n+w\n", "x\r\ny\r\n").unwrap(), "x\r\nz\r\nw\r\n");
+    assert_eq!(applied("@@\n x\n-y\n+z\n", "x\ny").unwrap(), "x\nz");
+    assert_eq!(applied("@@\n+z\n*** End of File\n", "x\r\ny").unwrap(), "x\r\ny\r\nz");
+}
+
+#[test]
+fn what_is_not_of_the_form_is_refused_with_its_line() {
+    let whole = |body: &str| format!("*** Begin Patch\n{body}*** End Patch\n");
+    let table = [
+        (whole(""), "line 1 of the patch: the patch changes no file"),
+        ("*** Begin Patch\n*** Delete File: f\n".to_owned(), "line 3 of the patch: the patch ends without"),
+        (whole("junk\n"), "line 2 of the patch: `junk` is no part"),
+        (whole("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"), "line 2 of the patch: `--- a/f` is no part"),
+        (whole("*** Update File: f\n"), "line 2 of the patch: the section changes nothing"),
+        (whole("*** Update File: f\n@@\n x\n"), "line 3 of the patch: the hunk changes nothing"),
+        (whole("*** Update File: f\n@@\n"), "line 3 of the patch: the hunk changes nothing"),
+        (whole("*** Update File: f\n@@\n+x\n"), "line 3 of the patch: the hunk has no line of the old file"),
+        (whole("*** Update File: f\n@@\n-x\nyes\n"), "line 5 of the patch: `yes` is no line of a hunk"),
+        (whole("*** Add File: f\n+x\nyes\n"), "line 4 of the patch: `yes` does not begin with `+`"),
+        (whole("*** Delete File: f\n-x\n"), "line 3 of the patch: `-x` is no part"),
+        (whole("*** Delete File: f\n") + "more\n", "line 4 of the patch: text follows"),
+        (
+            whole("*** Delete File: f\n*** Add File: ./f\n+x\n"),
+            "line 3 of the patch: `f` is changed here and at line 2",
+        ),
+    ];
+    for (patch, want) in table {
+        let refusal = Patch::parse(&patch).expect_err(&patch);
+        assert_eq!(refusal.code, Code::PatchInvalid, "{patch}");
+        assert!(refusal.message.starts_with(want), "{}\n  wanted: {want}\n{patch}", refusal.message);
+    }
+    let outside = whole("*** Delete File: ../f\n");
+    assert_eq!(Patch::parse(&outside).expect_err(&outside).code, Code::PathRejected);
+    let nameless = whole("*** Delete File: \n");
+    assert_eq!(Patch::parse(&nameless).expect_err(&nameless).code, Code::PathRejected);
+}
