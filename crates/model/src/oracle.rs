@@ -1,9 +1,10 @@
 //! git as the judge of diffs and patches in tests: a process of its own, without configuration, outside any repository.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+#![expect(clippy::disallowed_methods, reason = "tests run git beside this crate, which itself does no IO")]
 
 use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 /// A folder in which git runs.
 pub(crate) struct Git {

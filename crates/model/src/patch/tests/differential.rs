@@ -8,6 +8,8 @@
 //!    no old lines either is refused.
 //! 5. A line that a hunk says has no newline must have none; git takes one that has, and joins it with the next.
 
+#![expect(clippy::disallowed_methods, reason = "the test reads this crate's sources as samples")]
+
 use std::path::Path;
 use std::sync::Mutex;
 

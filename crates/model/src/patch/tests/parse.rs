@@ -107,33 +107,63 @@ fn lines_told_to_have_no_end_have_none() {
 /// Hunks that change a file `f`.
 const HUNK: &str = "@@ -1 +1 @@\n-a\n+b\n";
 
+/// Parses each text, which has to be refused as no patch, in these words.
+fn are_refused(table: Vec<(String, &str)>) {
+    for (patch, want) in table {
+        let refusal = Patch::parse(&patch).expect_err(&patch);
+        assert_eq!(refusal.code, Code::PatchInvalid, "{patch}");
+        assert!(refusal.message.starts_with(want), "{}\n  wanted: {want}\n{patch}", refusal.message);
+        assert!(refusal.hint.len() > 10, "{patch}");
+    }
+}
+
+/// A section of git's with these headers.
+fn git(headers: &str) -> String {
+    format!("diff --git a/f b/f\n{headers}")
+}
+
+/// The same with a hunk behind them.
+fn hunked(headers: &str) -> String {
+    git(&format!("{headers}--- a/f\n+++ b/f\n{HUNK}"))
+}
+
 #[test]
-fn what_is_no_patch_is_refused_with_its_line() {
-    let git = |headers: &str| format!("diff --git a/f b/f\n{headers}");
-    let hunked = |headers: &str| git(&format!("{headers}--- a/f\n+++ b/f\n{HUNK}"));
-    let table: Vec<(String, &str)> = vec![
+fn text_that_is_no_patch_is_refused_with_its_line() {
+    are_refused(vec![
         (String::new(), "line 1 of the patch: the patch changes no file"),
         ("\n \n".to_owned(), "line 1 of the patch: the patch changes no file"),
         ("Subject: nothing\n\ntext\n".to_owned(), "line 1 of the patch: the patch changes no file"),
         ("hello\n".to_owned(), "line 1 of the patch: `hello` is no part of a patch"),
-        (HUNK.to_owned(), "line 1 of the patch: the hunk `@@ -1 +1 @@` belongs to no file"),
-        (format!("```diff\n{}```\n", of_f(HUNK)), "line 1 of the patch: `` ```diff`` is no part".trim_end()),
+        (format!("```diff\n{}```\n", of_f(HUNK)), "line 1 of the patch: ````diff` is no part"),
         (of_f(HUNK) + "```\n", "line 6 of the patch: "),
         (of_f(HUNK) + "junk\n" + HUNK, "line 6 of the patch: `junk` is no part of a patch"),
         (of_f(HUNK) + "junk\n", "line 6 of the patch: `junk`"),
+        ("From me\n@@ -1 +1 @@\n".to_owned(), "line 2 of the patch: `@@ -1 +1 @@` stands before the first file's head"),
+        ("--- a/f\n".to_owned() + HUNK, "line 1 of the patch: `--- a/f` stands alone"),
+        ("+++ b/f\n".to_owned() + HUNK, "line 1 of the patch: `+++ b/f` stands alone"),
+        (of_f("text\n"), "line 3 of the patch: `text` is no part"),
+        (of_f("@@ -1234567890123 +1 @@\n-a\n+b\n"), "line 3 of the patch: "),
+        (git(""), "line 1 of the patch: the section changes nothing"),
+        (git("index 1..2 100644\n"), "line 1 of the patch: the section changes nothing"),
+        (git("junk\n"), "line 2 of the patch: `junk` is no part"),
+        (format!("--- /dev/null\n+++ /dev/null\n{HUNK}"), "line 1 of the patch: both sides are missing"),
+        ("diff --cc f\nindex 1,2..3\n".to_owned(), "line 1 of the patch: a combined diff of a merge"),
+        ("Only in new: g\n".to_owned(), "line 1 of the patch: `Only in new: g` tells of a file"),
+    ]);
+}
+
+#[test]
+fn hunks_that_are_not_what_they_say_are_refused_with_their_line() {
+    are_refused(vec![
+        (HUNK.to_owned(), "line 1 of the patch: the hunk `@@ -1 +1 @@` belongs to no file"),
         (
             of_f(HUNK) + "-- \n2.47\n\nmore\n",
             "line 3 of the patch: the hunk's head `@@ -1 +1 @@` says 1 old and 1 new lines, but 2 old and 1 new lines follow",
         ),
-        ("From me\n@@ -1 +1 @@\n".to_owned(), "line 2 of the patch: `@@ -1 +1 @@` stands before the first file's head"),
-        ("--- a/f\n".to_owned() + HUNK, "line 1 of the patch: `--- a/f` stands alone"),
-        ("+++ b/f\n".to_owned() + HUNK, "line 1 of the patch: `+++ b/f` stands alone"),
         (of_f(""), "line 1 of the patch: the file has no hunks"),
-        (of_f("text\n"), "line 3 of the patch: `text` is no part"),
         (of_f("@@\n-a\n+b\n"), "line 3 of the patch: `@@` does not say where the hunk stands"),
         (of_f("@@ ... @@\n-a\n+b\n"), "line 3 of the patch: `@@ ... @@` does not say"),
         (of_f("@@ -1,1 +1,1\n-a\n+b\n"), "line 3 of the patch: `@@ -1,1 +1,1` does not say"),
-        (of_f("@@ -1234567890123 +1 @@\n-a\n+b\n"), "line 3 of the patch: "),
         (of_f("@@ -0,1 +1 @@\n-a\n+b\n"), "line 3 of the patch: `@@ -0,1 +1 @@` begins at line 0"),
         (
             of_f("@@ -1,3 +1,2 @@\n-a\n+b\n c\n"),
@@ -164,11 +194,22 @@ fn what_is_no_patch_is_refused_with_its_line() {
             of_f("@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n@@ -2 +2 @@\n-c\n+d\n"),
             "line 8 of the patch: a line follows the one",
         ),
-        (git(""), "line 1 of the patch: the section changes nothing"),
-        (git("index 1..2 100644\n"), "line 1 of the patch: the section changes nothing"),
         (git("--- a/f\n+++ b/f\n"), "line 2 of the patch: the file has no hunks"),
         (git(HUNK), "line 2 of the patch: the hunk `@@ -1 +1 @@` belongs to no file"),
-        (git("junk\n"), "line 2 of the patch: `junk` is no part"),
+        (
+            "--- /dev/null\n+++ b/f\n@@ -1 +1,2 @@\n a\n+b\n".to_owned(),
+            "line 1 of the patch: the patch makes a new file but holds old lines",
+        ),
+        (
+            "--- a/f\n+++ /dev/null\n@@ -1,2 +1 @@\n a\n-b\n".to_owned(),
+            "line 1 of the patch: the patch deletes a file but leaves lines",
+        ),
+    ]);
+}
+
+#[test]
+fn what_no_patch_may_hold_is_refused_with_its_line() {
+    are_refused(vec![
         (git("index 1..2\nGIT binary patch\nliteral 0\n"), "line 3 of the patch: binary files are not patched"),
         (git("index 1..2\nBinary files a/f and b/f differ\n"), "line 3 of the patch: binary files are not patched"),
         ("Binary files a/f and b/f differ\n".to_owned(), "line 1 of the patch: binary files are not patched"),
@@ -186,11 +227,6 @@ fn what_is_no_patch_is_refused_with_its_line() {
             git("new file mode 100644\ndeleted file mode 100644\n"),
             "line 1 of the patch: the section's headers contradict each other",
         ),
-        (git("rename from f\n"), "line 1 of the patch: only one name of the two is told"),
-        (
-            git("rename from f\nrename to g\n"),
-            "line 1 of the patch: the header's names disagree: `a/f b/f` and `f -> g`",
-        ),
         (
             "diff --git a/f b/g\n".to_owned() + "rename from f\nrename to g\ncopy from f\ncopy to g\n",
             "line 1 of the patch: the section's headers contradict",
@@ -204,15 +240,17 @@ fn what_is_no_patch_is_refused_with_its_line() {
             git("deleted file mode 100644\n--- a/f\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n"),
             "line 1 of the patch: the patch deletes a file but leaves lines",
         ),
+    ]);
+}
+
+#[test]
+fn names_that_disagree_are_refused_with_their_line() {
+    are_refused(vec![
+        (git("rename from f\n"), "line 1 of the patch: only one name of the two is told"),
         (
-            "--- /dev/null\n+++ b/f\n@@ -1 +1,2 @@\n a\n+b\n".to_owned(),
-            "line 1 of the patch: the patch makes a new file but holds old lines",
+            git("rename from f\nrename to g\n"),
+            "line 1 of the patch: the header's names disagree: `a/f b/f` and `f -> g`",
         ),
-        (
-            "--- a/f\n+++ /dev/null\n@@ -1,2 +1 @@\n a\n-b\n".to_owned(),
-            "line 1 of the patch: the patch deletes a file but leaves lines",
-        ),
-        (format!("--- /dev/null\n+++ /dev/null\n{HUNK}"), "line 1 of the patch: both sides are missing"),
         (format!("--- a/f\n+++ b/g\n{HUNK}"), "line 1 of the patch: the header's names disagree: `f` and `g`"),
         (format!("--- a/f\n+++ a/f/..\n{HUNK}"), "line 1 of the patch: the header's names disagree"),
         (format!("--- src/f\n+++ test/f\n{HUNK}"), "line 1 of the patch: the header's names disagree"),
@@ -238,8 +276,12 @@ fn what_is_no_patch_is_refused_with_its_line() {
             "line 1 of the patch: the header ends in CR LF",
         ),
         (git("--- a/f\ttext\n+++ b/f\n") + HUNK, "line 2 of the patch: text follows a file's name"),
-        ("diff --cc f\nindex 1,2..3\n".to_owned(), "line 1 of the patch: a combined diff of a merge"),
-        ("Only in new: g\n".to_owned(), "line 1 of the patch: `Only in new: g` tells of a file"),
+    ]);
+}
+
+#[test]
+fn a_path_in_two_sections_is_refused_with_its_line() {
+    are_refused(vec![
         (of_f(HUNK) + &of_f(HUNK), "line 6 of the patch: `f` is changed here and at line 1 already"),
         (of_f(HUNK) + &of_f(HUNK).replace("/f", "/./f"), "line 6 of the patch: `f` is changed here"),
         (
@@ -265,14 +307,7 @@ fn what_is_no_patch_is_refused_with_its_line() {
             "diff --git a/f b/f\nrename from f\nrename to f\n".to_owned(),
             "line 1 of the patch: `f` is renamed to itself",
         ),
-    ];
-    for (patch, want) in table {
-        let want = want.replace("`` ```diff`` is no part", "````diff` is no part");
-        let refusal = Patch::parse(&patch).expect_err(&patch);
-        assert_eq!(refusal.code, Code::PatchInvalid, "{patch}");
-        assert!(refusal.message.starts_with(&want), "{}\n  wanted: {want}\n{patch}", refusal.message);
-        assert!(refusal.hint.len() > 10, "{patch}");
-    }
+    ]);
 }
 
 #[test]

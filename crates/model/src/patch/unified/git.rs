@@ -221,7 +221,7 @@ const NAMES_HINT: &str = "Write `diff --git a/PATH b/PATH`, the same path on bot
 fn parse_mode(number: usize, text: &[u8]) -> Result<u32, Refusal> {
     let digits = std::str::from_utf8(text).ok().filter(|text| text.len() == 6);
     let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
-    match mode.map(|mode| (mode & 0o170_000, mode & 0o111)) {
+    match mode.map(|mode| (mode & 0o177_000, mode & 0o111)) {
         Some((0o100_000, 0)) => Ok(0o644),
         Some((0o100_000, _)) => Ok(0o755),
         Some((0o120_000, _)) => {
