@@ -133,7 +133,9 @@ impl Planned {
         };
         let old_mode = self.changes.changes.iter().find(|other| other.path == *old_path);
         let old_mode = old_mode.and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
-        let old = self.before.get(old_path).map(|bytes| Side { path: old_path, bytes, mode: old_mode });
+        // What is made in the place of a file that moves away is new, whatever was there.
+        let before = if change.effect == Effect::Create { None } else { self.before.get(old_path) };
+        let old = before.map(|bytes| Side { path: old_path, bytes, mode: old_mode });
         let new =
             change.after.as_ref().map(|content| Side { path: &change.path, bytes: shown(content), mode: content.mode });
         Some(diff_file(old, new))

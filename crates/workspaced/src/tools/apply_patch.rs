@@ -145,8 +145,8 @@ impl Mutation for ApplyPatch {
         let mut offsets = Vec::new();
         let mut conflicts = Vec::new();
         for section in &self.patch.sections {
-            let (old, mode) =
-                before(&section.from).map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
+            let read = if section.operation == PatchOperation::Create { None } else { before(&section.from) };
+            let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
             match section.apply(old) {
                 Ok(patched) => {
                     let mode =
@@ -160,6 +160,10 @@ impl Mutation for ApplyPatch {
         if !conflicts.is_empty() {
             return Err(patch_conflict(conflicts));
         }
+        // A path that one section leaves and another takes changes once: to what arrives.
+        let arriving: BTreeSet<_> =
+            desired.iter().filter(|want| want.after.is_some()).map(|want| want.path.clone()).collect();
+        desired.retain(|want| want.after.is_some() || !arriving.contains(&want.path));
         let mut planned = Planned::draw(context.rules, targets, desired)?;
         self.describe(&mut planned, offsets);
         Ok(planned)

@@ -251,3 +251,26 @@ async fn a_patch_and_its_reverse_give_the_tree_back(#[values(Backend::Sqlite, Ba
     assert_eq!(run.snapshot(), tree);
     assert_eq!(again["newWorkspaceDiffSha256"], sha256(""));
 }
+
+#[rstest]
+#[tokio::test]
+async fn renames_mean_the_tree_before_the_patch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let renamed = |from: &str, to: &str| format!("diff --git a/{from} b/{to}\nrename from {from}\nrename to {to}\n");
+    let (a, b) = (run.on_disk("src/a.rs"), run.on_disk("src/b.rs"));
+    let answer = run.patch(&(renamed("src/a.rs", "src/b.rs") + &renamed("src/b.rs", "src/a.rs"))).await.ok();
+    assert_eq!((run.on_disk("src/a.rs"), run.on_disk("src/b.rs")), (b.clone(), a.clone()));
+    assert_eq!(answer["filesTouched"], json!(["src/a.rs", "src/b.rs"]));
+    // The artifact of a swap is a patch that swaps back.
+    let artifact = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;
+    run.patch(&artifact).await.ok();
+    assert_eq!((run.on_disk("src/a.rs"), run.on_disk("src/b.rs")), (a.clone(), b));
+
+    let anew =
+        "diff --git a/src/a.rs b/src/a.rs\nnew file mode 100644\n--- /dev/null\n+++ b/src/a.rs\n@@ -0,0 +1 @@\n+new\n";
+    let answer = run.patch(&(renamed("src/a.rs", "src/z.rs") + anew)).await.ok();
+    assert_eq!((run.on_disk("src/z.rs"), run.on_disk("src/a.rs")), (a, "new\n".to_owned()));
+    assert_eq!((&answer["insertions"], &answer["deletions"]), (&json!(1), &json!(0)));
+    let artifact = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;
+    assert!(artifact.contains("new file mode 100644") && artifact.contains("rename to src/z.rs"), "{artifact}");
+}
