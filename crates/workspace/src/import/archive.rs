@@ -96,7 +96,7 @@ impl Copier<'_, '_> {
             }
             EntryType::Symlink => {
                 let target = entry.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default();
-                self.sink.link(path, &target)
+                self.sink.link_inside(path, &target)
             }
             _ => Err(SinkFault::Misfit("no file, folder or link")),
         }

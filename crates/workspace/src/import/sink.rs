@@ -131,11 +131,22 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Makes a symbolic link that is never followed here. One that leads out is left out.
+    /// Makes a symbolic link, if it stays in the tree. One that leads out is left out.
+    pub(crate) fn link_inside(&mut self, path: &[u8], target: &[u8]) -> Result<(), SinkFault> {
+        if stays_inside(path, target) {
+            return self.link(path, target);
+        }
+        self.count_entry(path)?;
+        self.leave_out(path, "a symbolic link that leads out of the tree");
+        Ok(())
+    }
+
+    /// Makes a symbolic link as it is in its source, wherever it leads: nothing here follows it, and the guard lets no
+    /// tool follow one that leads out.
     pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), SinkFault> {
         self.count_entry(path)?;
-        if !stays_inside(path, target) {
-            self.leave_out(path, "a symbolic link that leads out of the tree");
+        if target.is_empty() || target.contains(&0) {
+            self.leave_out(path, "a symbolic link that leads nowhere");
             return Ok(());
         }
         let (folder, name) = split(path);
