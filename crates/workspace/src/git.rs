@@ -288,3 +288,25 @@ fn last_bytes(mut from: impl Read) -> String {
     }
     String::from_utf8_lossy(&kept).trim().to_owned()
 }
+
+/// 40 hexadecimal digits as bytes.
+pub(crate) fn parse_oid(hex: &str) -> Option<[u8; 20]> {
+    let mut oid = [0; 20];
+    if hex.len() != 40 {
+        return None;
+    }
+    for (byte, digits) in oid.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(oid)
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(oid: &[u8]) -> String {
+    oid.iter().fold(String::with_capacity(oid.len() * 2), |mut text, byte| {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
+        }
+        text
+    })
+}

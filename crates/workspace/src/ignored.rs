@@ -18,7 +18,8 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use crate::guard::{GuardFault, Root, Stamp, Wait};
-use rules::{RuleFile, verdict};
+use rules::verdict;
+pub(crate) use rules::{RuleFile, read as read_rules};
 
 /// The name of a file with rules.
 pub(crate) const RULES_NAME: &str = ".gitignore";
@@ -109,7 +110,7 @@ impl Ignored {
             return Ok(Scope { excluded: true, ..above.clone() });
         }
         let now = match root.open_entry(dir, c".gitignore") {
-            Ok(file) => self.compile(&rustix::fs::fstat(&file)?, || rules::read(file))?,
+            Ok(file) => self.compile(&rustix::fs::fstat(&file)?, || read_rules(file))?,
             Err(errno) => match GuardFault::from(errno) {
                 GuardFault::Io(error) => return Err(error),
                 _ => None,
@@ -161,7 +162,7 @@ impl Ignored {
             Some(stat) => self.compile(&stat, || match wait {
                 Wait::Never => Err(Errno::AGAIN.into()),
                 Wait::Allowed => match LogicalPath::parse(&place).map(|path| root.open_unlinked(&path)) {
-                    Ok(Ok(opened)) => rules::read(opened.file),
+                    Ok(Ok(opened)) => read_rules(opened.file),
                     // It was there a moment ago. What is gone has no rules.
                     Ok(Err(_)) | Err(_) => Ok(Vec::new()),
                 },

@@ -27,15 +27,15 @@ use crate::git::{Git, make_home};
 use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
-pub(crate) use git::{FETCHED, hex};
+pub(crate) use git::FETCHED;
 pub(crate) use remove::all_in as remove_all_in;
 pub(crate) use sink::stays_inside;
 
 use sink::Sink;
 
-/// What a folder in the making is called; no run has such a name.
+/// How the name of a folder in the making begins; no run has such a name.
 const STAGING: &str = ".import-";
-/// What a folder that is going is called.
+/// How the name of a folder that is going begins.
 const TRASH: &str = ".trash-";
 /// The folder that stands for git's home.
 const GIT_HOME: &str = ".git-home";
@@ -47,6 +47,8 @@ pub struct Workspaces {
     dir: OwnedFd,
     path: PathBuf,
     home: PathBuf,
+    /// In the names of this process's own folders, which no sweep of its own takes.
+    tag: String,
     import_roots: Vec<PathBuf>,
     limits: ImportLimits,
     shelf: Arc<Shelf>,
@@ -165,6 +167,7 @@ impl Workspaces {
             dir,
             path,
             home,
+            tag: fresh_name(""),
             import_roots: import_roots.to_vec(),
             limits: ImportLimits::default(),
             shelf: Arc::default(),
@@ -306,7 +309,7 @@ impl Workspaces {
     ///
     /// Where the disk fails.
     pub fn remove(&self, run: &RunId) -> io::Result<()> {
-        let trash = fresh_name(TRASH);
+        let trash = self.own_name(TRASH);
         match rustix::fs::renameat(&self.dir, run.as_str(), &self.dir, &*trash) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
@@ -318,7 +321,7 @@ impl Workspaces {
     }
 
     /// Removes what imports and removals that were killed have left: staging folders, and folders of runs that `known`
-    /// does not know. Returns how many.
+    /// does not know. Returns how many. What goes on in this process at the same time is left alone.
     ///
     /// # Errors
     ///
@@ -331,6 +334,9 @@ impl Workspaces {
         let mut removed = 0;
         for name in names {
             if name.starts_with(STAGING) || name.starts_with(TRASH) {
+                if name.contains(&self.tag) {
+                    continue;
+                }
                 remove::tree(self.dir.as_fd(), name.as_bytes())?;
                 removed += 1;
             } else if let Ok(run) = RunId::parse(&name)
@@ -341,6 +347,12 @@ impl Workspaces {
             }
         }
         Ok(removed)
+    }
+}
+
+impl Workspaces {
+    fn own_name(&self, prefix: &str) -> String {
+        fresh_name(&format!("{prefix}{}-", self.tag))
     }
 }
 
@@ -364,7 +376,7 @@ struct Staging<'a> {
 
 impl<'a> Staging<'a> {
     fn new(workspaces: &'a Workspaces) -> io::Result<Self> {
-        let name = fresh_name(STAGING);
+        let name = workspaces.own_name(STAGING);
         rustix::fs::mkdirat(&workspaces.dir, &*name, Mode::RWXU)?;
         let dir = open_folder(&workspaces.dir, &name)?;
         Ok(Self { workspaces, name, dir, kept: false })

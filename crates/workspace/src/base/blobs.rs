@@ -4,8 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::atomic::AtomicBool;
 
-use crate::git::{Bounds, Git, GitFault};
-use crate::import::hex;
+use crate::git::{Bounds, Git, GitFault, hex};
 
 /// How long one call may read blobs.
 const SECONDS: u64 = 120;

@@ -164,7 +164,7 @@ impl Drop for Scratch {
 
 fn check_branch(branch: &str) -> Result<(), Refusal> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_-/.".contains(&byte);
-    let bad = |name: &str| name.is_empty() || name.starts_with(['.', '-']) || name.ends_with(".lock");
+    let bad = |name: &str| name.is_empty() || name.starts_with(['.', '-']) || name.strip_suffix(".lock").is_some();
     if branch.len() > 200
         || !branch.bytes().all(fine)
         || branch.contains("..")

@@ -17,21 +17,21 @@ use super::Level;
 const MAX_BYTES: usize = 256 * 1024;
 
 /// A file with rules. It is compiled when it is first asked.
-pub(super) struct RuleFile {
+pub(crate) struct RuleFile {
     sha256: Sha256,
     text: Vec<u8>,
     compiled: OnceLock<Option<Gitignore>>,
 }
 
 /// Reads a file with rules, and no more of it than tells that it is too large.
-pub(super) fn read(file: OwnedFd) -> io::Result<Vec<u8>> {
+pub(crate) fn read(file: OwnedFd) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     std::fs::File::from(file).take(MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
     Ok(text)
 }
 
 impl RuleFile {
-    pub(super) fn new(text: Vec<u8>) -> Self {
+    pub(crate) fn new(text: Vec<u8>) -> Self {
         Self { sha256: Sha256::of(&text), text, compiled: OnceLock::new() }
     }
 
@@ -40,7 +40,7 @@ impl RuleFile {
     }
 
     /// What the rules say to `path`, relative to their folder: excluded, taken back in, or nothing.
-    fn says(&self, path: &[u8], is_folder: bool) -> Option<bool> {
+    pub(crate) fn says(&self, path: &[u8], is_folder: bool) -> Option<bool> {
         let compiled = self.compiled.get_or_init(|| compile(&self.text));
         // Rules that cannot be compiled might have hidden anything.
         let Some(compiled) = compiled else { return Some(true) };

@@ -12,10 +12,9 @@ use flate2::write::ZlibEncoder;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sha1::Digest as _;
 
-use super::git::{hex, parse_oid};
 use super::{ImportFault, ImportWatch};
 use crate::base::manifest::{MODE_LINK, Row};
-use crate::git::{Bounds, Git, GitFault};
+use crate::git::{Bounds, Git, GitFault, hex, parse_oid};
 
 /// How long writing the base's objects may take.
 const COMMIT_TIME: Duration = Duration::from_mins(15);

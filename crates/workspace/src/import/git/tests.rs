@@ -1,13 +1,14 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use model::Code;
 
 use super::*;
 use crate::ImportSource;
+use crate::git::parse_oid;
 use crate::testkit::{Rig, git, tree_of};
 
 /// A repository with two commits and a tag.

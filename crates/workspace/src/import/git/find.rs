@@ -1,0 +1,82 @@
+//! Where a repository on this machine keeps what would be read of it.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::no_repository;
+use crate::import::ImportFault;
+use crate::import::sink::shown;
+
+/// The git folder of the repository at `path`, if all of it lies where `is_allowed`.
+///
+/// A repository can point elsewhere: `.git` may be a file, `commondir` and `objects/info/alternates` name other folders,
+/// and any of them may be a symbolic link. What is read by them is read for whoever asked, so it has to be allowed too.
+#[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
+pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -> Result<PathBuf, ImportFault> {
+    let real = |path: &Path| std::fs::canonicalize(path).ok().filter(|real| is_allowed(real)).ok_or_else(no_repository);
+    let dot_git = path.join(".git");
+    let git_dir = match std::fs::symlink_metadata(&dot_git) {
+        Ok(meta) if meta.is_file() => {
+            let text = read_small(&dot_git)?;
+            real(&path.join(text.strip_prefix("gitdir:").ok_or_else(no_repository)?.trim()))?
+        }
+        Ok(_) => real(&dot_git)?,
+        Err(_) => real(path)?,
+    };
+    let common = git_dir.join("commondir");
+    let common = if common.exists() { real(&git_dir.join(read_small(&common)?.trim()))? } else { git_dir.clone() };
+    if !git_dir.join("HEAD").exists() {
+        return Err(no_repository());
+    }
+    check_objects(&real(&common.join("objects"))?, &real, 0)?;
+    Ok(git_dir)
+}
+
+fn check_objects(
+    objects: &Path,
+    real: &dyn Fn(&Path) -> Result<PathBuf, ImportFault>,
+    depth: usize,
+) -> Result<(), ImportFault> {
+    const MAX_ALTERNATES: usize = 5;
+    check_no_links(objects)?;
+    let alternates = objects.join("info/alternates");
+    if !alternates.exists() {
+        return Ok(());
+    }
+    if depth == MAX_ALTERNATES {
+        return Err(no_repository());
+    }
+    for line in read_small(&alternates)?.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        // git unquotes such names; nobody needs them.
+        if line.starts_with('"') {
+            return Err(no_repository());
+        }
+        check_objects(&real(&objects.join(line))?, real, depth + 1)?;
+    }
+    Ok(())
+}
+
+/// Refuses symbolic links among the objects, as git's own local clone does.
+fn check_no_links(objects: &Path) -> Result<(), ImportFault> {
+    let mut folders = vec![objects.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_symlink() {
+                tracing::info!(name = %shown(entry.file_name().as_encoded_bytes()), "a link among a git source's objects");
+                return Err(no_repository());
+            }
+            if kind.is_dir() && folder == objects {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_small(path: &Path) -> Result<String, ImportFault> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(64 * 1024).read_to_string(&mut text).map_err(|_| no_repository())?;
+    Ok(text)
+}

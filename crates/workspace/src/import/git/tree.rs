@@ -1,0 +1,174 @@
+//! A fetched commit's tree: listed, judged entry by entry, and written by the sink.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::thread;
+use std::time::Duration;
+
+use super::{fetch_fault, no_repository};
+use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
+use crate::git::{Bounds, Git, GitFault, hex, parse_oid};
+use crate::import::sink::{Sink, SinkFault, is_git_internal, too_large};
+use crate::import::{ImportFault, ImportLimits, ImportWatch};
+
+/// How long reading the fetched objects may take.
+const READ_TIME: Duration = Duration::from_mins(15);
+/// A link's target is a path.
+const MAX_LINK_BYTES: u64 = 4096;
+
+/// One file of the commit's tree.
+pub(super) struct TreeEntry {
+    mode: u32,
+    oid: [u8; 20],
+    path: Vec<u8>,
+}
+
+/// Lists the commit's tree; what has no place in a run's is left out.
+pub(super) fn list(
+    git: &Git,
+    commit: &str,
+    limits: ImportLimits,
+    watch: &dyn ImportWatch,
+    sink: &mut Sink<'_>,
+) -> Result<Vec<TreeEntry>, ImportFault> {
+    let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
+    let args = ["ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit];
+    let (entries, is_whole) = git
+        .talk(&args, &bounds, |stdin, stdout| {
+            drop(stdin);
+            let mut from = BufReader::with_capacity(256 * 1024, stdout);
+            let (mut entries, mut line) = (Vec::new(), Vec::new());
+            let mut last_cut = Vec::new();
+            // A tree of trees can name more files than there are atoms: it is not read to its end.
+            while entries.len() as u64 <= limits.max_entries {
+                line.clear();
+                if from.read_until(0, &mut line)? == 0 {
+                    return Ok((entries, true));
+                }
+                let entry = parse_entry(line.strip_suffix(b"\0").unwrap_or(&line))?;
+                entries.extend(keep(entry, &mut last_cut, sink));
+            }
+            Err(io::ErrorKind::FileTooLarge.into())
+        })
+        .or_else(|fault| match fault {
+            GitFault::Io(fault) if fault.kind() == io::ErrorKind::FileTooLarge => Ok((Vec::new(), false)),
+            fault => Err(fetch_fault(fault)),
+        })?;
+    if is_whole { Ok(entries) } else { Err(too_large("entries", limits.max_entries)) }
+}
+
+fn parse_entry(line: &[u8]) -> io::Result<(u32, Option<[u8; 20]>, Vec<u8>)> {
+    let odd = || io::Error::new(io::ErrorKind::InvalidData, "git ls-tree wrote an unknown line");
+    let tab = line.iter().position(|byte| *byte == b'\t').ok_or_else(odd)?;
+    let words = std::str::from_utf8(&line[..tab]).map_err(|_| odd())?;
+    let [mode, _, oid] = words.split(' ').collect::<Vec<_>>()[..] else { return Err(odd()) };
+    let mode = u32::from_str_radix(mode, 8).map_err(|_| odd())?;
+    Ok((mode, parse_oid(oid), line[tab + 1..].to_owned()))
+}
+
+/// The entry, if it may be in a run's tree. `last_cut` is the last folder that was left out.
+fn keep(
+    (mode, oid, path): (u32, Option<[u8; 20]>, Vec<u8>),
+    last_cut: &mut Vec<u8>,
+    sink: &mut Sink<'_>,
+) -> Option<TreeEntry> {
+    if !last_cut.is_empty() && path.strip_prefix(&last_cut[..]).is_some_and(|rest| rest.first() == Some(&b'/')) {
+        return None;
+    }
+    let mut end = 0;
+    for name in path.split(|byte| *byte == b'/') {
+        end += name.len();
+        if is_git_internal(name) {
+            last_cut.clear();
+            last_cut.extend_from_slice(&path[..end]);
+            sink.leave_out(&path[..end], "git's own");
+            return None;
+        }
+        if matches!(name, b"" | b"." | b"..") {
+            sink.leave_out(&path, "no name that a file can have");
+            return None;
+        }
+        end += 1;
+    }
+    let mode = match mode {
+        0o160_000 => {
+            sink.leave_out(&path, "a submodule");
+            return None;
+        }
+        MODE_LINK => MODE_LINK,
+        mode if mode & 0o170_000 == 0o100_000 => {
+            if mode & 0o111 == 0 {
+                MODE_FILE
+            } else {
+                MODE_EXECUTABLE
+            }
+        }
+        _ => {
+            sink.leave_out(&path, "no file, folder or symbolic link");
+            return None;
+        }
+    };
+    Some(TreeEntry { mode, oid: oid?, path })
+}
+
+/// Writes the files' bytes, which one `cat-file` hands out in their order.
+pub(super) fn write(
+    git: &Git,
+    entries: &[TreeEntry],
+    watch: &dyn ImportWatch,
+    sink: &mut Sink<'_>,
+) -> Result<(), ImportFault> {
+    let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
+    let mut over = None;
+    let said = git.talk(&["cat-file", "--batch", "--buffer"], &bounds, |mut stdin, stdout| {
+        thread::scope(|scope| {
+            let asked: Vec<_> = entries.iter().map(|entry| hex(&entry.oid)).collect();
+            // Asks from beside, since git stops reading while nobody takes its answers.
+            scope.spawn(move || asked.iter().try_for_each(|oid| writeln!(stdin, "{oid}")));
+            let mut from = BufReader::with_capacity(256 * 1024, stdout);
+            for entry in entries {
+                if let Err(fault) = write_entry(entry, &mut from, sink) {
+                    over = Some(fault);
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+            }
+            Ok(())
+        })
+    });
+    match (over, said) {
+        (Some(fault), _) => Err(fault),
+        (None, Ok(())) => Ok(()),
+        (None, Err(fault)) => Err(fetch_fault(fault)),
+    }
+}
+
+fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
+    let mut line = String::new();
+    from.by_ref().take(256).read_line(&mut line)?;
+    let size = line.trim_end().rsplit(' ').next().and_then(|size| size.parse::<u64>().ok());
+    let (true, Some(size)) = (line.contains(" blob "), size) else {
+        tracing::warn!(line = %line.trim_end(), "a git source lacks an object of its tree");
+        return Err(no_repository());
+    };
+    let mut bytes = from.by_ref().take(size);
+    let placed = if entry.mode == MODE_LINK {
+        let mut target = Vec::new();
+        bytes.by_ref().take(MAX_LINK_BYTES + 1).read_to_end(&mut target)?;
+        if size > MAX_LINK_BYTES {
+            Err(SinkFault::Misfit("a symbolic link whose target is too long"))
+        } else {
+            sink.link(&entry.path, &target)
+        }
+    } else {
+        sink.file(&entry.path, entry.mode == MODE_EXECUTABLE, size, Some(entry.oid), &mut bytes)
+    };
+    match placed {
+        Ok(()) => {}
+        Err(SinkFault::Misfit(reason)) => sink.leave_out(&entry.path, reason),
+        Err(SinkFault::Source(fault)) => return Err(ImportFault::Io(fault)),
+        Err(SinkFault::Over(fault)) => return Err(fault),
+    }
+    // What was not taken, and the line's end.
+    io::copy(&mut bytes, &mut io::sink())?;
+    let mut newline = [0];
+    Ok(from.read_exact(&mut newline)?)
+}
