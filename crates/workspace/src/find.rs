@@ -1,18 +1,23 @@
 //! Files by the pattern of their paths.
 
-use std::cmp::{Ordering, Reverse};
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 
-use model::{FileKind, LogicalPath, Rules};
-use rustix::fs::FileType;
+use model::{Access, FileKind, LogicalPath, Rules};
+use rustix::fs::{AtFlags, FileType};
 use serde::{Deserialize, Serialize};
 
-use crate::search::Globs;
+use crate::globs::Globs;
+use crate::list::{is_made, passing};
 use crate::stat::Hashing;
-use crate::sweep::{Passes, Seen};
+use crate::survey::{Candidate, Ground, Survey, survey};
 use crate::{EntryType, Fault, Tree};
 
-/// So many candidates are kept beyond those that are told, before they are thinned out.
+/// So many hits are kept beyond those that are told, before they are thinned out.
 const SLACK: usize = 4096;
 
 /// The order of what was found.
@@ -74,11 +79,11 @@ pub struct FoundFile {
     pub reason: Option<String>,
 }
 
-/// A file that may be told.
-struct Candidate {
+/// A file whose path matches.
+struct Hit {
+    /// Greater for what comes earlier.
+    rank: (i64, u64),
     path: LogicalPath,
-    modified: (i64, i64),
-    size: i64,
 }
 
 impl Tree {
@@ -91,24 +96,16 @@ impl Tree {
     /// `NOT_A_DIRECTORY` for the path; `Cancelled` once `cancel` is set.
     pub fn find(&self, rules: &Rules, query: &FindQuery, cancel: &AtomicBool) -> Result<Findings, Fault> {
         let globs = Globs::compile(&query.globs, &[])?;
-        let order = |a: &Candidate, b: &Candidate| query.sort.compare(a, b);
-        let (mut kept, mut truncated) = (Vec::new(), false);
-        let room = query.max_results;
-        self.sweep(rules, &query.path, Passes { ignored: true, made: true }, cancel, |seen| {
-            kept.extend(candidate(&globs, seen));
-            if kept.len() > room.saturating_mul(2).saturating_add(SLACK) {
-                kept.select_nth_unstable_by(room, order);
-                kept.truncate(room);
-                truncated = true;
-            }
-            Ok(())
-        })?;
-        kept.sort_unstable_by(order);
-        truncated |= kept.len() > room;
-        kept.truncate(room);
-        let mut entries = Vec::with_capacity(kept.len());
-        for candidate in kept {
-            entries.extend(self.tell(rules, &candidate.path, cancel)?);
+        let ground = Ground::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
+        let (passes_ignored, passes_made) = (!ground.is_ignored(), !ground.is_made());
+        let finder = Finder { query, globs: &globs, passes_ignored, passes_made };
+        let mut hits = survey(self, &finder, ground, Vec::new(), cancel)?;
+        finder.thin_out(&mut hits);
+        let truncated = hits.len() > query.max_results;
+        hits.truncate(query.max_results);
+        let mut entries = Vec::with_capacity(hits.len());
+        for hit in hits {
+            entries.extend(self.tell(rules, &hit.path, cancel)?);
         }
         Ok(Findings { entries, truncated })
     }
@@ -132,26 +129,74 @@ impl Tree {
     }
 }
 
-impl FindSort {
-    fn compare(self, a: &Candidate, b: &Candidate) -> Ordering {
-        let first = match self {
-            Self::Path => Ordering::Equal,
-            Self::Modified => Reverse(a.modified).cmp(&Reverse(b.modified)),
-            Self::Size => Reverse(a.size).cmp(&Reverse(b.size)),
-        };
-        first.then_with(|| a.path.cmp(&b.path))
+/// A search for files as a survey.
+struct Finder<'a> {
+    query: &'a FindQuery,
+    globs: &'a Globs,
+    passes_ignored: bool,
+    passes_made: bool,
+}
+
+impl Finder<'_> {
+    /// Brings the hits in order, and drops those that will never be told.
+    fn thin_out(&self, hits: &mut Vec<Hit>) {
+        // They have come in order of path, which the sort keeps among equals.
+        hits.sort_by_key(|hit| Reverse(hit.rank));
+        hits.truncate(self.query.max_results + 1);
     }
 }
 
-fn candidate(globs: &Globs, seen: &Seen<'_>) -> Option<Candidate> {
-    let at = seen.at?;
-    let file_type = FileType::from_raw_mode(seen.stat.st_mode);
-    let is_wanted =
-        matches!(file_type, FileType::RegularFile | FileType::Symlink) && !globs.leave_out(&at.shown, false);
-    let nanoseconds = i64::try_from(seen.stat.st_mtime_nsec).unwrap_or(0);
-    is_wanted.then(|| Candidate {
-        path: at.shown.clone(),
-        modified: (seen.stat.st_mtime, nanoseconds),
-        size: seen.stat.st_size,
-    })
+impl Survey for Finder<'_> {
+    type Eye<'a>
+        = ()
+    where
+        Self: 'a;
+    type Seen = Option<Hit>;
+    type Outcome = Vec<Hit>;
+
+    fn eye(&self) {}
+
+    fn takes(&self, file_type: FileType) -> bool {
+        matches!(file_type, FileType::RegularFile | FileType::Symlink)
+    }
+
+    fn is_asked_for(&self, path: &LogicalPath, is_folder: bool) -> bool {
+        !self.globs.leave_out(path, is_folder)
+    }
+
+    fn admits(&self, candidate: &Candidate) -> bool {
+        let kind = match candidate.kind {
+            FileKind::Directory => FileKind::of_dir(candidate.at.real()),
+            kind => kind,
+        };
+        !(self.passes_ignored && candidate.ignored || self.passes_made && is_made(kind))
+    }
+
+    fn look(&self, (): &mut (), dir: Option<BorrowedFd<'_>>, candidate: Candidate) -> Result<Option<Hit>, Fault> {
+        let path = candidate.at.shown;
+        let Some(dir) = dir else { return Ok(None) };
+        if self.query.sort == FindSort::Path {
+            return Ok(Some(Hit { rank: (0, 0), path }));
+        }
+        let stat = match rustix::fs::statat(dir, &candidate.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(errno) => return passing(errno).map(|()| None),
+        };
+        let rank = match self.query.sort {
+            FindSort::Modified => (stat.st_mtime, stat.st_mtime_nsec),
+            FindSort::Size | FindSort::Path => (stat.st_size, 0),
+        };
+        Ok(Some(Hit { rank, path }))
+    }
+
+    fn take(&self, hits: &mut Vec<Hit>, hit: Option<Hit>) -> bool {
+        hits.extend(hit);
+        if self.query.sort == FindSort::Path {
+            return hits.len() > self.query.max_results;
+        }
+        if hits.len() > self.query.max_results.saturating_mul(2).saturating_add(SLACK) {
+            self.thin_out(hits);
+        }
+        false
+    }
 }

@@ -13,6 +13,7 @@ mod find;
 #[cfg(test)]
 mod fixture;
 mod git;
+mod globs;
 mod guard;
 mod ignored;
 mod import;
@@ -21,7 +22,7 @@ mod read;
 mod search;
 mod stat;
 mod stats;
-mod sweep;
+mod survey;
 #[cfg(test)]
 mod testkit;
 mod transfer;

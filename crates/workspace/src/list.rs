@@ -1,5 +1,6 @@
 //! Listings: what is in a folder, to a depth, sorted and bounded.
 
+mod entry;
 mod lister;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,9 @@ use crate::fault::not_a_directory;
 use crate::guard::{GuardFault, Opened, Wait};
 use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
+pub(crate) use entry::passing;
 use lister::Lister;
+pub(crate) use lister::is_made;
 
 /// What to list. Every number is within its bounds already.
 #[derive(Clone, Debug)]

@@ -1,39 +1,25 @@
 //! Text search with ripgrep's own crates, in process.
 
-mod folder;
-mod globs;
 mod hunt;
 mod pattern;
-mod progress;
 mod scan;
 mod snippet;
 #[cfg(test)]
 mod tests;
 
-use std::num::NonZeroUsize;
-use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 
 use model::{Access, FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use crate::globs::Globs;
 use crate::guard::{GuardFault, Wait};
-use crate::ignored::Scope;
+use crate::survey::{Ground, survey};
 use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
-use folder::Candidate;
-pub(crate) use globs::Globs;
-use hunt::Hunt;
+use hunt::{Gathered, Hunt};
 use pattern::Pattern;
-
-/// A search takes so many threads at most, or as many as the machine has.
-static THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4));
-/// Matches stop at so many bytes of text, and the answer stays below about twice as much as JSON.
-const MAX_BYTES: usize = 256 * 1024;
-/// So many files are named that were not searched.
-const MAX_SKIPPED: usize = 20;
 
 /// How a query is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -104,24 +90,20 @@ impl Tree {
     pub fn search(&self, rules: &Rules, query: &SearchQuery, cancel: &AtomicBool) -> Result<SearchReport, Fault> {
         let pattern = Pattern::compile(query)?;
         let globs = Globs::compile(&query.include_glob, &query.exclude_glob)?;
-        let hunt = Hunt { tree: self, rules, query, pattern: &pattern, globs: &globs, cancel };
+        let hunt = Hunt { tree: self, rules, query, pattern: &pattern, globs: &globs };
         let path = &query.path;
         match self.root.open(path, Wait::Allowed) {
             Ok(opened) if opened.file_type() == FileType::Directory => {
                 self.judge(rules, Access::Search, path, Some(&opened), FileKind::Directory, Wait::Allowed)?;
-                let at = Whereabouts { shown: path.clone(), real: opened.real };
-                let scope = match &self.ignored {
-                    Some(ignored) => ignored.scope_of(&self.root, at.real(), Wait::Allowed)?,
-                    None => Scope::default(),
-                };
-                hunt.folder(opened.file, at, scope, *THREADS)
+                let ground = Ground::of(self, opened, path)?;
+                Ok(survey(self, &hunt, ground, Gathered::default(), cancel)?.into_report())
             }
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => Err(fault.at(path)),
             // A file, or nothing: policy is asked before either is told.
             _ => {
                 let admitted = self.admit(rules, Access::Search, path, Wait::Allowed)?;
                 let at = Whereabouts { shown: path.clone(), real: admitted.opened.real.clone() };
-                hunt.file(&admitted.opened, &Candidate { at, kind: admitted.kind })
+                hunt.file(&admitted.opened, &at, admitted.kind)
             }
         }
     }

@@ -198,7 +198,7 @@ impl Tree {
     }
 
     /// What reading through the link at `path` would be refused with.
-    fn refusal_behind(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<Code>, Fault> {
+    pub(crate) fn refusal_behind(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<Code>, Fault> {
         let admitted = match self.root.open(path, Wait::Allowed) {
             Ok(opened) if opened.file_type() == FileType::Directory => {
                 self.judge(rules, Access::Read, path, Some(&opened), FileKind::Directory, Wait::Allowed)

@@ -1,15 +1,19 @@
 //! Counts over a tree: files, folders, bytes and lines, by kind and by extension.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-use crate::guard::{GuardFault, Opened, is_hard_linked};
+use crate::guard::{GuardFault, Opened};
 use crate::stat::{RANGED_FACTOR, each_piece, head_of};
-use crate::sweep::{Passes, Seen};
+use crate::survey::{Candidate, Ground, Survey, survey};
 use crate::{Fault, Tree};
 
 /// The longest extension that is one; what is longer is a name with a dot in it.
@@ -57,65 +61,105 @@ impl Tree {
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_DIRECTORY`; `Cancelled` once
     /// `cancel` is set.
     pub fn stats(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<TreeStats, Fault> {
-        let mut stats = TreeStats::default();
-        self.sweep(rules, path, Passes { ignored: true, made: false }, cancel, |seen| {
-            match FileType::from_raw_mode(seen.stat.st_mode) {
-                FileType::Directory => stats.directories += 1,
-                FileType::RegularFile => {
-                    let (kind, lines) = self.count(rules, seen, cancel)?;
-                    stats.add(seen, kind, lines);
-                }
-                FileType::Symlink
-                | FileType::Fifo
-                | FileType::Socket
-                | FileType::CharacterDevice
-                | FileType::BlockDevice
-                | FileType::Unknown => {}
-            }
-            Ok(())
-        })?;
+        let ground = Ground::of(self, self.open_folder(rules, Access::Read, path)?, path)?;
+        let passes_ignored = !ground.is_ignored();
+        let counter = Counter { tree: self, rules, cancel, passes_ignored, directories: AtomicU64::new(0) };
+        let mut stats = survey(self, &counter, ground, TreeStats::default(), cancel)?;
+        stats.directories = counter.directories.into_inner();
         stats.join_rare_extensions();
         Ok(stats)
     }
+}
 
-    /// A file's kind and, where they may be told, its lines.
-    fn count(&self, rules: &Rules, seen: &Seen<'_>, cancel: &AtomicBool) -> Result<(FileKind, Option<u64>), Fault> {
-        let Some(at) = seen.at else { return Ok((FileKind::Unknown, None)) };
-        let kind = FileKind::of_path(at.real());
-        let facts = PathFacts {
-            path: &at.shown,
-            real_path: at.real.as_ref(),
-            kind,
-            ignored: seen.ignored,
-            hard_linked: is_hard_linked(seen.stat),
-        };
-        if model::judge_path(rules, Access::Read, &facts).is_err() {
-            return Ok((kind, None));
+/// A count as a survey.
+struct Counter<'a> {
+    tree: &'a Tree,
+    rules: &'a Rules,
+    cancel: &'a AtomicBool,
+    passes_ignored: bool,
+    directories: AtomicU64,
+}
+
+/// What was counted of one file.
+struct Counted {
+    kind: FileKind,
+    extension: String,
+    bytes: u64,
+    /// Where they may be told.
+    lines: Option<u64>,
+}
+
+impl Survey for Counter<'_> {
+    type Eye<'a>
+        = ()
+    where
+        Self: 'a;
+    type Seen = Option<Counted>;
+    type Outcome = TreeStats;
+
+    fn eye(&self) {}
+
+    fn is_asked_for(&self, _path: &LogicalPath, _is_folder: bool) -> bool {
+        true
+    }
+
+    fn admits(&self, candidate: &Candidate) -> bool {
+        let admitted = !(self.passes_ignored && candidate.ignored);
+        if admitted && candidate.kind == FileKind::Directory {
+            self.directories.fetch_add(1, Ordering::Relaxed);
         }
-        let opened = match self.root.open_entry(seen.dir, seen.raw_name).map_err(GuardFault::from).and_then(Opened::of)
-        {
+        admitted
+    }
+
+    fn look(&self, (): &mut (), dir: Option<BorrowedFd<'_>>, candidate: Candidate) -> Result<Option<Counted>, Fault> {
+        let Some(dir) = dir else { return Ok(None) };
+        let opened = self.tree.root.open_entry(dir, &candidate.name).map_err(GuardFault::from).and_then(Opened::of);
+        let opened = match opened {
             Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
             Err(GuardFault::Io(error)) => return Err(error.into()),
-            Ok(_) | Err(_) => return Ok((kind, None)),
+            // It was a file a moment ago.
+            Ok(_) | Err(_) => return Ok(None),
         };
-        let head = head_of(&opened)?;
+        let (kind, lines) = self.count(&opened, &candidate)?;
+        let extension = extension(candidate.at.shown.file_name());
+        Ok(Some(Counted { kind, extension, bytes: opened.size(), lines }))
+    }
+
+    fn take(&self, stats: &mut TreeStats, counted: Option<Counted>) -> bool {
+        if let Some(counted) = counted {
+            stats.add(counted);
+        }
+        false
+    }
+}
+
+impl Counter<'_> {
+    /// A file's kind and, where they may be told, its lines.
+    fn count(&self, opened: &Opened, candidate: &Candidate) -> Result<(FileKind, Option<u64>), Fault> {
+        let Candidate { at, kind, ignored, .. } = candidate;
+        let (path, real_path, hard_linked) = (&at.shown, at.real.as_ref(), opened.is_hard_linked());
+        let facts = PathFacts { path, real_path, kind: *kind, ignored: *ignored, hard_linked };
+        if model::judge_path(self.rules, Access::Read, &facts).is_err() {
+            return Ok((*kind, None));
+        }
+        let head = head_of(opened)?;
         let kind = FileKind::of_file(at.real(), &head);
-        let too_large = opened.size() > rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
+        let too_large = opened.size() > self.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
         if too_large || kind == FileKind::Binary || model::is_binary(&head) {
             return Ok((kind, None));
         }
-        Ok((kind, Some(lines_of(&opened, &head, cancel)?)))
+        Ok((kind, Some(lines_of(opened, &head, self.cancel)?)))
     }
 }
 
 impl TreeStats {
-    fn add(&mut self, seen: &Seen<'_>, kind: FileKind, lines: Option<u64>) {
-        let bytes = u64::try_from(seen.stat.st_size).unwrap_or(0);
+    fn add(&mut self, counted: Counted) {
+        let Counted { kind, extension, bytes, lines } = counted;
         let tally = Tally { files: 1, bytes, lines: lines.unwrap_or(0) };
         self.not_counted += u64::from(lines.is_none());
         self.total.add(tally);
         self.by_kind.entry(kind).or_default().add(tally);
-        self.by_extension.entry(extension(seen.name)).or_default().add(tally);
+        self.by_extension.entry(extension).or_default().add(tally);
     }
 
     fn join_rare_extensions(&mut self) {

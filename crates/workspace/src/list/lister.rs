@@ -7,22 +7,18 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, Code, FileKind, LogicalPath, PathFacts, PathRejected, Rules};
-use rustix::fs::{AtFlags, FileType, Stat};
-use rustix::io::Errno;
+use model::{FileKind, LogicalPath, PathRejected, Rules};
+use rustix::fs::{AtFlags, FileType};
 
-use super::{Entry, EntryType, ListQuery, Listing};
-use crate::guard::{GuardFault, Wait, is_hard_linked};
+use super::entry::{Described, passing};
+use super::{Entry, ListQuery, Listing};
+use crate::guard::Wait;
 use crate::ignored::Scope;
 use crate::walk::{Whereabouts, each_entry, escape};
 use crate::{Fault, Tree};
 
-/// So many first bytes tell the kind of a file whose name does not.
-const HEAD_BYTES: usize = 8 * 1024;
 /// Names that are kept beyond those that can be shown, before they are thinned out.
 const SLACK: usize = 1024;
-/// A ranged read takes files up to so many times `maxFileBytes`.
-const RANGED_FACTOR: u64 = 16;
 
 /// A listing in the making.
 pub(super) struct Lister<'a> {
@@ -167,89 +163,20 @@ impl<'a> Lister<'a> {
             Ok(stat) => stat,
             Err(errno) => return passing(errno),
         };
-        let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
-        let (path, kind, refused) = match &found.at {
+        let entry = match &found.at {
             Some(at) => {
-                let (kind, refused) = self.look(dir, found, at, &stat, scope)?;
-                (at.shown.as_str().to_owned(), kind, refused)
-            }
-            None => (found.path.clone(), None, Some(Code::PathRejected)),
-        };
-        self.entries.push(Entry {
-            path,
-            entry_type,
-            kind,
-            size_bytes: (entry_type == EntryType::File).then_some(u64::try_from(stat.st_size).unwrap_or(0)),
-            readable: refused.is_none(),
-            reason: refused.map(|code| code.as_str().to_owned()),
-        });
-        Ok(())
-    }
-
-    /// The kind of an entry, and what reading it would be refused with.
-    fn look(
-        &self,
-        dir: &OwnedFd,
-        found: &Found,
-        at: &Whereabouts,
-        stat: &Stat,
-        scope: &Scope,
-    ) -> Result<(Option<FileKind>, Option<Code>), Fault> {
-        match EntryType::of(FileType::from_raw_mode(stat.st_mode)) {
-            EntryType::Other => Ok((None, Some(Code::NotAFile))),
-            EntryType::Symlink => Ok((None, self.follow(&at.shown)?)),
-            EntryType::Directory => Ok((Some(found.kind), self.judge(at, FileKind::Directory, stat, scope)?)),
-            EntryType::File => {
-                if let Some(code) = self.judge(at, found.kind, stat, scope)? {
-                    return Ok((Some(found.kind), Some(code)));
-                }
-                if u64::try_from(stat.st_size).unwrap_or(0) > self.rules.policy().max_file_bytes * RANGED_FACTOR {
-                    return Ok((Some(found.kind), Some(Code::FileTooLarge)));
-                }
-                let kind = match found.kind {
-                    FileKind::Unknown => self.sniff(dir, found, at)?,
-                    told => told,
+                let is_folder = found.file_type == FileType::Directory;
+                let ignored = match &self.tree.ignored {
+                    Some(ignored) => ignored.hides(scope, at.real().as_str().as_bytes(), is_folder)?,
+                    None => false,
                 };
-                Ok((Some(kind), (kind == FileKind::Binary).then_some(Code::UnsupportedBinary)))
+                let place = Described { dir: dir.as_fd(), name: &found.name, at, kind: found.kind, ignored };
+                place.entry(self.tree, self.rules, &stat)?
             }
-        }
-    }
-
-    fn judge(&self, at: &Whereabouts, kind: FileKind, stat: &Stat, scope: &Scope) -> Result<Option<Code>, Fault> {
-        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let ignored = match &self.tree.ignored {
-            Some(ignored) => ignored.hides(scope, at.real().as_str().as_bytes(), is_folder)?,
-            None => false,
+            None => Entry::unnameable(found.path.clone(), &stat),
         };
-        let (path, real_path) = (&at.shown, at.real.as_ref());
-        let facts = PathFacts { path, real_path, kind, ignored, hard_linked: is_hard_linked(stat) };
-        Ok(model::judge_path(self.rules, Access::Read, &facts).err().map(|refusal| refusal.code))
-    }
-
-    /// What reading through the link at `path` would be refused with.
-    fn follow(&self, path: &LogicalPath) -> Result<Option<Code>, Fault> {
-        let admitted = match self.tree.root.open(path, Wait::Allowed) {
-            Ok(opened) if opened.file_type() == FileType::Directory => {
-                self.tree.judge(self.rules, Access::Read, path, Some(&opened), FileKind::Directory, Wait::Allowed)
-            }
-            _ => self.tree.admit(self.rules, Access::Read, path, Wait::Allowed).map(drop),
-        };
-        match admitted {
-            Ok(()) => Ok(None),
-            Err(Fault::Refused(refusal)) => Ok(Some(refusal.code)),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// The kind by the first bytes, for a file whose name does not tell.
-    fn sniff(&self, dir: &OwnedFd, found: &Found, at: &Whereabouts) -> Result<FileKind, Fault> {
-        let file = match self.tree.root.open_entry(dir.as_fd(), &found.name) {
-            Ok(file) => file,
-            Err(errno) => return passing(errno).map(|()| FileKind::Unknown),
-        };
-        let mut head = [0; HEAD_BYTES];
-        let length = rustix::io::pread(&file, &mut head, 0).unwrap_or(0);
-        Ok(FileKind::of_file(at.real(), &head[..length]))
+        self.entries.push(entry);
+        Ok(())
     }
 }
 
@@ -311,22 +238,10 @@ impl Item {
 }
 
 /// Whether tools make such files, so that listings leave them out unless asked.
-fn is_made(kind: FileKind) -> bool {
+pub(crate) fn is_made(kind: FileKind) -> bool {
     matches!(kind, FileKind::Generated | FileKind::Vendored)
 }
 
 fn join(folder: &LogicalPath, name: &[u8]) -> Vec<u8> {
     if folder.is_root() { name.to_vec() } else { [folder.as_str().as_bytes(), b"/", name].concat() }
-}
-
-/// Something that was there a moment ago and is not now, or is something else, is passed over.
-fn passing(errno: Errno) -> Result<(), Fault> {
-    match GuardFault::from(errno) {
-        GuardFault::Io(error) => Err(error.into()),
-        GuardFault::Rejected(_)
-        | GuardFault::Missing
-        | GuardFault::NotADirectory
-        | GuardFault::Special
-        | GuardFault::Unreadable => Ok(()),
-    }
 }

@@ -12,12 +12,12 @@ use model::FileKind;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::folder::Candidate;
 use super::pattern::Pattern;
 use super::{Match, snippet};
 use crate::Fault;
 use crate::guard::Opened;
 use crate::read::kind_of;
+use crate::walk::Whereabouts;
 
 /// Bytes that are read at a time while nothing has been found: they stay in the processor's cache.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
@@ -67,25 +67,25 @@ impl<'a> Scanner<'a> {
     }
 
     /// Searches one file, which is open.
-    pub(super) fn scan(&mut self, opened: &Opened, candidate: &Candidate) -> Result<Scanned, Fault> {
+    pub(super) fn scan(&mut self, opened: &Opened, at: &Whereabouts, kind: FileKind) -> Result<Scanned, Fault> {
         // What was judged was a file with one name.
         if opened.file_type() != FileType::RegularFile || opened.is_hard_linked() {
             return Ok(Scanned::Passed);
         }
         if opened.size() > self.max_bytes {
-            return Ok(Scanned::Skipped(format!("{}: too large", candidate.at.shown)));
+            return Ok(Scanned::Skipped(format!("{}: too large", at.shown)));
         }
         if opened.size() > MAX_WHOLE_BYTES {
-            return self.stream(&opened.file, candidate);
+            return self.stream(&opened.file, at, kind);
         }
-        let scanned = self.whole(opened, candidate);
+        let scanned = self.whole(opened, at, kind);
         if self.buffer.capacity() > KEPT_BUFFER_BYTES {
             self.buffer = Vec::new();
         }
         scanned
     }
 
-    fn whole(&mut self, opened: &Opened, candidate: &Candidate) -> Result<Scanned, Fault> {
+    fn whole(&mut self, opened: &Opened, at: &Whereabouts, kind: FileKind) -> Result<Scanned, Fault> {
         let size = usize::try_from(opened.size()).unwrap_or(usize::MAX);
         self.buffer.clear();
         self.fill(&opened.file, 0, size.min(CHUNK_BYTES))?;
@@ -102,11 +102,11 @@ impl<'a> Scanner<'a> {
         if !transcoded && memchr(0, &self.buffer).is_some() {
             return Ok(Scanned::Passed);
         }
-        let kind = match candidate.kind {
-            FileKind::Unknown => kind_of(candidate.at.real(), &self.buffer),
+        let kind = match kind {
+            FileKind::Unknown => kind_of(at.real(), &self.buffer),
             told => told,
         };
-        let mut sink = Lines::new(self.pattern, candidate, kind, self.context_lines, self.max_matches);
+        let mut sink = Lines::new(self.pattern, at, kind, self.context_lines, self.max_matches);
         let searched = self.searcher.search_slice(self.pattern.matcher(), &self.buffer, &mut sink);
         Ok(sink.finish(&searched))
     }
@@ -149,8 +149,8 @@ impl<'a> Scanner<'a> {
     }
 
     /// Searches a file too large to be held, with bounded memory.
-    fn stream(&mut self, file: &OwnedFd, candidate: &Candidate) -> Result<Scanned, Fault> {
-        let mut sink = Lines::new(self.pattern, candidate, candidate.kind, self.context_lines, self.max_matches);
+    fn stream(&mut self, file: &OwnedFd, at: &Whereabouts, kind: FileKind) -> Result<Scanned, Fault> {
+        let mut sink = Lines::new(self.pattern, at, kind, self.context_lines, self.max_matches);
         let file = File::from(file.try_clone()?);
         let searched = self.searcher.search_file(self.pattern.matcher(), &file, &mut sink);
         Ok(sink.finish(&searched))
@@ -177,7 +177,7 @@ fn fill(buffer: &mut Vec<u8>, file: &OwnedFd, from: usize, count: usize) -> io::
 /// Gathers matching lines with those around them.
 struct Lines<'a> {
     pattern: &'a Pattern,
-    candidate: &'a Candidate,
+    at: &'a Whereabouts,
     kind: FileKind,
     /// Lines around a match.
     reach: usize,
@@ -189,9 +189,9 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(pattern: &'a Pattern, candidate: &'a Candidate, kind: FileKind, reach: usize, max_matches: usize) -> Self {
+    fn new(pattern: &'a Pattern, at: &'a Whereabouts, kind: FileKind, reach: usize, max_matches: usize) -> Self {
         let (matches, recent) = (Vec::new(), VecDeque::new());
-        Self { pattern, candidate, kind, reach, max_matches, matches, recent, binary: false }
+        Self { pattern, at, kind, reach, max_matches, matches, recent, binary: false }
     }
 
     fn finish(self, searched: &io::Result<()>) -> Scanned {
@@ -199,9 +199,7 @@ impl<'a> Lines<'a> {
             Ok(()) if self.binary => Scanned::Passed,
             Ok(()) => Scanned::Searched(self.matches),
             // Only a bound or an unreadable byte stops a search of what has been opened.
-            Err(_) => {
-                Scanned::Skipped(format!("{}: a line is too long, or it cannot be read", self.candidate.at.shown))
-            }
+            Err(_) => Scanned::Skipped(format!("{}: a line is too long, or it cannot be read", self.at.shown)),
         }
     }
 
@@ -237,7 +235,7 @@ impl Sink for Lines<'_> {
         let reach = self.reach as u64;
         let before = self.recent.iter().filter(|(earlier, _)| earlier + reach >= number);
         let next = Match {
-            path: self.candidate.at.shown.as_str().to_owned(),
+            path: self.at.shown.as_str().to_owned(),
             line: number,
             column: snippet::column(line, place.start),
             snippet: snippet::around(line, &place),

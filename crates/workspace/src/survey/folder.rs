@@ -1,49 +1,63 @@
-//! One folder of a search: what in it may be looked into, in order of path.
+//! One folder of a survey: what in it is looked at, in order of path.
 
 use std::cmp::Ordering;
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, FileKind, PathFacts, Rules};
+use model::FileKind;
 use rustix::fs::FileType;
 
-use super::globs::Globs;
+use super::Survey;
 use crate::ignored::{RULES_NAME, Scope};
 use crate::walk::{Whereabouts, each_entry};
 use crate::{Fault, Tree};
 
-/// A file that may be searched, as far as its name tells.
+/// A file that a survey comes by, as far as its name tells.
 #[derive(Debug)]
-pub(super) struct Candidate {
-    pub(super) at: Whereabouts,
-    pub(super) kind: FileKind,
+pub(crate) struct Candidate {
+    /// Where it is.
+    pub(crate) at: Whereabouts,
+    /// Its name in its folder.
+    pub(crate) name: CString,
+    /// Its kind; `Directory` for a folder that is asked about before it is entered.
+    pub(crate) kind: FileKind,
+    /// Whether git ignores it and does not track it.
+    pub(crate) ignored: bool,
 }
 
 /// Something in a folder.
 pub(super) enum Item {
     /// A file.
-    File(CString, Candidate),
+    File(Candidate),
     /// All that lies in a folder.
     Inside(CString, Whereabouts),
 }
 
+/// How a folder is come by.
+pub(super) enum Entering {
+    /// It was asked for: the rules in force in it are these.
+    Asked(Scope),
+    /// From the folder above, in which these rules are in force.
+    From(Scope),
+}
+
 /// Reads folders one after another with the same buffers.
-pub(super) struct Reader<'a> {
-    pub(super) tree: &'a Tree,
-    pub(super) rules: &'a Rules,
-    pub(super) globs: &'a Globs,
-    pub(super) cancel: &'a AtomicBool,
+pub(super) struct Reader<'a, S> {
+    tree: &'a Tree,
+    survey: &'a S,
+    cancel: &'a AtomicBool,
     raw: Vec<u8>,
     names: Vec<(CString, FileType)>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(tree: &'a Tree, rules: &'a Rules, globs: &'a Globs, cancel: &'a AtomicBool) -> Self {
-        Self { tree, rules, globs, cancel, raw: Vec::new(), names: Vec::new() }
+impl<'a, S: Survey> Reader<'a, S> {
+    pub(super) fn new(tree: &'a Tree, survey: &'a S, cancel: &'a AtomicBool) -> Self {
+        Self { tree, survey, cancel, raw: Vec::new(), names: Vec::new() }
     }
 
-    /// What in `folder`, open as `dir`, may be searched, and the rules in force in it.
+    /// What in `folder`, open as `dir`, is looked at, and the rules in force in it.
     pub(super) fn read(
         &mut self,
         dir: &OwnedFd,
@@ -74,7 +88,7 @@ impl<'a> Reader<'a> {
         Ok((scope, items))
     }
 
-    /// What `name` in `folder` is to the search, unless it is left out.
+    /// What `name` in `folder` is to the survey, unless it is left out.
     fn admit(
         &self,
         folder: &Whereabouts,
@@ -86,7 +100,7 @@ impl<'a> Reader<'a> {
         let Ok(text) = name.to_str() else { return Ok(None) };
         let Ok(at) = folder.child(text) else { return Ok(None) };
         let is_folder = file_type == FileType::Directory;
-        if self.globs.leave_out(&at.shown, is_folder) {
+        if !self.survey.is_asked_for(&at.shown, is_folder) {
             return Ok(None);
         }
         let ignored = match &self.tree.ignored {
@@ -94,56 +108,48 @@ impl<'a> Reader<'a> {
             None => false,
         };
         let kind = if is_folder { FileKind::Directory } else { FileKind::of_path(at.real()) };
-        // Further names are looked for once the file is open.
-        let facts = PathFacts { path: &at.shown, real_path: at.real.as_ref(), kind, ignored, hard_linked: false };
-        if model::judge_path(self.rules, Access::Search, &facts).is_err() {
+        let candidate = Candidate { at, name, kind, ignored };
+        if !self.survey.admits(&candidate) {
             return Ok(None);
         }
-        Ok(Some(if is_folder { Item::Inside(name, at) } else { Item::File(name, Candidate { at, kind }) }))
+        Ok(Some(if is_folder { Item::Inside(candidate.name, candidate.at) } else { Item::File(candidate) }))
     }
 
-    /// Gathers files and folders, and leaves links and special files out; whether a `.gitignore` is among them.
+    /// Gathers folders and what the survey takes; whether a `.gitignore` is among them.
     fn gather(&mut self, dir: &OwnedFd) -> Result<bool, Fault> {
         self.names.clear();
-        let (names, mut has_rules) = (&mut self.names, false);
+        let (names, survey, mut has_rules) = (&mut self.names, self.survey, false);
         let gathered = each_entry(dir.as_fd(), &mut self.raw, self.cancel, |name, file_type| {
             has_rules |= name.to_bytes() == RULES_NAME.as_bytes();
-            if matches!(file_type, FileType::RegularFile | FileType::Directory) {
+            if file_type == FileType::Directory || survey.takes(file_type) {
                 names.push((name.to_owned(), file_type));
             }
             Ok(())
         });
         match gathered {
             // What was a folder is none any more.
-            Err(Fault::Io(error)) if error.kind() == std::io::ErrorKind::NotADirectory => {}
+            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => {}
             gathered => gathered?,
         }
         Ok(has_rules)
     }
 }
 
-/// How a folder is come by.
-pub(super) enum Entering {
-    /// It was asked for: the rules in force in it are these.
-    Asked(Scope),
-    /// From the folder above, in which these rules are in force.
-    From(Scope),
-}
-
 impl Item {
     /// By path: what lies in a folder comes as if its name ended in `/`.
     fn order(&self, other: &Self) -> Ordering {
-        fn key(item: &Item) -> (&[u8], bool) {
+        fn key(item: &Item) -> (&[u8], Option<u8>) {
             match item {
-                Item::File(name, _) => (name.to_bytes(), false),
-                Item::Inside(name, _) => (name.to_bytes(), true),
+                Item::File(candidate) => (candidate.name.to_bytes(), None),
+                Item::Inside(name, _) => (name.to_bytes(), Some(b'/')),
             }
         }
-        let ((one, one_inside), (two, two_inside)) = (key(self), key(other));
+        let ((one, after_one), (two, after_two)) = (key(self), key(other));
         let common = one.len().min(two.len());
+        // Most names differ early: whole slices are compared before the one byte that may follow.
         one[..common].cmp(&two[..common]).then_with(|| {
-            let next = |name: &[u8], inside: bool| name.get(common).copied().or(inside.then_some(b'/'));
-            next(one, one_inside).cmp(&next(two, two_inside))
+            let next = |name: &[u8], after: Option<u8>| name.get(common).copied().or(after);
+            next(one, after_one).cmp(&next(two, after_two))
         })
     }
 }

@@ -1,0 +1,117 @@
+//! What is told of one entry: what it is, and whether it can be read.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+use model::{Access, Code, FileKind, PathFacts, Rules};
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+
+use super::{Entry, EntryType};
+use crate::guard::{GuardFault, is_hard_linked};
+use crate::walk::Whereabouts;
+use crate::{Fault, Tree};
+
+/// So many first bytes tell the kind of a file whose name does not.
+const HEAD_BYTES: usize = 8 * 1024;
+/// A ranged read takes files up to so many times `maxFileBytes`.
+const RANGED_FACTOR: u64 = 16;
+
+/// An entry of a folder that is to be described.
+pub(crate) struct Described<'a> {
+    pub(crate) dir: BorrowedFd<'a>,
+    pub(crate) name: &'a CStr,
+    pub(crate) at: &'a Whereabouts,
+    /// Its kind as far as its name tells.
+    pub(crate) kind: FileKind,
+    pub(crate) ignored: bool,
+}
+
+impl Described<'_> {
+    /// The entry, of which `stat` is.
+    pub(crate) fn entry(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<Entry, Fault> {
+        let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
+        let (kind, refused) = match entry_type {
+            EntryType::Other => (None, Some(Code::NotAFile)),
+            EntryType::Symlink => (None, tree.refusal_behind(rules, &self.at.shown)?),
+            EntryType::Directory => (Some(self.kind), self.judge(rules, FileKind::Directory, stat)),
+            EntryType::File => {
+                let (kind, refused) = self.file(tree, rules, stat)?;
+                (Some(kind), refused)
+            }
+        };
+        Ok(Entry {
+            path: self.at.shown.as_str().to_owned(),
+            entry_type,
+            kind,
+            size_bytes: size_of(entry_type, stat),
+            readable: refused.is_none(),
+            reason: refused.map(|code| code.as_str().to_owned()),
+        })
+    }
+
+    /// The kind of a file, and what reading it would be refused with.
+    fn file(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<(FileKind, Option<Code>), Fault> {
+        if let Some(code) = self.judge(rules, self.kind, stat) {
+            return Ok((self.kind, Some(code)));
+        }
+        let max_bytes = rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
+        if u64::try_from(stat.st_size).unwrap_or(0) > max_bytes {
+            return Ok((self.kind, Some(Code::FileTooLarge)));
+        }
+        let kind = match self.kind {
+            FileKind::Unknown => self.sniff(tree)?,
+            told => told,
+        };
+        Ok((kind, (kind == FileKind::Binary).then_some(Code::UnsupportedBinary)))
+    }
+
+    fn judge(&self, rules: &Rules, kind: FileKind, stat: &Stat) -> Option<Code> {
+        let (path, real_path) = (&self.at.shown, self.at.real.as_ref());
+        let facts = PathFacts { path, real_path, kind, ignored: self.ignored, hard_linked: is_hard_linked(stat) };
+        model::judge_path(rules, Access::Read, &facts).err().map(|refusal| refusal.code)
+    }
+
+    /// The kind by the first bytes, for a file whose name does not tell.
+    fn sniff(&self, tree: &Tree) -> Result<FileKind, Fault> {
+        let file = match tree.root.open_entry(self.dir, self.name) {
+            Ok(file) => file,
+            Err(errno) => return passing(errno).map(|()| FileKind::Unknown),
+        };
+        let mut head = [0; HEAD_BYTES];
+        // What cannot be read is found out by who reads it.
+        let length = rustix::io::pread(&file, &mut head, 0).unwrap_or(0);
+        Ok(FileKind::of_file(self.at.real(), &head[..length]))
+    }
+}
+
+impl Entry {
+    /// An entry that no call can name: its name is not UTF-8, or its path too long.
+    pub(super) fn unnameable(path: String, stat: &Stat) -> Self {
+        let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
+        Self {
+            path,
+            entry_type,
+            kind: None,
+            size_bytes: size_of(entry_type, stat),
+            readable: false,
+            reason: Some(Code::PathRejected.as_str().to_owned()),
+        }
+    }
+}
+
+fn size_of(entry_type: EntryType, stat: &Stat) -> Option<u64> {
+    (entry_type == EntryType::File).then(|| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// Something that was there a moment ago and is not now, or is something else, is passed over.
+pub(crate) fn passing(errno: Errno) -> Result<(), Fault> {
+    match GuardFault::from(errno) {
+        GuardFault::Io(error) => Err(error.into()),
+        GuardFault::Rejected(_)
+        | GuardFault::Missing
+        | GuardFault::NotADirectory
+        | GuardFault::Special
+        | GuardFault::Unreadable => Ok(()),
+    }
+}
