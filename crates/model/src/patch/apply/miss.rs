@@ -67,7 +67,7 @@ impl Miss {
         let lines = if wanted.old.len() == 1 { "its line stands" } else { "its lines stand" };
         match self {
             Self::Ambiguous(places) => format!("{lines} at {} places, and nothing says which is meant", places.len()),
-            Self::Elsewhere(_) if wanted.begins_file => {
+            Self::Elsewhere(places) if wanted.begins_file && !places.contains(&0) => {
                 format!("it says that the file begins with it, but {lines} elsewhere")
             }
             Self::Elsewhere(_) if wanted.ends_file => {

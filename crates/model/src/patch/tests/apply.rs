@@ -68,6 +68,9 @@ fn a_hunk_of_the_files_start_or_end_stays_there() {
     let conflicts = apply(&end, "1\n2\n3\n5\n").unwrap_err();
     assert_eq!(conflicts[0].applies_at, [2]);
     assert!(conflicts[0].reason.contains("no context behind"), "{}", conflicts[0].reason);
+    let both = of_f("@@ -1 +1,2 @@\n 1\n+2\n");
+    let conflicts = apply(&both, "1\n3\n").unwrap_err();
+    assert!(conflicts[0].reason.contains("no context behind"), "{}", conflicts[0].reason);
 }
 
 #[test]
