@@ -1,20 +1,19 @@
 //! `kill -9` at any moment: what was answered is there, what is there is in the audit, nothing is half done.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Snapshot, assert_chain, is_empty, items, sha256};
+use crate::harness::{Backend, Run, Server, Snapshot, Strace, assert_chain, is_empty, items, sha256};
 
 const FILES: [(&str, &str); 3] = [("a.txt", "one\ntwo\nthree\n"), ("b.txt", "b\n"), ("gone.txt", "g\n")];
 
 /// Mutations that change one file, several, and folders too; each with an ID, so that it can be sent again.
 fn mutations() -> [(&'static str, Value); 4] {
-    let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n--- /dev/null\n+++ b/new/dir/n.txt\n@@ -0,0 +1 @@\n+n\n\
+    let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n--- /dev/null\n+++ b/new/dir/n.txt\n@@ -0,0 +1 @@\n+n\n\
                  --- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n\
                  diff --git a/b.txt b/moved/b.txt\nsimilarity index 100%\nrename from b.txt\nrename to moved/b.txt\n";
     let large = (0..700).map(|line| format!("{line} {}\n", "x".repeat(250))).collect::<Vec<_>>().concat();
@@ -120,31 +119,6 @@ async fn a_kill_between_two_steps_leaves_all_or_nothing(
     }
 }
 
-/// strace, which kills `server` at the `nth` of its calls of `syscall`; it listens when this returns.
-fn kill_at(server: &Server, syscall: &str, nth: u32) -> std::process::Child {
-    let log = server.home.join("strace");
-    let _ = std::fs::remove_file(&log);
-    let strace = Command::new("strace")
-        .args(["-f", "-qq", "-p", &server.process_id().to_string(), "-o"])
-        .arg(&log)
-        .args(["-e", &format!("trace={syscall}"), "-e", &format!("inject={syscall}:signal=KILL:when={nth}")])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace, which `.ci/test` installs");
-    let traced = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", server.process_id())).unwrap_or_default();
-        status.contains(&format!("TracerPid:\t{}\n", strace.id()))
-    };
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while !traced() {
-        assert!(std::time::Instant::now() < deadline, "strace cannot trace here");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    // The other threads are seized right after the first.
-    std::thread::sleep(Duration::from_millis(20));
-    strace
-}
-
 #[rstest]
 #[case::files("renameat2,renameat,unlinkat,mkdirat,linkat")]
 #[case::writes("pwrite64,write,writev,ftruncate")]
@@ -157,7 +131,7 @@ async fn a_kill_at_a_system_call_leaves_all_or_nothing(#[case] syscalls: &str) {
         for nth in 1..=12 {
             let run = server.run_with_files(&FILES, json!({})).await;
             let start = run.snapshot();
-            let mut strace = kill_at(&server, syscalls, nth);
+            let strace = Strace::attach(&server, syscalls, &format!("signal=KILL:when={nth}"));
             let answered = call_that_may_die(&run, tool, &input).await;
             // Files are synced behind the answer, and the ledger forgets; a kill may come there too.
             tokio::time::sleep(Duration::from_millis(if answered.is_some() { 150 } else { 0 })).await;
@@ -165,10 +139,7 @@ async fn a_kill_at_a_system_call_leaves_all_or_nothing(#[case] syscalls: &str) {
             if dead && answered.is_none() {
                 server.wait(Duration::from_secs(10));
             }
-            if !dead {
-                let _ = strace.kill();
-            }
-            let _ = strace.wait();
+            drop(strace);
             if !dead {
                 break;
             }
@@ -303,5 +274,34 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgr
     if server.operator().get("/v1/runs/big").await.status == 404 {
         let run = server.run_of(&server.operator().post("/v1/runs", body).await.is(201)).await;
         assert_eq!(run.get().await["import"]["files"], 3000);
+    }
+}
+
+#[rstest]
+#[case::no_room_for_a_name("renameat2,renameat,linkat", "ENOSPC")]
+#[case::no_room_for_a_folder("mkdirat", "ENOSPC")]
+#[case::a_disk_that_cannot_be_written("renameat2,renameat,mkdirat,unlinkat", "EROFS")]
+#[case::a_log_that_cannot_be_synced("fdatasync", "EIO")]
+#[tokio::test]
+async fn a_disk_that_fails_for_a_while_loses_nothing(#[case] syscalls: &str, #[case] error: &str) {
+    let mut server = Server::start(Backend::Sqlite).await;
+    for (tool, input) in mutations() {
+        let run = server.run_with_files(&FILES, json!({})).await;
+        run.ok("read_file", json!({"path": "b.txt"})).await;
+        let start = run.snapshot();
+        let strace = Strace::attach(&server, syscalls, &format!("error={error}"));
+        let answer = call_that_may_die(&run, tool, &input).await;
+        assert!(answer.is_none_or(|status| [200, 503].contains(&status)), "{tool} under {error}: {answer:?}");
+        if answer.is_some() && !syscalls.contains("sync") {
+            run.ok("read_file", json!({"path": "b.txt"})).await;
+        }
+        drop(strace);
+        // A sync that failed cannot be trusted again: the process may have ended for it, and is started anew.
+        if answer.is_none() {
+            server.wait(Duration::from_secs(10));
+            server.restart();
+        }
+        let run = server.reconnect(&run);
+        assert_settles(&server, &run, &start, tool, input).await;
     }
 }

@@ -198,25 +198,6 @@ async fn a_store_that_is_away_is_unavailable_and_changes_nothing(#[values(Backen
 
 #[rstest]
 #[tokio::test]
-async fn a_disk_that_fails_is_unavailable_and_service_resumes_by_itself(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::start(backend).await;
-    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    let tmp = server.workspace(&run.id).join("tmp");
-    std::fs::remove_dir_all(&tmp).unwrap();
-    std::fs::write(&tmp, "not a folder").unwrap();
-    let write = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
-    let told = run.call("write_file", write.clone()).await.refusal();
-    assert!(["UNAVAILABLE", "INTERNAL"].contains(&told.as_str()), "{told}");
-    assert!(!run.repo.join("b.txt").exists());
-    run.ok("read_file", json!({"path": "a.txt"})).await;
-    std::fs::remove_file(&tmp).unwrap();
-    std::fs::create_dir(&tmp).unwrap();
-    run.ok("write_file", write).await;
-    assert_eq!(run.verify().await["intact"], true);
-}
-
-#[rstest]
-#[tokio::test]
 async fn a_panic_is_a_fault_of_ours_and_the_run_goes_on(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("call.handler", "call.try", "call.look", "pipeline.staged", "pipeline.journalled", "pipeline.applied")]

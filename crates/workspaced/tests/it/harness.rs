@@ -8,6 +8,7 @@ mod disk;
 mod reaper;
 mod run;
 mod server;
+mod strace;
 
 pub(crate) use answer::Answer;
 pub(crate) use chain::{assert_chain, sha256};
@@ -16,3 +17,4 @@ pub(crate) use database::{Backend, Database};
 pub(crate) use disk::{is_empty, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use server::{Server, Setup, workspaced};
+pub(crate) use strace::Strace;

@@ -40,7 +40,7 @@ async fn a_bad_setting_ends_the_process_with_one_clear_line() {
         (own(&["--surprise"]), "--surprise"),
         (own(&["--operator-token", "x"]), "--operator-token"),
         (with_config("surprise = 1\n"), "surprise"),
-        (with_config("listen = 7\n"), "listen"),
+        (with_config("listen = 7\n"), "line 1, column 10"),
         (with_config("listen = \n"), "config.toml"),
     ] {
         let done = server.command("serve").args(&args).env_remove("WORKSPACED_DATABASE_URL").output().unwrap();

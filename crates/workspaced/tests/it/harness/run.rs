@@ -102,7 +102,7 @@ pub(crate) fn git(folder: &Path, args: &[&str]) -> String {
         .output()
         .unwrap();
     assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
+    String::from_utf8_lossy(&done.stdout).strip_suffix('\n').unwrap_or_default().to_owned()
 }
 
 /// Commits all of `folder`, ignored files too, and gives the commit.

@@ -1,0 +1,47 @@
+//! System calls of a running server that fail, or kill it.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Server;
+
+/// strace, attached to a server until it is dropped.
+pub(crate) struct Strace(Child);
+
+impl Strace {
+    /// Attaches to `server`: each of `syscalls` meets `fate`, such as `signal=KILL:when=3` (counted by thread) or
+    /// `error=ENOSPC`.
+    pub(crate) fn attach(server: &Server, syscalls: &str, fate: &str) -> Self {
+        let strace = Command::new("strace")
+            .args(["-f", "-qq", "-p", &server.process_id().to_string(), "-o"])
+            .arg(server.home.join("strace"))
+            .args(["-e", &format!("trace={syscalls}"), "-e", &format!("inject={syscalls}:{fate}")])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("strace, which `.ci/test` installs");
+        let strace = Self(strace);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !strace.traces(server) {
+            assert!(Instant::now() < deadline, "strace cannot trace here");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        strace
+    }
+
+    /// Whether every thread of the server is traced.
+    fn traces(&self, server: &Server) -> bool {
+        let tracer = format!("TracerPid:\t{}\n", self.0.id());
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process_id())).unwrap();
+        tasks.flatten().all(|task| {
+            std::fs::read_to_string(task.path().join("status")).is_ok_and(|status| status.contains(&tracer))
+        })
+    }
+}
+
+impl Drop for Strace {
+    fn drop(&mut self) {
+        // A signal that it can handle: it lets go of the server first.
+        let _ = Command::new("kill").args(["-s", "INT", &self.0.id().to_string()]).status();
+        let _ = self.0.wait();
+    }
+}
