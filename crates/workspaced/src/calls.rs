@@ -205,8 +205,12 @@ impl Service {
         draft.code = Some(refusal.code);
         draft.reasons = reasons_of(&refusal);
         draft.files = asked(paths);
-        let reply = head.tool.mutates().then(|| stored_reply(&refusal));
-        match self.append(head.entry(draft, reply)).await {
+        let passes = matches!(refusal.code, Code::Unavailable | Code::RunNeedsRepair);
+        let reply = (head.tool.mutates() && !passes).then(|| stored_reply(&refusal));
+        let mut entry = head.entry(draft, reply);
+        // What passes by itself is no answer to keep: the caller is told to try the same call again.
+        entry.claimed &= !passes;
+        match self.append(entry).await {
             Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
             Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
             Err(error) => error.into(),

@@ -44,6 +44,10 @@ pub(crate) async fn mutate(
 ) -> Result<Answer, CallError> {
     // Two calls under one ID must not both find that it is new.
     let _turn = if head.claimed { Some(live.claims.enter(&head.tool_call_id).await) } else { None };
+    if head.claimed && live.lane.is_unsettled() {
+        // What the first call was told has to be so: its change may be journalled and not in the tree yet.
+        drop(recover::enter_settled(service, live, Vec::new()).await?);
+    }
     if let Some(answer) = replay(service, &head).await? {
         return answer;
     }
