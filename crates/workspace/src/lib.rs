@@ -7,6 +7,7 @@
 mod apply;
 mod base;
 mod diff;
+mod explain;
 mod export;
 mod fault;
 mod find;

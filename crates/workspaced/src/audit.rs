@@ -1,7 +1,11 @@
 //! What was recorded: listed, followed, checked.
 
+use std::time::Duration;
+
 use ledger::{RecordFilter, StoredRecord};
-use model::{Approval, ChainReport, Code, LogicalPath, Outcome, Record, Refusal, RunId, ToolCallId, Verdict};
+use model::{
+    Approval, ApprovalState, ChainReport, Code, LogicalPath, Outcome, Record, Refusal, RunId, ToolCallId, Verdict,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
@@ -9,6 +13,11 @@ use crate::clock::parse_time;
 use crate::page::{Cursor, Page};
 use crate::service::{Service, run_not_found};
 
+/// The longest that a call's outcome is waited for.
+pub(crate) const MAX_WAIT_SECONDS: u64 = 60;
+
+/// Between two looks at a call that waits.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Records that a stream takes from the ledger at a time.
 const STREAM_BATCH: u32 = 500;
 
@@ -42,6 +51,31 @@ pub(crate) struct RunFilter {
     /// Only calls of this run.
     #[param(value_type = Option<RunId>, example = "issue-4711")]
     run: Option<String>,
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Wait {
+    /// Wait so long for a call that waits for a person. Taken as 60 where it is more.
+    #[param(minimum = 0, maximum = 60, default = 0)]
+    wait_seconds: Option<u64>,
+}
+
+impl Wait {
+    /// How long to wait.
+    pub(crate) fn patience(self) -> Duration {
+        Duration::from_secs(self.wait_seconds.unwrap_or(0).min(MAX_WAIT_SECONDS))
+    }
+}
+
+impl ToolCall {
+    /// Whether a person has yet to decide.
+    fn is_pending(&self) -> bool {
+        self.record.outcome == Outcome::Pending
+            && self.approval.as_ref().is_some_and(|approval| approval.state == ApprovalState::Pending)
+    }
 }
 
 /// The record of a tool call, and what became of its approval where it asked for one.
@@ -169,6 +203,37 @@ impl Service {
             None => None,
         };
         Ok(ToolCall { record, approval })
+    }
+
+    /// The record of a call, as soon as it is decided or `patience` is over.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`, `NOT_FOUND`.
+    pub(crate) async fn tool_call_once_decided(
+        &self,
+        run: &RunId,
+        id: &ToolCallId,
+        patience: Duration,
+    ) -> Result<ToolCall, CallError> {
+        let over = tokio::time::sleep(patience);
+        tokio::pin!(over);
+        let mut newest = self.0.ledger.newest();
+        loop {
+            // Looked at before the ledger is asked: whatever is newer wakes us again.
+            newest.mark_unchanged();
+            let call = self.tool_call(run, id).await?;
+            if patience.is_zero() || !call.is_pending() {
+                return Ok(call);
+            }
+            tokio::select! {
+                changed = newest.changed() => if changed.is_err() { return Ok(call) },
+                () = &mut over => return Ok(call),
+                () = self.0.shutdown.cancelled() => return Ok(call),
+            }
+            // Other runs are busy too: what they record need not be asked about one by one.
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Follows the records that pass `filter`, behind `after`.

@@ -5,15 +5,20 @@ mod archive;
 mod artifacts;
 mod audit;
 pub(crate) mod auth;
+mod batch;
+mod changes;
 pub(crate) mod extract;
 mod files;
+mod limits;
 mod open;
 pub(crate) mod openapi;
+mod policy;
 pub(crate) mod problem;
 pub(crate) mod request;
 mod runs;
 pub(crate) mod serve;
 mod tools;
+mod tree;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -40,11 +45,17 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(audit::list_audit))
         .routes(routes!(audit::stream_audit))
         .routes(routes!(tools::list_tools))
+        .routes(routes!(limits::get_limits))
         .route(TOOL_PATH, post(tools::call_tool))
+        .routes(routes!(batch::batch))
+        .routes(routes!(policy::explain_policy))
         .routes(routes!(audit::get_tool_call))
         .routes(routes!(audit::list_run_audit))
         .routes(routes!(audit::verify_run))
+        .routes(routes!(changes::list_changes))
         .routes(routes!(artifacts::get_artifact))
+        .routes(routes!(tree::get_patch))
+        .routes(routes!(tree::get_drift))
         .routes(routes!(files::get_file, files::put_file, files::delete_file))
         .routes(routes!(open::healthz))
         .routes(routes!(open::readyz))

@@ -23,7 +23,7 @@ use crate::calls::{Answer, Head, forbidden, run_not_open};
 use crate::change::Planned;
 use crate::lane::Lane;
 use crate::service::{LiveRun, Service};
-use crate::tools::{Mutation, PlanContext, record_files};
+use crate::tools::{Mutation, PlanContext, ToolRun, record_files};
 
 pub(crate) use approve::Decider;
 pub(crate) use recover::{recover, sync};
@@ -150,6 +150,22 @@ async fn prepare(
     let _place = places.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
     let (run, head) = (Arc::clone(live), head.clone());
     service.blocking(move || plan_and_judge(&run, &head, tool.as_ref())).await
+}
+
+/// What would be decided over a mutation now. Nothing is changed or recorded.
+pub(crate) async fn foresee(
+    service: &Service,
+    head: &Head,
+    live: &Arc<LiveRun>,
+    members: Map<String, Value>,
+) -> Result<Decision, CallError> {
+    let ToolRun::Mutation(parse) = head.tool.run else {
+        return Err(CallError::Internal("a read is not foreseen".into()));
+    };
+    let tool = with_history(service, head, parse(members)?).await?;
+    let held = if tool.exclusive() { vec![LogicalPath::root()] } else { tool.paths() };
+    let _pass = recover::enter_settled(service, live, held).await?;
+    Ok(prepare(service, head, live, tool).await?.decision)
 }
 
 fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Judged, CallError> {

@@ -15,6 +15,7 @@ mod revert_calls;
 mod schema;
 mod search_text;
 mod stat_path;
+pub(crate) mod tree;
 mod tree_stats;
 mod write_file;
 

@@ -11,7 +11,7 @@ use futures_util::Stream;
 use ledger::RecordFilter;
 use model::{ChainReport, Record, Refusal, RunId, ToolCallId};
 
-use crate::audit::{Filters, Follow, RunFilter, ToolCall};
+use crate::audit::{Filters, Follow, RunFilter, ToolCall, Wait};
 use crate::http::auth::{Auditor, RunAuditor};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
@@ -142,16 +142,17 @@ pub(super) async fn verify_run(
 /// Tells of one tool call.
 ///
 /// The full record: hashes, kinds, policy's decision with its reasons, artifacts; with the approval where it asked for one.
+/// With `waitSeconds` a call that waits for a person is answered once it is decided, or when the time is over.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/tool-calls/{toolCallId}", tag = "audit", operation_id = "getToolCall",
-    params(("run" = RunId, Path), ("toolCallId" = ToolCallId, Path)),
+    params(("run" = RunId, Path), ("toolCallId" = ToolCallId, Path), Wait),
     responses((status = 200, description = "The call's record.", body = ToolCall)),
 )]
 pub(super) async fn get_tool_call(
     State(service): State<Service>,
     RunAuditor { run, .. }: RunAuditor,
     Path((_run, id)): Path<(String, ToolCallId)>,
-    Query(()): Query<()>,
+    Query((wait,)): Query<(Wait,)>,
 ) -> Result<Json<ToolCall>, Problem> {
-    Ok(Json(service.tool_call(&run, &id).await?))
+    Ok(Json(service.tool_call_once_decided(&run, &id, wait.patience()).await?))
 }

@@ -60,6 +60,11 @@ impl Problem {
         self
     }
 
+    /// The HTTP status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The same problem under another status, where HTTP has one of its own for how it was asked.
     #[must_use]
     pub(crate) fn with_status(self, status: StatusCode) -> Self {

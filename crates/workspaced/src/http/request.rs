@@ -18,7 +18,11 @@ use crate::service::{Service, took_too_long};
 use crate::telemetry;
 
 /// Routes whose answers may take their time: each has bounds of its own.
-const UNHURRIED: [&str; 3] = ["/v1/audit/stream", ARCHIVE, FILES];
+const UNHURRIED: [&str; 5] = [TOOL_CALL, CHANGES, "/v1/audit/stream", ARCHIVE, FILES];
+/// May wait for a person.
+const TOOL_CALL: &str = "/v1/runs/{run}/tool-calls/{toolCallId}";
+/// May be a stream.
+const CHANGES: &str = "/v1/runs/{run}/changes";
 const ARCHIVE: &str = "/v1/runs/{run}/archive";
 const FILES: &str = "/v1/runs/{run}/files/{*path}";
 /// What answers under this path is pages for people, which bring a policy of their own.

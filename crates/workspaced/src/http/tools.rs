@@ -45,6 +45,6 @@ pub(super) async fn call_tool(
     }
 }
 
-fn tool_not_found() -> Refusal {
+pub(super) fn tool_not_found() -> Refusal {
     Refusal::new(Code::ToolNotFound, "there is no such tool", "GET /v1/tools lists every tool.")
 }

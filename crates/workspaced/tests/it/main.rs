@@ -36,6 +36,8 @@ mod hostile;
 #[cfg(test)]
 mod idempotency;
 #[cfg(test)]
+mod insight;
+#[cfg(test)]
 mod kinds;
 #[cfg(test)]
 mod limits;

@@ -44,7 +44,8 @@ const PROMISED: [(&str, &str); 28] = [
 const OPEN: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"];
 
 /// What an auditor may call, each a `GET`.
-const AUDITORS: [&str; 10] = [
+const AUDITORS: [&str; 11] = [
+    "/v1/runs/{run}/changes",
     "/v1/runs",
     "/v1/runs/{run}",
     "/v1/runs/{run}/audit",

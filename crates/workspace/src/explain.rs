@@ -1,0 +1,48 @@
+//! What policy says to a path, without touching what is there.
+
+use model::{Access, Decision, FileKind, LogicalPath, PathFacts, Rules};
+use rustix::fs::FileType;
+
+use crate::guard::{GuardFault, Wait};
+use crate::read::kind_of;
+use crate::stat::head_of;
+use crate::{Fault, Tree};
+
+impl Tree {
+    /// What would be decided over an access to `path`, and the kind that it was judged as.
+    ///
+    /// The bytes are looked at only where policy would let them be read.
+    ///
+    /// # Errors
+    ///
+    /// `PATH_REJECTED`.
+    pub fn explain(&self, rules: &Rules, access: Access, path: &LogicalPath) -> Result<(FileKind, Decision), Fault> {
+        let found = match access {
+            Access::Read | Access::Search => self.root.open(path, Wait::Allowed),
+            Access::Mutate => self.root.open_unlinked(path),
+        };
+        let opened = match found {
+            Ok(opened) => Some(opened),
+            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            Err(_) => None,
+        };
+        let real_path = opened.as_ref().and_then(|opened| opened.real.as_ref());
+        let is_folder = opened.as_ref().is_some_and(|opened| opened.file_type() == FileType::Directory);
+        let name = real_path.unwrap_or(path);
+        let mut facts = PathFacts {
+            path,
+            real_path,
+            kind: if is_folder { FileKind::Directory } else { FileKind::of_path(name) },
+            ignored: self.is_ignored(path, real_path, Wait::Allowed)?,
+            hard_linked: opened.as_ref().is_some_and(crate::guard::Opened::is_hard_linked),
+        };
+        let told = if is_folder { FileKind::of_dir(name) } else { facts.kind };
+        if let Some(opened) = opened.as_ref().filter(|opened| opened.file_type() == FileType::RegularFile)
+            && model::judge_path(rules, Access::Read, &facts).is_ok()
+        {
+            facts.kind = kind_of(name, &head_of(opened)?);
+            return Ok((facts.kind, model::explain_path(rules, access, &facts)));
+        }
+        Ok((told, model::explain_path(rules, access, &facts)))
+    }
+}

@@ -1,0 +1,152 @@
+//! What policy would decide, before anything is tried.
+
+use std::collections::BTreeSet;
+
+use model::{Access, Code, Decision, FileKind, LogicalPath, Patch, Permission, Refusal, RunId, Verdict};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::CallError;
+use crate::calls::{Head, forbidden, reasons_of, verdict_of};
+use crate::service::{Caller, LiveRun, Service};
+use crate::{pipeline, tools};
+
+/// What to explain: one of the two.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"path": "Cargo.lock"}))]
+pub(crate) struct Question {
+    /// A path, whether or not anything is there.
+    #[serde(default)]
+    path: Option<String>,
+    /// A patch, as `apply_patch` takes it.
+    #[serde(default)]
+    patch: Option<String>,
+}
+
+/// What would be decided.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Explanation {
+    /// Each path concerned, as far as the path alone tells.
+    paths: Vec<PathExplanation>,
+    /// What the patch as a whole would meet, budgets and the files as they are now included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Said>,
+}
+
+/// What one path would meet.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PathExplanation {
+    /// The path, cleaned.
+    path: LogicalPath,
+    /// The kind that it is judged as.
+    kind: FileKind,
+    /// What reading or searching it would meet.
+    read: Said,
+    /// What changing it would meet, whatever the change is.
+    mutate: Said,
+}
+
+/// One decision.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Said {
+    /// What policy would say.
+    decision: Verdict,
+    /// The rules that decide.
+    reasons: Vec<String>,
+    /// What the call would be refused with, where it would be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<Code>,
+    /// The refusal in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+impl Said {
+    fn of(decision: Decision) -> Self {
+        let Decision { verdict, reasons, refusal } = decision;
+        let asks = (verdict == Verdict::RequireApproval).then_some(Code::ApprovalRequired);
+        Self {
+            decision: verdict,
+            reasons,
+            code: refusal.as_ref().map(|refusal| refusal.code).or(asks),
+            message: refusal.map(|refusal| refusal.message),
+        }
+    }
+
+    fn refused(refusal: Refusal) -> Self {
+        Self {
+            decision: verdict_of(refusal.code),
+            reasons: reasons_of(&refusal),
+            code: Some(refusal.code),
+            message: Some(refusal.message),
+        }
+    }
+}
+
+impl Service {
+    /// Tells what policy would decide over a path or a patch. Nothing is told that a call would not tell.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, `INVALID_REQUEST`, `PATCH_INVALID`, `PATH_REJECTED`, `RUN_CLOSED`.
+    pub(crate) async fn explain(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        question: Question,
+    ) -> Result<Explanation, CallError> {
+        match (question.path, question.patch) {
+            (Some(raw), None) => {
+                need(&caller, Permission::FileList)?;
+                let path = LogicalPath::parse(&raw).map_err(|rule| Refusal::path(&raw, rule))?;
+                let live = self.live(run).await?;
+                let paths = self.blocking(move || Ok(vec![explain_path(&live, path)?])).await?;
+                Ok(Explanation { paths, patch: None })
+            }
+            (None, Some(patch)) => {
+                need(&caller, Permission::FilePatchApply)?;
+                self.explain_patch(run, caller, patch).await
+            }
+            (Some(_), Some(_)) | (None, None) => {
+                let hint = "Give a path to ask about a file, or a patch to ask about a change.";
+                Err(Refusal::invalid("one of `path` and `patch` is needed", hint).into())
+            }
+        }
+    }
+
+    async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<Explanation, CallError> {
+        let parsed = Patch::parse(&patch)?;
+        let paths: BTreeSet<_> = parsed.sections.into_iter().flat_map(|section| [section.from, section.path]).collect();
+        let live = self.live(run).await?;
+        let tool = tools::find("apply_patch").ok_or_else(|| CallError::Internal("there is no apply_patch".into()))?;
+        let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
+        let (head, members) = Head::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
+        let said = match pipeline::foresee(self, &head, &live, members?).await {
+            Ok(decision) => Said::of(decision),
+            Err(CallError::Refused(refusal)) => Said::refused(refusal),
+            Err(error) => return Err(error),
+        };
+        let each = move || paths.into_iter().map(|path| explain_path(&live, path)).collect::<Result<_, _>>();
+        Ok(Explanation { paths: self.blocking(each).await?, patch: Some(said) })
+    }
+}
+
+fn explain_path(live: &LiveRun, path: LogicalPath) -> Result<PathExplanation, CallError> {
+    let tree = live.workspace.tree();
+    let said = |access| match tree.explain(&live.rules, access, &path) {
+        Ok((kind, decision)) => Ok((kind, Said::of(decision))),
+        Err(workspace::Fault::Refused(refusal)) => Ok((FileKind::of_path(&path), Said::refused(refusal))),
+        Err(fault) => Err(CallError::from(fault)),
+    };
+    let (kind, read) = said(Access::Read)?;
+    let (_, mutate) = said(Access::Mutate)?;
+    Ok(PathExplanation { path, kind, read, mutate })
+}
+
+fn need(caller: &Caller, permission: Permission) -> Result<(), Refusal> {
+    if caller.permissions.contains(&permission) { Ok(()) } else { Err(forbidden(&[permission])) }
+}

@@ -1,0 +1,145 @@
+//! Looks at a whole run that are no tools: the diff from its base, and what differs from what its ledger says. They are
+//! judged and recorded as reads are.
+
+use std::collections::BTreeMap;
+
+use model::{Code, LogicalPath, Permission, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::{DiffQuery, Fault, Workspace};
+
+use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, parse};
+use crate::feed::change_of;
+
+/// The largest diff that is sent as one, in bytes.
+pub(crate) const MAX_PATCH_BYTES: usize = 64 * 1024 * 1024;
+
+/// `GET …/patch`.
+pub(crate) static PATCH: Tool = Tool {
+    name: "patch",
+    description: "Sends everything that differs from what the run started with, as one unified diff.",
+    takes_long: true,
+    permissions: &[Permission::FileDiff],
+    input: ToolSchema::of::<Nothing>,
+    output: ToolSchema::of::<Nothing>,
+    run: ToolRun::Read(|members| parse::<Nothing>(members).map(|_| Box::new(WholePatch) as Box<dyn Read>)),
+};
+
+/// `GET …/drift`.
+pub(crate) static DRIFT: Tool = Tool {
+    name: "drift",
+    description: "Tells what differs from what the ledger says.",
+    takes_long: true,
+    permissions: &[Permission::FileDiff],
+    input: ToolSchema::of::<Nothing>,
+    output: ToolSchema::of::<Drift>,
+    run: ToolRun::Read(|members| Ok(Box::new(parse::<Expected>(members)?))),
+};
+
+/// No members.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+struct WholePatch;
+
+impl Read for WholePatch {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+        let query = DiffQuery { path: None, stat_only: false, max_bytes: MAX_PATCH_BYTES };
+        let diff = own(context)?.diff(context.rules, &query, context.cancel)?;
+        if diff.truncated {
+            let limit = MAX_PATCH_BYTES as u64;
+            let message = format!("the diff has more than {limit} bytes");
+            let refusal = Refusal::new(Code::FileTooLarge, message, "Take the run's archive, or its diff by folder.");
+            return Err(refusal.about(|about| about.limit = Some(limit)).into());
+        }
+        let paths = diff.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok());
+        let paths_read = paths.take(super::MAX_PATHS_TOLD).collect();
+        // The diff itself is what is told.
+        Ok(Told { output: diff.diff, paths_read, files: Vec::new(), transfer: None })
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        Vec::new()
+    }
+}
+
+/// What the ledger says of every path that the run has written.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Expected {
+    /// The hash that each path should have; none where nothing should be there.
+    pub(crate) written: BTreeMap<LogicalPath, Option<Sha256>>,
+}
+
+/// What differs from what the ledger says.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Drift {
+    /// Every path that differs, in order. Paths that policy hides are left out.
+    items: Vec<Drifted>,
+    /// How many paths the run has written.
+    written: usize,
+}
+
+/// One path that was changed by something else than a call.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Drifted {
+    /// The path; bytes that are no UTF-8 are written `\xNN`.
+    path: String,
+    /// `created`, `modified` or `deleted`.
+    change: &'static str,
+    /// What the ledger says, or the base for what no call has written; missing where nothing should be there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_sha256: Option<Sha256>,
+    /// What is there; missing where nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actual_sha256: Option<Sha256>,
+}
+
+impl Read for Expected {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+        let query = DiffQuery { path: None, stat_only: true, max_bytes: 1 };
+        let diff = own(context)?.diff(context.rules, &query, context.cancel)?;
+        let mut rest: BTreeMap<&str, Option<Sha256>> =
+            self.written.iter().map(|(path, expected)| (path.as_str(), *expected)).collect();
+        let mut items = Vec::new();
+        for file in diff.files {
+            let expected = rest.remove(file.path.as_str()).unwrap_or(file.old_sha256);
+            items.extend(drifted(file.path, expected, file.new_sha256));
+        }
+        // What was written and is as in the base: the ledger may say otherwise.
+        for (raw, expected) in rest {
+            let Ok(path) = LogicalPath::parse(raw) else { continue };
+            let stat = match context.tree.stat(context.rules, &path, context.cancel) {
+                Err(Fault::Refused(_)) => continue,
+                stat => stat?,
+            };
+            let actual = match &stat.found {
+                None => None,
+                // It is there, and its bytes may not be told, or are too many to be looked at.
+                Some(found) if found.sha256.is_none() && expected.is_some() => continue,
+                Some(found) => found.sha256,
+            };
+            items.extend(drifted(raw.to_owned(), expected, actual));
+        }
+        items.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        let paths = items.iter().filter_map(|item| LogicalPath::parse(&item.path).ok());
+        let paths_read = paths.take(super::MAX_PATHS_TOLD).collect();
+        Told::new(&Drift { items, written: self.written.len() }, paths_read)
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        Vec::new()
+    }
+}
+
+fn drifted(path: String, expected: Option<Sha256>, actual: Option<Sha256>) -> Option<Drifted> {
+    let change = change_of(expected, actual);
+    (expected != actual).then_some(Drifted { path, change, expected_sha256: expected, actual_sha256: actual })
+}
+
+fn own<'a>(context: &ReadContext<'a>) -> Result<&'a Workspace, Fault> {
+    let missing = || Refusal::invalid("a mount has no base", "Leave the mount out.");
+    Ok(context.workspace.ok_or_else(missing)?)
+}

@@ -1,0 +1,257 @@
+//! What a run is asked besides its tools: outcomes, bounds, policy, changes, drift, its patch, batches.
+
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, sha256};
+
+async fn get(run: &Run, what: &str) -> Answer {
+    run.agent.get(&format!("/v1/runs/{}/{what}", run.id)).await
+}
+
+async fn explain(run: &Run, question: Value) -> Answer {
+    run.agent.post(&format!("/v1/runs/{}/policy/explain", run.id), question).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_call_that_waits_is_answered_once_it_is_decided(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("Cargo.lock", "old\n")]).await;
+    let input = json!({"toolCallId": "ask", "path": "Cargo.lock", "content": "new\n",
+        "expectedSha256": sha256("old\n"), "reason": "r"});
+    let asked = run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    let at_once = Instant::now();
+    assert_eq!(get(&run, "tool-calls/ask").await.ok()["outcome"], "pending");
+    assert_eq!(get(&run, "tool-calls/ask?waitSeconds=1").await.ok()["outcome"], "pending");
+    assert!(at_once.elapsed() >= Duration::from_secs(1));
+    let waiting = tokio::spawn({
+        let run = run.clone();
+        async move { get(&run, "tool-calls/ask?waitSeconds=1000").await.ok() }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!waiting.is_finished());
+    let approve = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
+    run.operator.post(&approve, json!({"decidedBy": "ada"})).await.ok();
+    let told = waiting.await.unwrap();
+    assert_eq!((&told["outcome"], &told["approval"]["state"]), (&json!("ok"), &json!("approved")));
+    assert!(at_once.elapsed() < Duration::from_secs(30), "decided, not timed out");
+    get(&run, "tool-calls/ask?waitSeconds=soon").await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_bound_is_told_to_whoever_uses_tools(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    for client in [&run.agent, &run.operator] {
+        let limits = client.get("/v1/limits").await.ok();
+        assert_eq!(limits["tools"]["maxPathBytes"], 4096);
+        assert_eq!(limits["requests"]["pageMax"], 1000);
+        assert_eq!(limits["defaultBudget"]["maxFilesTouched"], 20);
+        assert!(limits["requests"]["maxBodyBytes"].as_u64().unwrap() > 0);
+    }
+    server.auditor().get("/v1/limits").await.refused("FORBIDDEN");
+    server.nobody().get("/v1/limits").await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn policy_says_beforehand_what_it_would_decide_and_why(#[values(Backend::Sqlite)] backend: Backend) {
+    let files = [("a.txt", "a\n"), ("Cargo.lock", "l\n"), (".env", "A=1\n"), ("shut/b.txt", "b\n")];
+    let policy = json!({"policy": {"deny": ["shut/**"], "budget": {"maxInsertions": 1}}});
+    let (_server, run) = Run::shared_with(backend, &files, policy).await;
+    let before = run.audit().await.len();
+    for (path, kind, read, mutate, rule) in [
+        ("./a.txt", "TEXT_DOC", "ALLOW", "ALLOW", ""),
+        ("none/new.rs", "TEXT_SOURCE", "ALLOW", "ALLOW", ""),
+        ("Cargo.lock", "LOCKFILE", "ALLOW", "REQUIRE_APPROVAL", "LOCKFILE"),
+        (".env", "SECRET_LIKE", "DENY", "DENY", "kind:SECRET_LIKE"),
+        ("none/.env", "SECRET_LIKE", "DENY", "DENY", "kind:SECRET_LIKE"),
+        ("shut/b.txt", "TEXT_DOC", "DENY", "DENY", "deny:shut/**"),
+        ("target/x.rs", "GENERATED", "ALLOW", "DENY", "kind:GENERATED"),
+    ] {
+        let told = explain(&run, json!({"path": path})).await.ok();
+        let one = &told["paths"][0];
+        assert_eq!(one["kind"], kind, "{path}: {told:#}");
+        assert_eq!(one["read"]["decision"], read, "{path}: {told:#}");
+        assert_eq!(one["mutate"]["decision"], mutate, "{path}: {told:#}");
+        let reasons = one["mutate"]["reasons"].to_string().to_lowercase();
+        assert!(reasons.contains(&rule.to_lowercase()), "{path}: {told:#}");
+    }
+    let patch = |file: &str, old: &str, new: &str| {
+        format!("--- a/{file}\n+++ b/{file}\n@@ -1 +1,{} @@\n-{old}\n{new}", new.lines().count())
+    };
+    for (patch, decision, code) in [
+        (patch("a.txt", "a", "+b\n"), "ALLOW", Value::Null),
+        (patch("a.txt", "a", "+b\n+c\n"), "DENY", json!("PATCH_BUDGET_EXCEEDED")),
+        (patch("Cargo.lock", "l", "+m\n"), "REQUIRE_APPROVAL", json!("APPROVAL_REQUIRED")),
+        (patch(".env", "A=1", "+A=2\n"), "DENY", json!("POLICY_DENIED_SECRET")),
+        (patch("a.txt", "wrong", "+b\n"), "ALLOW", json!("PATCH_CONFLICT")),
+    ] {
+        let told = explain(&run, json!({"patch": patch})).await.ok();
+        assert_eq!(told["patch"]["decision"], decision, "{patch}: {told:#}");
+        assert_eq!(told["patch"].get("code").unwrap_or(&Value::Null), &code, "{patch}");
+    }
+    for (question, code) in [
+        (json!({}), "INVALID_REQUEST"),
+        (json!({"path": "a", "patch": "b"}), "INVALID_REQUEST"),
+        (json!({"path": "../a"}), "PATH_REJECTED"),
+        (json!({"patch": "no patch"}), "PATCH_INVALID"),
+    ] {
+        explain(&run, question).await.refused(code);
+    }
+    assert_eq!(run.audit().await.len(), before, "a question is no call");
+    assert_eq!(run.on_disk("a.txt"), "a\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn changes_are_told_in_order_and_page_by_page(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    assert_eq!(get(&run, "changes").await.ok(), json!({"items": [], "nextSince": 0, "more": false}));
+    run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    run.call("write_file", json!({"path": ".env", "content": "x", "reason": "r"}))
+        .await
+        .refused("POLICY_DENIED_SECRET");
+    run.ok("write_file", json!({"path": "dry.txt", "content": "x\n", "reason": "r", "dryRun": true})).await;
+    let moved = json!({"from": "a.txt", "to": "b.txt", "expectedSha256": sha256("b\n"), "reason": "r"});
+    let moved = run.ok("move_file", moved).await;
+    run.put("outside.txt", "not by a call\n");
+    let all = get(&run, "changes").await.ok();
+    let files: Vec<_> = all["items"].as_array().unwrap().iter().map(|item| item["files"].clone()).collect();
+    assert_eq!(files[0][0]["path"], "a.txt");
+    assert_eq!((&files[0][0]["change"], &files[0][0]["newSha256"]), (&json!("modified"), &json!(sha256("b\n"))));
+    assert_eq!(files[1].as_array().unwrap().len(), 2, "{all:#}");
+    assert_eq!((&files[1][0]["change"], &files[1][1]["change"]), (&json!("deleted"), &json!("created")));
+    assert_eq!(files.len(), 2, "{all:#}");
+    assert_eq!(all["nextSince"], moved["seq"]);
+    let first = get(&run, "changes?limit=1").await.ok();
+    assert_eq!((first["items"].as_array().unwrap().len(), &first["more"]), (1, &json!(true)));
+    let rest = get(&run, &format!("changes?since={}", first["nextSince"])).await.ok();
+    assert_eq!(rest["items"][0], all["items"][1]);
+    let auditor = server.auditor().get(&format!("/v1/runs/{}/changes", run.id)).await.ok();
+    assert_eq!(auditor, all);
+    run.operator.get("/v1/runs/none-such/changes").await.refused("RUN_NOT_FOUND");
+    get(&run, "changes?since=x").await.refused("INVALID_REQUEST");
+    get(&run, "changes?limit=0").await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn changes_follow_as_events_and_go_on_without_a_gap(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    run.create("one.txt", "1\n").await;
+    let path = format!("/v1/runs/{}/changes", run.id);
+    let mut stream = run.agent.stream(&path, None).await;
+    let mut text = String::new();
+    let mut until = async |needle: &str| {
+        while !text.contains(needle) {
+            let piece = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await.expect(needle);
+            text.push_str(&String::from_utf8_lossy(&piece.unwrap().expect("the stream goes on")));
+        }
+        text.clone()
+    };
+    let first = until("one.txt").await;
+    assert!(first.contains("event: change") && first.contains("id: 1"), "{first}");
+    run.create("two.txt", "2\n").await;
+    until("two.txt").await;
+    let mut again = run.agent.stream(&path, Some("1")).await;
+    let piece = tokio::time::timeout(Duration::from_secs(20), again.chunk()).await.unwrap().unwrap().unwrap();
+    let piece = String::from_utf8_lossy(&piece).into_owned();
+    assert!(piece.contains("two.txt") && !piece.contains("one.txt"), "{piece}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn drift_is_what_no_call_has_done(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [("a.txt", "a\n"), ("b.txt", "b\n"), ("c.txt", "c\n"), ("d.txt", "d\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    run.replace("a.txt", "A\n", &sha256("a\n")).await.ok();
+    run.replace("d.txt", "D\n", &sha256("d\n")).await.ok();
+    run.create("n.txt", "n\n").await;
+    run.ok("delete_file", json!({"path": "c.txt", "expectedSha256": sha256("c\n"), "reason": "r"})).await;
+    assert_eq!(get(&run, "drift").await.ok()["items"], json!([]));
+    run.put("a.txt", "a\n");
+    run.put("b.txt", "other\n");
+    run.put("c.txt", "c\n");
+    run.put("new.txt", "new\n");
+    run.put("n.txt", "nn\n");
+    std::fs::remove_file(run.repo.join("d.txt")).unwrap();
+    let drift = get(&run, "drift").await.ok();
+    let told: Vec<_> = drift["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (item["path"].as_str().unwrap(), item["change"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("a.txt", "modified"),
+        ("b.txt", "modified"),
+        ("c.txt", "created"),
+        ("d.txt", "deleted"),
+        ("n.txt", "modified"),
+        ("new.txt", "created"),
+    ];
+    assert_eq!(told, expected, "{drift:#}");
+    assert_eq!(drift["items"][0]["expectedSha256"], sha256("A\n"));
+    assert_eq!(drift["items"][0]["actualSha256"], sha256("a\n"));
+    assert_eq!(run.last_record().await["tool"], "drift");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_patch_makes_the_base_into_the_tree(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "one\ntwo"), ("gone.txt", "g\n"), (".env", "A=1\n")]).await;
+    let empty = get(&run, "patch").await;
+    assert_eq!((empty.status, empty.body.len()), (200, 0));
+    run.replace("a.txt", "one\n2", &sha256("one\ntwo")).await.ok();
+    run.create("new/n.txt", "n\n").await;
+    run.ok("delete_file", json!({"path": "gone.txt", "expectedSha256": sha256("g\n"), "reason": "r"})).await;
+    run.put(".env", "A=2\n");
+    let patch = get(&run, "patch").await;
+    assert!(patch.header("content-type").starts_with("text/x-diff"));
+    assert!(!patch.holds("A="), "{}", patch.text());
+    let (place, _) = server.repository(&[("a.txt", "one\ntwo"), ("gone.txt", "g\n")]);
+    std::fs::write(place.join("../p.diff"), &patch.body).unwrap();
+    crate::harness::git(&place, &["apply", "../p.diff"]);
+    assert_eq!(std::fs::read_to_string(place.join("a.txt")).unwrap(), "one\n2");
+    assert_eq!(std::fs::read_to_string(place.join("new/n.txt")).unwrap(), "n\n");
+    assert!(!place.join("gone.txt").exists());
+    assert_eq!(run.last_record().await["tool"], "patch");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_batch_is_its_calls_one_by_one(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let path = format!("/v1/runs/{}/batch", run.id);
+    let calls = json!([
+        {"tool": "write_file", "input": {"path": "n.txt", "content": "n\n", "reason": "r", "toolCallId": "w"}},
+        {"tool": "read_file", "input": {"path": "n.txt", "format": "raw"}},
+        {"tool": "read_file", "input": {"path": "none.txt"}},
+        {"tool": "no_tool"},
+        {"tool": "read_file", "input": {"path": "a.txt"}},
+    ]);
+    let done = run.agent.post(&path, json!({"calls": calls})).await.ok();
+    let statuses: Vec<_> = done["results"].as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
+    assert_eq!(json!(statuses), json!([200, 200, 404, 404, 200]));
+    assert_eq!((&done["ok"], &done["skipped"]), (&json!(false), &json!(0)));
+    assert_eq!(done["results"][0]["answer"]["toolCallId"], "w");
+    assert_eq!(done["results"][1]["answer"]["content"], "n\n");
+    assert_eq!(done["results"][2]["answer"]["code"], "NOT_FOUND");
+    assert_eq!(done["results"][3]["answer"]["code"], "TOOL_NOT_FOUND");
+    assert_eq!(run.audit().await.len(), 4, "each call that reaches a tool has its record");
+    let stopped = run.agent.post(&path, json!({"calls": calls, "stopOnError": true})).await.ok();
+    assert_eq!((stopped["results"].as_array().unwrap().len(), &stopped["skipped"]), (3, &json!(2)));
+    assert_eq!(stopped["results"][0]["answer"]["seq"], done["results"][0]["answer"]["seq"], "a replay");
+    let many: Vec<_> = (0..101).map(|_| json!({"tool": "list_dir"})).collect();
+    for body in [json!({"calls": []}), json!({"calls": many}), json!({"calls": calls, "atomic": true}), json!({})] {
+        run.agent.post(&path, body).await.refused("INVALID_REQUEST");
+    }
+}
