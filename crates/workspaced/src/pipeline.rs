@@ -16,7 +16,7 @@ use model::{
     Code, Decision, LogicalPath, Outcome, Permission, Record, Refusal, RunState, Step, Usage, Verdict, judge_change,
 };
 use serde_json::{Map, Value};
-use workspace::ApplyFault;
+use workspace::{ApplyFault, Staged};
 
 use crate::CallError;
 use crate::calls::{Answer, Head, forbidden, run_not_open};
@@ -241,33 +241,39 @@ async fn carry_out(
             return Err(error.into());
         }
     };
+    bring_in(service, live, staged, &record).await?;
+    Ok(done_answer(head, members, record.seq))
+}
+
+/// Moves what is journalled into the tree.
+async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record: &Record) -> Result<(), CallError> {
     // From here on a panic would leave a change that is journalled but not applied.
     let open = OpenJournal::new(&live.lane);
     crate::failpoint::hit("pipeline.journalled");
     let run = Arc::clone(live);
     let applied = tokio::task::spawn_blocking(move || run.workspace.apply(staged)).await;
     crate::failpoint::hit("pipeline.applied");
+    live.changed.add(&record.paths_written);
+    live.lane.add_written(&record.paths_written);
     match applied {
-        Ok(Ok(applied)) => {
-            live.changed.add(&record.paths_written);
-            live.lane.add_written(&record.paths_written);
-            service.0.syncer.push(live, record.seq, applied).await;
-        }
+        Ok(Ok(applied)) => service.0.syncer.push(live, record.seq, applied).await,
         Ok(Err(ApplyFault::ChangedOutside(changed))) => {
             recover::mark_for_repair(service, live, &changed).await?;
             return Err(needs_repair().into());
         }
         Ok(Err(ApplyFault::Io(error))) => {
-            tracing::warn!(run.id = %live.run_id, seq = record.seq, %error, "a change is journalled but not applied: once more");
+            let (run, seq) = (&live.run_id, record.seq);
+            tracing::warn!(run.id = %run, seq, %error, "a change is journalled but not applied: once more");
             recover::apply_again(service, live, record.seq).await?;
         }
         Err(panic) => {
-            tracing::error!(run.id = %live.run_id, seq = record.seq, error = %panic, "applying a change panicked: once more");
+            let (run, seq) = (&live.run_id, record.seq);
+            tracing::error!(run.id = %run, seq, error = %panic, "applying a change panicked: once more");
             recover::apply_again(service, live, record.seq).await?;
         }
     }
     open.close();
-    Ok(done_answer(head, members, record.seq))
+    Ok(())
 }
 
 /// Steps that the journal holds and that are not all in the tree yet. Dropped without being closed, it has the next

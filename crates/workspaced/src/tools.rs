@@ -54,10 +54,13 @@ pub(crate) struct Tool {
 #[derive(Clone, Copy)]
 pub(crate) enum ToolRun {
     /// It looks, and tells.
-    Read(fn(Map<String, Value>) -> Result<Box<dyn Read>, Refusal>),
+    Read(Parse<dyn Read>),
     /// It plans a change set.
-    Mutation(fn(Map<String, Value>) -> Result<Box<dyn Mutation>, Refusal>),
+    Mutation(Parse<dyn Mutation>),
 }
+
+/// Parses a tool's own members.
+pub(crate) type Parse<T> = fn(Map<String, Value>) -> Result<Box<T>, Refusal>;
 
 /// The parsed input of a reading tool.
 pub(crate) trait Read: Send {

@@ -195,10 +195,10 @@ fn parse_etag(value: &HeaderValue) -> Result<Sha256, Refusal> {
     quoted.and_then(|raw| Sha256::parse(raw).ok()).ok_or_else(bad_precondition)
 }
 
-/// Whether a list of ETags holds `etag`; weak ones count, as the comparison for a read is weak.
+/// Whether a list of tags holds `etag`; weak ones count, as the comparison for a read is weak.
 fn matches_etag(list: &HeaderValue, etag: &HeaderValue) -> bool {
     let (Ok(list), Ok(etag)) = (list.to_str(), etag.to_str()) else { return false };
-    list.split(',').map(|one| one.trim()).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
+    list.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
 }
 
 fn if_range_holds(headers: &HeaderMap, etag: &HeaderValue) -> bool {

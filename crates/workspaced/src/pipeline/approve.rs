@@ -159,9 +159,8 @@ impl Service {
         live: &'a Arc<LiveRun>,
         approval: &Approval,
     ) -> Result<(crate::lane::Pass<'a>, Judged), CallError> {
-        let members = match serde_json::from_str(&head.input) {
-            Ok(Value::Object(members)) => members,
-            Ok(_) | Err(_) => return Err(CallError::Internal("a kept input is no object".into())),
+        let Ok(Value::Object(members)) = serde_json::from_str(&head.input) else {
+            return Err(CallError::Internal("a kept input is no object".into()));
         };
         let members = Head::without_common(members);
         let ToolRun::Mutation(parse) = head.tool.run else {

@@ -57,7 +57,7 @@ pub(crate) struct ApplyPatchOutput {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// Hash of the workspace's whole diff afterwards, as diff_workspace tells it.
+    /// Hash of the workspace's whole diff afterwards, as `diff_workspace` tells it.
     new_workspace_diff_sha256: Sha256,
 }
 
@@ -230,7 +230,7 @@ fn want(section: &Section, bytes: Vec<u8>, mode: u32, desired: &mut Vec<Desired>
     let after = Some((bytes, mode));
     match section.operation {
         PatchOperation::Create | PatchOperation::Copy => {
-            desired.push(Desired { path: to, effect: Effect::Create, after })
+            desired.push(Desired { path: to, effect: Effect::Create, after });
         }
         PatchOperation::Modify => desired.push(Desired { path: to, effect: Effect::Replace, after }),
         PatchOperation::Delete => desired.push(Desired { path: to, effect: Effect::Delete, after: None }),

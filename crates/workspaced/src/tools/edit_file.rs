@@ -165,13 +165,11 @@ impl EditFile {
 }
 
 fn not_found(path: &LogicalPath, near: Vec<Near>) -> Refusal {
-    let mut message = format!("`oldString` does not stand in `{path}`");
-    if let Some(best) = near.first() {
-        message.push_str(&format!("; the nearest place is at line {}", best.line));
-        if let Some(only) = best.only {
-            message.push_str(&format!(" and differs in {only} only"));
-        }
-    }
+    let nearest = near.first().map(|best| match best.only {
+        Some(only) => format!("; the nearest place is at line {} and differs in {only} only", best.line),
+        None => format!("; the nearest place is at line {}", best.line),
+    });
+    let message = format!("`oldString` does not stand in `{path}`{}", nearest.unwrap_or_default());
     let hint = if near.is_empty() {
         "Read the file again and copy the text as it is there."
     } else {

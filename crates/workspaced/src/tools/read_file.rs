@@ -112,7 +112,7 @@ impl Read for ReadFile {
     fn try_read(&self, context: &ReadContext<'_>) -> Option<Result<Told, Fault>> {
         let max_bytes = MAX_PROMPT_BYTES.min(Self::max_bytes(context));
         match context.tree.try_read(context.rules, &self.path, max_bytes)? {
-            Ok(file) => Some(self.tell(file)),
+            Ok(file) => Some(self.tell(&file)),
             // Too large to be read here; whether it is too large to be read at all is seen where it is.
             Err(Fault::Refused(refusal)) if refusal.code == Code::FileTooLarge => None,
             Err(fault) => Some(Err(fault)),
@@ -121,7 +121,7 @@ impl Read for ReadFile {
 
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
         let file = context.tree.read(context.rules, &self.path, Self::max_bytes(context))?;
-        self.tell(file)
+        self.tell(&file)
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
@@ -134,7 +134,7 @@ impl ReadFile {
         context.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR)
     }
 
-    fn tell(&self, file: FileRead) -> Result<Told, Fault> {
+    fn tell(&self, file: &FileRead) -> Result<Told, Fault> {
         let page = model::page(&file.bytes, self.format, self.start_line, self.max_lines, MAX_CONTENT_BYTES)
             .ok_or_else(|| super::unsupported_binary(&self.path))?;
         let output = ReadFileOutput {

@@ -81,7 +81,7 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
         if input.paths.is_empty() || input.paths.len() > MAX_PATHS {
             let message = format!("`paths` has {} entries; it takes 1 to {MAX_PATHS}", input.paths.len());
             return Err(Refusal::invalid(message, "Read the files in several calls.").about(|about| {
-                (about.limit, about.actual) = (Some(MAX_PATHS as u64), Some(input.paths.len() as u64))
+                (about.limit, about.actual) = (Some(MAX_PATHS as u64), Some(input.paths.len() as u64));
             }));
         }
         let parsed = input.paths.into_iter().map(|raw| {
