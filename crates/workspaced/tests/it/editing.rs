@@ -1,4 +1,4 @@
-//! `edit_file`, `delete_file`, `move_file` and `read_files`: the further tools of the catalogue.
+//! `edit_file`, `delete_file`, `move_file`, `revert_calls` and `read_files`: the further tools of the catalogue.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -131,4 +131,22 @@ async fn one_bad_path_never_fails_the_rest(#[values(Backend::Sqlite, Backend::Po
     assert!(!told.to_string().contains("A=1"));
     let many: Vec<String> = (0..51).map(|number| format!("{number}")).collect();
     run.call("read_files", json!({"paths": many})).await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn calls_are_undone_newest_first_all_or_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let start = run.snapshot();
+    let first = run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
+    run.replace("a.txt", "c\n", &sha256("b\n")).await.ok();
+    run.create("n.txt", "n\n").await;
+    let (one, tree) = (json!({"toolCallIds": [first["toolCallId"]], "reason": "undo"}), run.snapshot());
+    run.call("revert_calls", one).await.refused("REVERT_CONFLICT");
+    assert_eq!(run.snapshot(), tree);
+    let undone = run.ok("revert_calls", json!({"toSeq": 0, "reason": "undo all"})).await;
+    assert_eq!(run.snapshot(), start);
+    run.ok("revert_calls", json!({"toolCallIds": [undone["toolCallId"]], "reason": "redo"})).await;
+    assert_eq!(run.snapshot(), tree);
+    assert_eq!(run.verify().await["intact"], true);
 }

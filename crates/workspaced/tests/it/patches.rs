@@ -141,6 +141,7 @@ async fn what_no_patch_may_hold_is_refused(#[values(Backend::Sqlite, Backend::Po
         ("a symbolic link", "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc/passwd\n\\ No newline at end of file\n".into(), &["PATCH_INVALID", "POLICY_DENIED", "PATH_REJECTED"]),
         ("a submodule", "diff --git a/s b/s\nnew file mode 160000\n--- /dev/null\n+++ b/s\n@@ -0,0 +1 @@\n+Subproject commit 0123456789012345678901234567890123456789\n".into(), &["PATCH_INVALID", "POLICY_DENIED"]),
         ("a mode change", "diff --git a/src/b.rs b/src/b.rs\nold mode 100644\nnew mode 100755\n".into(), &["POLICY_DENIED"]),
+        ("a setuid mode", "diff --git a/n b/n\nnew file mode 104755\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+x\n".into(), &["PATCH_INVALID"]),
         ("an absolute path", "--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n".into(), &["PATH_REJECTED", "PATCH_INVALID"]),
         ("a deletion that leaves lines", "--- a/src/b.rs\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n".into(), &["PATCH_CONFLICT", "PATCH_INVALID"]),
     ];
