@@ -5,7 +5,9 @@ mod script;
 mod search;
 mod write;
 
-use crate::{Counts, LogicalPath};
+use std::borrow::Cow;
+
+use crate::{Counts, LogicalPath, decode};
 use lines::Region;
 
 /// One side of a diff.
@@ -36,35 +38,49 @@ const BINARY_PROBE: usize = 8000;
 
 /// Writes the diff from `old` to `new`, three lines of context; `None` for a side that does not exist.
 ///
-/// Different paths on the two sides are a rename. A pure function: the same sides give the same text on every machine.
-/// Bounded in work instead of time: a pair that is too different or too large for a minimal diff within about a second
-/// gets a correct, longer one.
+/// Different paths on the two sides are a rename. Text in UTF-16 is shown and counted by its characters, in UTF-8. A pure
+/// function: the same sides give the same text on every machine. Bounded in work instead of time: a pair that is too
+/// different or too large for a minimal diff within about a second gets a correct, longer one.
 pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     let (old_bytes, new_bytes) = (bytes_of(old), bytes_of(new));
-    let binary = is_binary(old_bytes) || is_binary(new_bytes);
-    if binary || old_bytes == new_bytes {
-        let mut text = Vec::new();
-        write::header(&mut text, old, new, if old_bytes == new_bytes { 100 } else { 0 });
-        if old_bytes != new_bytes {
-            write::binary_line(&mut text, old, new);
-        }
-        return FileDiff { text, counts: Counts::default(), binary };
+    let mut text = Vec::new();
+    if old_bytes == new_bytes {
+        write::header(&mut text, old, new, 100);
+        return FileDiff { text, counts: Counts::default(), binary: is_binary(old_bytes) };
     }
-    let region = Region::new(old_bytes, new_bytes);
+    let Some((old_text, new_text)) = texts(old_bytes, new_bytes) else {
+        write::header(&mut text, old, new, 0);
+        write::binary_line(&mut text, old, new);
+        return FileDiff { text, counts: Counts::default(), binary: true };
+    };
+    let region = Region::new(&old_text, &new_text);
     let script = script::shortest(&region);
-    let mut text = Vec::with_capacity(256);
-    write::header(&mut text, old, new, similarity(&region, &script, old_bytes.len().max(new_bytes.len())));
+    write::header(&mut text, old, new, similarity(&region, &script, old_text.len().max(new_text.len())));
     write::names(&mut text, old, new);
     write::hunks(&mut text, &region, &script);
-    FileDiff { text, counts: counts_of(&script), binary }
+    FileDiff { text, counts: counts_of(&script), binary: false }
 }
 
 /// Lines that the diff from `old` to `new` adds and removes, without writing it; none for binary files.
 pub fn count_changes(old: &[u8], new: &[u8]) -> Counts {
-    if old == new || is_binary(old) || is_binary(new) {
-        return Counts::default();
+    match texts(old, new) {
+        Some((old, new)) if old != new => counts_of(&script::shortest(&Region::new(&old, &new))),
+        Some(_) | None => Counts::default(),
     }
-    counts_of(&script::shortest(&Region::new(old, new)))
+}
+
+/// The lines that a diff shows, all together.
+type Text<'a> = Cow<'a, [u8]>;
+
+/// What the hunks of a diff show of two files that differ; `None` where that is not their lines.
+fn texts<'a>(old: &'a [u8], new: &'a [u8]) -> Option<(Text<'a>, Text<'a>)> {
+    if !is_binary(old) && !is_binary(new) {
+        return Some((Cow::Borrowed(old), Cow::Borrowed(new)));
+    }
+    // UTF-16 is full of NULs, but text: an edit of it has to be seen by whoever approves it, and counted.
+    let text = |bytes| decode(bytes).map(|decoded| Cow::Owned(decoded.text.into_bytes()));
+    let (old, new) = (text(old)?, text(new)?);
+    (old != new).then_some((old, new))
 }
 
 fn bytes_of(side: Option<Side<'_>>) -> &[u8] {

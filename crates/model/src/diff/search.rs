@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-/// Steps of comparison that a search may take, about: a few tenths of a second.
-const MAX_WORK: usize = 50_000_000;
+/// Comparisons of lines after which a search ends, about: a few tenths of a second. What it did not come to is told as
+/// changed.
+pub(super) const MAX_WORK: usize = 60_000_000;
 /// Bounds for the edits that one half of a path is followed over, before the furthest point met is taken for its middle.
 const EDITS: Range<usize> = 24..4096;
 /// A diagonal that no path reaches.
@@ -18,6 +19,8 @@ pub(super) struct Search {
     forward: Front,
     backward: Front,
     max_edits: isize,
+    /// Comparisons made so far.
+    pub(super) work: usize,
 }
 
 /// A part of both lists.
@@ -61,6 +64,7 @@ impl Search {
             new_changed: vec![false; new.len()],
             forward: front(),
             backward: front(),
+            work: 0,
             max_edits: (MAX_WORK / total.max(1)).clamp(EDITS.start, EDITS.end).cast_signed(),
             old,
             new,
@@ -72,7 +76,7 @@ impl Search {
         let mut parts = vec![Part { old: 0..self.old.len(), new: 0..self.new.len() }];
         while let Some(part) = parts.pop() {
             let part = self.without_equal_ends(&part);
-            if part.old.is_empty() || part.new.is_empty() {
+            if part.old.is_empty() || part.new.is_empty() || self.work > MAX_WORK {
                 self.old_changed[part.old].fill(true);
                 self.new_changed[part.new].fill(true);
                 continue;
@@ -129,6 +133,7 @@ impl Search {
             } else {
                 let at = from + direction.equal_run(old, new, from.unsigned_abs(), (from - diagonal).unsigned_abs());
                 front.set(diagonal, at);
+                self.work += 1 + (at - from).unsigned_abs();
                 let opposite = end.old - end.new - diagonal;
                 if may_meet && opposite.abs() <= other_edits && at + other.get(opposite) >= end.old {
                     return Some(Point { old: at, new: at - diagonal });

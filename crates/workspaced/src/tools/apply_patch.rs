@@ -17,8 +17,9 @@ const NEW_FILE_MODE: u32 = 0o644;
 
 pub(super) const TOOL: Tool = Tool {
     name: "apply_patch",
-    description: "Applies a unified diff, as `git diff` writes it, to one or many files: all of it or nothing. Hunks \
-                  must match what is there; a hunk that fits at one other place is moved there, and the answer says so.",
+    description: "Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or \
+                  many files: all of it or nothing. Hunks must match what is there; a hunk that fits at one other place \
+                  is moved there, and the answer says so.",
     takes_long: false,
     permissions: &[Permission::FilePatchApply],
     input: ToolSchema::of::<ApplyPatchInput>,
@@ -179,7 +180,7 @@ impl ApplyPatch {
             self.patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
         for section in &self.patch.sections {
             if section.operation != PatchOperation::Create && before(&section.from).is_none() {
-                return Err(Refusal::not_found(&section.from));
+                return Err(missing(section));
             }
             let arrives =
                 matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
@@ -217,6 +218,15 @@ impl ApplyPatch {
             new_workspace_diff_sha256: Sha256::ZERO,
         });
     }
+}
+
+/// The refusal of a section whose file is not there.
+fn missing(section: &Section) -> Refusal {
+    let mut refusal = Refusal::not_found(&section.from);
+    if section.hunks.first().is_some_and(|hunk| hunk.old_start == Some(0)) {
+        "To make a new file, write `--- /dev/null` in place of its old name.".clone_into(&mut refusal.hint);
+    }
+    refusal
 }
 
 /// Whether the section takes its source away.

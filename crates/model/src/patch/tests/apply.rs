@@ -174,17 +174,17 @@ fn a_patch_of_bytes_that_are_no_text_in_utf8_is_taken_as_bytes() {
 
 #[test]
 fn searches_are_bounded_however_alike_lines_are() {
-    let started = std::time::Instant::now();
-    let before = "x\n".repeat(200_000);
+    let before = "x\n".repeat(600_000);
     let lines = " x\n".repeat(5000);
     // Not there, though each place is nearly it.
     let patch = of_f(&format!("@@ -7,5001 +7,5002 @@\n{lines}+z\n y\n"));
     assert_eq!(apply(&patch, &before).unwrap_err().len(), 1);
-    let patch = of_f(&format!("@@ -199999,5001 +199999,5002 @@\n{lines}+z\n x\n"));
+    let patch = of_f(&format!("@@ -599999,5001 +599999,5002 @@\n{lines}+z\n x\n"));
     assert_eq!(apply(&patch, &before).unwrap_err()[0].applies_at.len(), 20);
-    // Thousands of hunks, none of which stands where it says.
+    // Thousands of hunks, none of which stands where it says: at some point they are not searched for any more.
     let hunk = |at| format!("@@ -{at},3 +{at},3 @@\n x\n-y\n+z\n x\n");
     let hunks: Vec<_> = (0..3000).map(|number| hunk(4 * number + 2)).collect();
-    assert_eq!(apply(&of_f(&hunks.concat()), &before).unwrap_err().len(), 100);
-    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+    let conflicts = apply(&of_f(&hunks.concat()), &before).unwrap_err();
+    assert_eq!(conflicts.len(), 100);
+    assert!(conflicts[99].reason.contains("too many hunks"), "{}", conflicts[99].reason);
 }

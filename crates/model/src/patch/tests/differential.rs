@@ -131,6 +131,25 @@ fn patches(pairs: &[(Vec<u8>, Vec<u8>)], context: &str) -> Vec<(usize, Vec<u8>)>
     sections.map(|section| (number(&section), section)).collect()
 }
 
+/// The same patch with other numbers: as one that was made for a file that has since grown or shrunk above it.
+fn shift(patch: &[u8], by: i64) -> Vec<u8> {
+    let shift_line = |line: &[u8]| -> Vec<u8> {
+        let Some(ranges) = std::str::from_utf8(line).ok().and_then(|line| line.strip_prefix("@@ -")) else {
+            return line.to_vec();
+        };
+        let (old, rest) = ranges.split_once(" +").unwrap();
+        let (new, rest) = rest.split_once(" @@").unwrap();
+        let moved = |range: &str| {
+            let (start, count) = range.split_once(',').unwrap_or((range, "1"));
+            // The start of an empty side is no line.
+            let least = i64::from(count != "0");
+            format!("{},{count}", (start.parse::<i64>().unwrap() + by).max(least))
+        };
+        format!("@@ -{} +{} @@{rest}", moved(old), moved(new)).into_bytes()
+    };
+    patch.split_inclusive(|byte| *byte == b'\n').flat_map(shift_line).collect()
+}
+
 /// What became of a patch in git.
 fn by_git(git: &Git, patch: &[u8], name: &str, before: &[u8], bare: bool) -> Option<Vec<u8>> {
     git.write(name, before);
@@ -149,6 +168,8 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
     let bare = |hunk: &Hunk| !hunk.lines.first().is_some_and(is_context) && !hunk.lines.last().is_some_and(is_context);
     let (ours, conflicts, bare, unended) = match &parsed {
         Err(refusal) if refusal.message.contains("no line of the old file") => return Ok(Verdict::ByRule),
+        // Numbers cut at the first line may overlap, which is no patch here.
+        Err(refusal) if refusal.message.contains("the one before it reaches") => return Ok(Verdict::ByRule),
         Err(refusal) => return Err(format!("refused: {refusal}")),
         Ok(patch) => {
             let section = &patch.sections[0];
@@ -205,7 +226,8 @@ fn what_git_apply_does_is_done() {
             for target in 0..targets {
                 let old = &texts[number].0;
                 let before = if target == 0 { old.clone() } else { change(dice, old, &sources, target) };
-                cases.push((number, patch.clone(), before.concat()));
+                let by = if dice.roll(3) == 0 { i64::try_from(dice.roll(13)).unwrap() - 6 } else { 0 };
+                cases.push((number, shift(&patch, by), before.concat()));
             }
         }
     }
