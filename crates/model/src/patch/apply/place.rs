@@ -79,7 +79,13 @@ impl<'a> Wanted<'a> {
             let fits = (!self.begins_file || at == 0) && (!self.ends_file || at + self.old.len() == lines.len());
             at >= first && fits && finder.stands(&self.old, self.matching, at)
         };
-        if let Some(stated) = self.stated.filter(|stated| (!moved || self.bare) && stands(finder, *stated)) {
+        // Where a hunk stands just as it says, it applies, even if it ends before the file does and has no line of context
+        // to show for it: people and models leave that line out.
+        let as_stated = |at: usize| {
+            let stands_there = at >= first && finder.stands(&self.old, self.matching, at);
+            stands_there && (!self.old.is_empty() || stands(finder, at))
+        };
+        if let Some(stated) = self.stated.filter(|stated| (!moved || self.bare) && as_stated(*stated)) {
             return Ok(stated);
         }
         if !self.bare && (self.begins_file || self.ends_file) {

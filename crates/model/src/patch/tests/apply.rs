@@ -65,12 +65,17 @@ fn a_hunk_of_the_files_start_or_end_stays_there() {
     let end = of_f("@@ -2,2 +2,3 @@\n 2\n 3\n+4\n");
     assert_eq!(text(&apply(&end, "1\n2\n3\n").unwrap()), "1\n2\n3\n4\n");
     assert_eq!(offsets(&apply(&end, "0\n1\n2\n3\n").unwrap()), [(1, 1)]);
-    let conflicts = apply(&end, "1\n2\n3\n5\n").unwrap_err();
-    assert_eq!(conflicts[0].applies_at, [2]);
+    let conflicts = apply(&end, "0\n1\n2\n3\n5\n").unwrap_err();
+    assert_eq!(conflicts[0].applies_at, [3]);
     assert!(conflicts[0].reason.contains("no context behind"), "{}", conflicts[0].reason);
+}
+
+#[test]
+fn a_hunk_that_stands_as_it_says_needs_no_context_behind_it() {
+    let end = of_f("@@ -2,2 +2,2 @@\n 2\n-3\n+three\n");
+    assert_eq!(text(&apply(&end, "1\n2\n3\n5\n").unwrap()), "1\n2\nthree\n5\n");
     let both = of_f("@@ -1 +1,2 @@\n 1\n+2\n");
-    let conflicts = apply(&both, "1\n3\n").unwrap_err();
-    assert!(conflicts[0].reason.contains("no context behind"), "{}", conflicts[0].reason);
+    assert_eq!(text(&apply(&both, "1\n3\n").unwrap()), "1\n2\n3\n");
 }
 
 #[test]

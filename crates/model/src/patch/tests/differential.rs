@@ -166,6 +166,8 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
     let parsed = Patch::parse_bytes(patch);
     let is_context = |line: &HunkLine| matches!(line, HunkLine::Context(_));
     let bare = |hunk: &Hunk| !hunk.lines.first().is_some_and(is_context) && !hunk.lines.last().is_some_and(is_context);
+    let unclosed =
+        |patch: &Patch| patch.sections[0].hunks.iter().any(|hunk| !hunk.lines.last().is_some_and(is_context));
     let (ours, conflicts, bare, unended) = match &parsed {
         Err(refusal) if refusal.message.contains("no line of the old file") => return Ok(Verdict::ByRule),
         // Numbers cut at the first line may overlap, which is no patch here.
@@ -188,6 +190,8 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
         (None, None) => Ok(Verdict::Refused),
         (None, Some(_)) if bare || unended || conflicts.iter().any(by_rule) => Ok(Verdict::ByRule),
         (Some(_), Some(_)) if bare && unended => Ok(Verdict::ByRule),
+        // What stands just as it says applies; git wants a line of context behind it, or the file's end.
+        (Some(_), None | Some(_)) if parsed.as_ref().is_ok_and(unclosed) => Ok(Verdict::ByRule),
         (ours, theirs) => {
             let shown = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             Err(format!("ours: {:?}\ngit's: {:?}\nconflicts: {conflicts:#?}", shown(ours), shown(theirs)))
