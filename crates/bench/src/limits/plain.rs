@@ -104,18 +104,18 @@ struct Entry {
 async fn list(State(root): Root, Json(place): Json<Place>) -> Answer<Listing> {
     let folder = root.join(&place.path);
     let entries =
-        tokio::task::spawn_blocking(move || entries(&root, &folder)).await.map_err(failed)?.map_err(failed)?;
+        tokio::task::spawn_blocking(move || entries(&root, &folder, 2)).await.map_err(failed)?.map_err(failed)?;
     Ok(Json(Listing { ok: true, path: place.path, entries }))
 }
 
-fn entries(root: &Path, folder: &Path) -> io::Result<Vec<Entry>> {
+fn entries(root: &Path, folder: &Path, depth: u32) -> io::Result<Vec<Entry>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let facts = entry.metadata()?;
         let path = entry.path();
-        if facts.is_dir() && path.parent() == Some(folder) && folder.parent() == Some(root) {
-            found.extend(entries(root, &path)?);
+        if facts.is_dir() && depth > 1 {
+            found.extend(entries(root, &path, depth - 1)?);
         }
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
         found.push(Entry {
