@@ -105,6 +105,9 @@ pub(crate) struct Options {
     /// The folder for everything temporary [default: the system's]
     #[arg(long, global = true, value_name = "FOLDER")]
     pub(crate) scratch: Option<PathBuf>,
+    /// Leaves the limits out: for a profiler that watches the server
+    #[arg(long, global = true)]
+    pub(crate) alone: bool,
     /// Ripgrep's binary
     #[arg(long, global = true, value_name = "FILE", default_value = "rg")]
     pub(crate) rg: PathBuf,

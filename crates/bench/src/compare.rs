@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     /// How many calls at a time.
     pub(crate) concurrency: usize,
+    /// Whether the limits are left out.
+    pub(crate) alone: bool,
     /// What of one call's time is aimed at, beside the limits' targets.
     pub(crate) target: Option<Target>,
 }
@@ -36,6 +38,7 @@ pub(crate) struct Plan {
 ///
 /// The first call that failed.
 pub(crate) fn compare(plan: Plan, subject: &mut dyn Subject, limits: &mut [Limit<'_>]) -> anyhow::Result<Row> {
+    let limits = if plan.alone { &mut [] } else { limits };
     let (mut own, mut others) = (Vec::new(), vec![Vec::new(); limits.len()]);
     for _ in 0..plan.rounds.max(1) {
         own.push(Figures::of(&subject.round(plan.concurrency, plan.time)?));
@@ -122,7 +125,7 @@ mod tests {
     fn row(concurrency: usize, target: Target) -> Row {
         let mut slow = Constant("slow", Duration::from_millis(4));
         let mut quick = Constant("quick", Duration::from_millis(2));
-        let plan = Plan { rounds: 3, time: Duration::from_secs(1), concurrency, target: None };
+        let plan = Plan { rounds: 3, time: Duration::from_secs(1), concurrency, alone: false, target: None };
         compare(plan, &mut slow, &mut [(&mut quick, Some(target))]).unwrap()
     }
 

@@ -69,7 +69,7 @@ fn measure(command: &Command, options: &Options, report: &mut Report) -> anyhow:
 
 /// A plan for `concurrency` calls at a time.
 fn plan(options: &Options, concurrency: usize) -> Plan {
-    Plan { rounds: options.rounds, time: options.round(), concurrency, target: None }
+    Plan { rounds: options.rounds, time: options.round(), concurrency, alone: options.alone, target: None }
 }
 
 /// The same, with a target for the time of a call where one is made at a time.

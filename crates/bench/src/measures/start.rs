@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::args::Options;
 use crate::client::{Connection, prepare};
 use crate::compare::{Plan, Subject, compare};
+use crate::measures::plan;
 use crate::process::Server;
 use crate::report::{Report, Target};
 use crate::sample::Sample;
@@ -27,8 +28,7 @@ pub(super) fn measure(place: &Place, options: &Options, report: &mut Report) -> 
     };
     let mut again = Starts { name: "start to first answer", start: Box::new(|| place.start(options, &again_data)) };
     let plain = || Starts { name: "plain axum", start: Box::new(|| place.start_plain(&sources)) };
-    let how =
-        Plan { rounds: options.rounds, time: options.round(), concurrency: 1, target: Some(Target::Millis(50.0)) };
+    let how = Plan { target: Some(Target::Millis(50.0)), ..plan(options, 1) };
     again.round(1, Duration::ZERO)?;
     for subject in [&mut first, &mut again] {
         report.rows.push(compare(how, subject, &mut [(&mut plain() as _, None)])?);
