@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::api::RunHandle;
 use crate::compare::compare;
 use crate::limits::programs::git_apply;
 use crate::load::Script;
@@ -15,25 +16,34 @@ const LINES: usize = 120;
 /// Where the changed line is, counted from 0.
 const AT: usize = 60;
 
-/// Measures patches.
+/// Measures patches: in a run for each connection, as agents work, and all in one run.
 pub(super) fn measure(stage: &Stage, report: &mut Report) -> anyhow::Result<()> {
     let most = stage.most_connections();
-    let files: Vec<_> = (0..most).flat_map(files_of).collect();
-    let run = stage.run_of("patches", &files)?;
+    let each = (0..most).map(|worker| stage.run_of(&format!("patches-{worker}"), &files_of(worker)));
+    let each = each.collect::<anyhow::Result<Vec<_>>>()?;
+    let all: Vec<_> = (0..most).flat_map(files_of).collect();
+    let one = vec![stage.run_of("patches", &all)?; most];
+    let mut in_each = stage.service("patch of three files: a run for each connection", scripts(&each)?);
+    let mut in_one = stage.service("patch of three files: one run", scripts(&one)?);
     let folder = stage.place().limit("patches")?;
     let (limit_files, forth, back) = (files_of(0), patch(0, true), patch(0, false));
-    let mut workers = (0..most).map(|worker| {
+    for &connections in &stage.options.connections {
+        for patches in [&mut in_each, &mut in_one].into_iter().take(connections) {
+            let mut git = git_apply(&folder, &limit_files, &forth, &back);
+            let mut limits = [(&mut git as _, Some(Target::TimesTheTime(1.0)))];
+            report.rows.push(compare(plan(&stage.options, connections), patches, &mut limits)?);
+        }
+    }
+    Ok(())
+}
+
+fn scripts(runs: &[RunHandle]) -> anyhow::Result<Vec<Script>> {
+    let script = |(worker, run): (usize, &RunHandle)| {
         let request =
             |forward| run.prepare("apply_patch", &json!({ "patch": patch(worker, forward), "reason": "bench" }));
         Ok(Script::new(vec![request(true)?, request(false)?]))
-    });
-    let mut patches = stage.service("patch of three files", workers.by_ref().collect::<anyhow::Result<_>>()?);
-    for &connections in &stage.options.connections {
-        let mut git = git_apply(&folder, &limit_files, &forth, &back);
-        let mut limits = [(&mut git as _, Some(Target::TimesTheTime(1.0)))];
-        report.rows.push(compare(plan(&stage.options, connections), &mut patches, &mut limits)?);
-    }
-    Ok(())
+    };
+    runs.iter().enumerate().map(script).collect()
 }
 
 fn name(worker: usize, file: usize) -> String {
