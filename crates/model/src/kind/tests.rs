@@ -359,6 +359,16 @@ fn some_name() -> impl Strategy<Value = String> {
     joined.prop_filter("a name", |name| !matches!(name.as_str(), "." | ".."))
 }
 
+#[test]
+fn control_characters_are_counted_alike_one_by_one_and_many_at_a_time() {
+    for byte in 0..=u8::MAX {
+        let one = usize::from(super::is_odd_control(u16::from(byte)));
+        for length in [1, 254, 255, 256, 1000] {
+            assert_eq!(super::odd_controls(&vec![byte; length]), one * length, "{byte:#x} × {length}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn folding_twice_is_folding_once(name in "\\PC{0,20}") {
