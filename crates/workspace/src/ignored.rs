@@ -80,6 +80,10 @@ impl Ignored {
         if path.is_root() {
             return Ok(false);
         }
+        // Most of what is read is tracked: then no folder on the way is asked for its rules.
+        if self.baseline.is_loaded() && self.baseline.tracks(path.as_str())? {
+            return Ok(false);
+        }
         let parent = path.parent().unwrap_or_else(LogicalPath::root);
         let scope = self.scope_of(root, &parent, wait)?;
         if wait == Wait::Never && scope.excludes(path.as_str().as_bytes(), false) && !self.baseline.is_loaded() {
