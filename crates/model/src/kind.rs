@@ -235,14 +235,14 @@ fn is_odd_control(unit: u16) -> bool {
 }
 
 /// How many bytes of `head` are such characters. Every file that is read comes by here, so it is written for the
-/// compiler to take many bytes at a time: sums that fit a byte, and no branch.
+/// compiler to take many bytes at a time: sums that fit a byte, and comparisons that need no branch.
 fn odd_controls(head: &[u8]) -> usize {
     let is_odd = |byte: u8| {
-        (byte <= 7)
-            | (byte == 0x0b)
-            | (byte.wrapping_sub(0x0e) <= 0x1a - 0x0e)
-            | (byte.wrapping_sub(0x1c) <= 0x1f - 0x1c)
-            | (byte == 0x7f)
+        byte <= 7
+            || byte == 0x0b
+            || byte.wrapping_sub(0x0e) <= 0x1a - 0x0e
+            || byte.wrapping_sub(0x1c) <= 0x1f - 0x1c
+            || byte == 0x7f
     };
     head.chunks(usize::from(u8::MAX))
         .map(|chunk| usize::from(chunk.iter().map(|byte| u8::from(is_odd(*byte))).sum::<u8>()))

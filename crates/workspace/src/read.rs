@@ -1,6 +1,6 @@
 //! Whole files, read through the guard and the judge.
 
-mod hashes;
+pub(crate) mod hashes;
 #[cfg(test)]
 mod tests;
 
@@ -72,17 +72,24 @@ impl Tree {
             return Err(file_too_large(path, max_bytes, opened.size()).into());
         }
         let (bytes, stamp) = read_whole(&opened, max_bytes, wait)?;
+        if bytes.len() as u64 > max_bytes {
+            return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
+        }
         let kind = kind_of(opened.real.as_ref().unwrap_or(path), &bytes);
         if kind != by_name {
             self.judge(rules, Access::Read, path, Some(&opened), kind, wait)?;
         }
-        if kind == FileKind::Binary || model::detect_encoding(&bytes).is_none() {
+        if is_binary(kind, &bytes) || model::detect_encoding(&bytes).is_none() {
             return Err(unsupported_binary(path).into());
         }
-        let sha256 = match hashes::known(stamp.as_ref()) {
+        let sha256 = match stamp.as_ref().and_then(hashes::known) {
             Some(sha256) => sha256,
             None if wait == Wait::Never && bytes.len() > MAX_PROMPT_HASH_BYTES => return Err(Errno::AGAIN.into()),
-            None => hashes::hash(stamp, &bytes),
+            None => {
+                let sha256 = Sha256::of(&bytes);
+                hashes::keep(stamp, sha256);
+                sha256
+            }
         };
         let mode = opened.stat.st_mode & 0o7777;
         Ok(FileRead { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })
@@ -154,12 +161,29 @@ pub(crate) fn kind_of(path: &LogicalPath, bytes: &[u8]) -> FileKind {
     FileKind::of_file(path, &bytes[..bytes.len().min(HEAD_BYTES)])
 }
 
-/// All bytes of `opened`, and the version they are; no version where it was written to meanwhile.
+/// Whether a file of that kind with these bytes is no text. Names of some kinds say nothing of it.
+pub(crate) fn is_binary(kind: FileKind, bytes: &[u8]) -> bool {
+    match kind {
+        FileKind::Binary => true,
+        FileKind::SecretLike
+        | FileKind::GitInternal
+        | FileKind::Generated
+        | FileKind::Vendored
+        | FileKind::Lockfile => model::is_binary(&bytes[..bytes.len().min(HEAD_BYTES)]),
+        FileKind::TextSource | FileKind::TextConfig | FileKind::TextDoc | FileKind::Directory | FileKind::Unknown => {
+            false
+        }
+    }
+}
+
+/// All bytes of `opened`, and the version they are; no version where it was written to meanwhile. A byte more than
+/// `max_bytes` where it has grown beyond that.
 pub(crate) fn read_whole(opened: &Opened, max_bytes: u64, wait: Wait) -> io::Result<(Vec<u8>, Option<Stamp>)> {
     let mut before = opened.stat;
     let mut bytes = Vec::new();
     for _ in 0..TORN_READS {
-        let size = usize::try_from(before.st_size).unwrap_or(0).min(usize::try_from(max_bytes).unwrap_or(usize::MAX));
+        let limit = usize::try_from(max_bytes.saturating_add(1)).unwrap_or(usize::MAX);
+        let size = usize::try_from(before.st_size).unwrap_or(0).min(limit);
         bytes = match wait {
             Wait::Allowed => read_bytes(opened, size)?,
             Wait::Never => read_cached_bytes(opened, size)?,

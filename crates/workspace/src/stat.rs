@@ -7,8 +7,8 @@ use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
-use crate::guard::{GuardFault, Opened, Wait, is_hard_linked};
-use crate::read::kind_of;
+use crate::guard::{GuardFault, Opened, Stamp, Wait, is_hard_linked};
+use crate::read::{hashes, kind_of};
 use crate::{EntryType, Fault, Tree};
 
 /// So many first bytes tell a file's kind.
@@ -233,12 +233,19 @@ pub(crate) fn head_of(opened: &Opened) -> Result<Vec<u8>, Fault> {
 
 /// Hash and length of all that `opened` holds.
 fn hash_of(opened: &Opened, cancel: &AtomicBool) -> Result<(Sha256, u64), Fault> {
+    let stamp = Stamp::of(&opened.stat);
+    if let Some(sha256) = hashes::known(&stamp) {
+        return Ok((sha256, opened.size()));
+    }
     let (mut hash, mut length) = (sha2::Sha256::new(), 0);
     each_piece(opened, cancel, |piece| {
         hash.update(piece);
         length += piece.len() as u64;
     })?;
-    Ok((Sha256::from_bytes(hash.finalize().into()), length))
+    let sha256 = Sha256::from_bytes(hash.finalize().into());
+    let unchanged = Stamp::of(&rustix::fs::fstat(&opened.file)?) == stamp;
+    hashes::keep(unchanged.then_some(stamp), sha256);
+    Ok((sha256, length))
 }
 
 /// Tells `tell` all that `opened` holds, piece by piece.

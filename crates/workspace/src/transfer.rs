@@ -9,6 +9,7 @@ use sha2::Digest as _;
 
 use crate::fault::{file_too_large, not_a_file};
 use crate::guard::{GuardFault, Opened, Stamp, Wait};
+use crate::read::hashes;
 use crate::{Fault, Tree, Workspace, read};
 
 /// So many first bytes tell a file's kind.
@@ -107,6 +108,23 @@ fn transfer(opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transf
     let mode = opened.stat.st_mode & 0o7777;
     let name = opened.real.clone().unwrap_or_else(|| path.clone());
     let file = File::from(opened.file);
+    let (sha256, size_bytes, head) = match hashes::known(&stamp) {
+        Some(sha256) => (sha256, u64::try_from(opened.stat.st_size).unwrap_or(0), head_of(&file)?),
+        None => hash_all(&file, path, max_bytes, stamp)?,
+    };
+    let kind = read::kind_of(&name, &head);
+    Ok(Transfer { file, stamp, state: FileState { sha256, size_bytes, mode, kind } })
+}
+
+fn head_of(file: &File) -> std::io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let count = file.read_at(&mut head, 0)?;
+    head.truncate(count);
+    Ok(head)
+}
+
+/// Hash and length of all bytes, and the first of them.
+fn hash_all(file: &File, path: &LogicalPath, max_bytes: u64, stamp: Stamp) -> Result<(Sha256, u64, Vec<u8>), Fault> {
     let (mut hash, mut size_bytes, mut head, mut piece) =
         (sha2::Sha256::new(), 0_u64, Vec::new(), vec![0; PIECE_BYTES]);
     loop {
@@ -121,7 +139,8 @@ fn transfer(opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transf
         head.extend_from_slice(&piece[..count.min(HEAD_BYTES - head.len())]);
         hash.update(&piece[..count]);
     }
-    let kind = read::kind_of(&name, &head);
-    let state = FileState { sha256: Sha256::from_bytes(hash.finalize().into()), size_bytes, mode, kind };
-    Ok(Transfer { file, stamp, state })
+    let sha256 = Sha256::from_bytes(hash.finalize().into());
+    let unchanged = Stamp::of(&rustix::fs::fstat(file)?) == stamp;
+    hashes::keep(unchanged.then_some(stamp), sha256);
+    Ok((sha256, size_bytes, head))
 }

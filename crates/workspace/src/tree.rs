@@ -82,11 +82,14 @@ impl Tree {
             return Err(file_too_large(path, max_bytes, opened.size()).into());
         }
         let (bytes, _) = read::read_whole(&opened, max_bytes, Wait::Allowed)?;
+        if bytes.len() as u64 > max_bytes {
+            return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
+        }
         let kind = read::kind_of(path, &bytes);
         if kind != by_name {
             self.judge(rules, Access::Mutate, path, Some(&opened), kind, Wait::Allowed)?;
         }
-        if kind == FileKind::Binary {
+        if read::is_binary(kind, &bytes) {
             return Err(unsupported_binary(path).into());
         }
         let (size_bytes, mode) = (bytes.len() as u64, opened.stat.st_mode & 0o7777);

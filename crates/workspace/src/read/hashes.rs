@@ -13,27 +13,24 @@ use crate::guard::Stamp;
 
 /// So many hashes are kept, of all runs together: about half a megabyte.
 const MAX_KEPT: usize = 4096;
-/// Smaller files are hashed faster than they are looked up.
-const MIN_BYTES: usize = 512;
 
 static KEPT: LazyLock<Mutex<LruCache<Stamp, Sha256>>> = LazyLock::new(|| Mutex::new(LruCache::unbounded()));
 
 /// The hash of the version `stamp`, if it is kept.
-pub(super) fn known(stamp: Option<&Stamp>) -> Option<Sha256> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).get(stamp?).copied()
+pub(crate) fn known(stamp: &Stamp) -> Option<Sha256> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).get(stamp).copied()
 }
 
-/// Hashes `bytes`, which are the version `stamp` if that is known, and keeps the hash where it can be trusted later.
-pub(super) fn hash(stamp: Option<Stamp>, bytes: &[u8]) -> Sha256 {
-    let sha256 = Sha256::of(bytes);
-    if let Some(stamp) = stamp.filter(|stamp| bytes.len() >= MIN_BYTES && is_settled(stamp)) {
+/// Keeps the hash of the version `stamp`, which the file had before and after its bytes were read, where it can be
+/// trusted later.
+pub(crate) fn keep(stamp: Option<Stamp>, sha256: Sha256) {
+    if let Some(stamp) = stamp.filter(is_settled) {
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         kept.put(stamp, sha256);
         if kept.len() > MAX_KEPT {
             kept.pop_lru();
         }
     }
-    sha256
 }
 
 /// Whether the last write is more than a second ago.
