@@ -26,6 +26,7 @@ impl ToolSchema {
     pub(crate) fn inlined(&self, members: &[(&str, Value)], required: &[&str]) -> Value {
         let mut schema = self.resolve(serde_json::to_value(&self.schema).unwrap_or_default(), 0);
         if let Some(object) = schema.as_object_mut() {
+            merge_parts(object);
             extend(object, members, required);
         }
         schema
@@ -44,6 +45,24 @@ impl ToolSchema {
             },
             Value::Array(items) => Value::Array(items.into_iter().map(|item| self.resolve(item, depth)).collect()),
             scalar => scalar,
+        }
+    }
+}
+
+/// Makes one object of a schema that says `allOf`, as a flattened struct does.
+fn merge_parts(object: &mut Map<String, Value>) {
+    let Some(Value::Array(parts)) = object.remove("allOf") else { return };
+    for part in parts {
+        let Value::Object(part) = part else { continue };
+        for (key, value) in part {
+            match (object.get_mut(&key), value) {
+                (Some(Value::Object(there)), Value::Object(more)) => there.extend(more),
+                (Some(Value::Array(there)), Value::Array(more)) => there.extend(more),
+                (Some(_), _) => {}
+                (None, value) => {
+                    object.insert(key, value);
+                }
+            }
         }
     }
 }
