@@ -1,6 +1,8 @@
 //! A run's head while a group of entries is put behind it.
 
-use model::{Draft, LogicalPath, Outcome, Record, RunState, Sha256, Usage, Verdict};
+use std::collections::HashSet;
+
+use model::{Draft, LogicalPath, Outcome, Record, RunState, Sha256, Step, StepBytes, StepContent, Usage, Verdict};
 
 use crate::backend::Columns;
 use crate::{Entry, Result, rows};
@@ -122,6 +124,16 @@ pub(crate) fn paths_of<'a>(read: &'a [LogicalPath], written: &'a [LogicalPath]) 
     paths.sort_unstable();
     paths.dedup();
     paths
+}
+
+/// What the steps leave in files, as far as it is handed to the ledger: each content once.
+pub(crate) fn contents_of<'a>(steps: &'a [Step]) -> Vec<(&'a Sha256, &'a [u8])> {
+    let mut known = HashSet::new();
+    let inline = |after: &'a StepContent| match &after.bytes {
+        StepBytes::Inline(bytes) => Some((&after.sha256, bytes.as_slice())),
+        StepBytes::Staged(_) => None,
+    };
+    steps.iter().filter_map(|step| inline(step.after.as_ref()?)).filter(|(sha256, _)| known.insert(*sha256)).collect()
 }
 
 pub(crate) fn decision_word(decision: Verdict) -> &'static str {

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Draft, ImportReport, Record, Run, RunId, RunState,
-    Sha256, Step, Token, TokenId, ToolCallId, Usage,
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Draft, ImportReport, LogicalPath, Record, Run, RunId,
+    RunState, Sha256, Step, Token, TokenId, ToolCallId, Usage,
 };
 
 pub use error::LedgerError;
@@ -38,7 +38,7 @@ pub struct Entry {
     pub claimed: bool,
     /// What a repetition of the call is answered. Only mutations have one.
     pub reply: Option<Reply>,
-    /// What changes in the tree. The ledger keeps it until [`Ledger::forget`].
+    /// What changes in the tree. The ledger keeps it until [`Ledger::forget`], and [`Ledger::content`] for longer.
     pub steps: Vec<Step>,
     /// The diff of the change.
     pub artifact: Option<Artifact>,
@@ -195,6 +195,9 @@ pub trait Ledger: Send + Sync {
     async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>>;
     /// Records behind `since_seq` of a run's mutations that went well (dry runs too), in order.
     async fn changes(&self, run: &RunId, since_seq: u64, limit: u32) -> Result<Vec<StoredRecord>>;
+    /// The newest record, up to `at_seq`, of a mutation of the run that went well and wrote exactly `path`; a dry run
+    /// writes nothing.
+    async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>>;
     /// Checks a run's whole chain, and that what is indexed is what is hashed.
     async fn verify(&self, run: &RunId) -> Result<ChainReport>;
     /// The diff of an artifact.
@@ -206,6 +209,18 @@ pub trait Ledger: Send + Sync {
     async fn open_steps(&self, run: Option<&RunId>) -> Result<Vec<OpenSteps>>;
     /// Forgets steps whose files are synced.
     async fn forget(&self, done: &[(RunId, u64)]) -> Result<()>;
+    /// The bytes with this hash that record `seq` of a run left in a file. `None` where it left none such, where they were
+    /// staged in a file, or where the record is older than the keeping of contents.
+    async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
+    /// Removes what the records of a deleted run left in files, and its steps. This is the one method of more than one
+    /// transaction: what is interrupted is finished by calling it again.
+    ///
+    /// # Errors
+    ///
+    /// Also where the run is not deleted.
+    async fn purge_content(&self, run: &RunId) -> Result<()>;
+    /// Deleted runs that still have contents or steps.
+    async fn unpurged_runs(&self) -> Result<Vec<RunId>>;
 
     /// One approval.
     async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>>;

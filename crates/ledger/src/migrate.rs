@@ -37,8 +37,8 @@ macro_rules! migrations {
     };
 }
 
-pub(crate) const SQLITE: &[Migration] = migrations!("sqlite": (1, "0001_ledger"));
-pub(crate) const POSTGRES: &[Migration] = migrations!("postgres": (1, "0001_ledger"));
+pub(crate) const SQLITE: &[Migration] = migrations!("sqlite": (1, "0001_ledger"), (2, "0002_content"));
+pub(crate) const POSTGRES: &[Migration] = migrations!("postgres": (1, "0001_ledger"), (2, "0002_content"));
 
 impl Migration {
     pub(crate) fn checksum(&self) -> String {

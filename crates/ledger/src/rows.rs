@@ -152,7 +152,7 @@ pub(crate) fn record(row: &dyn Columns) -> Result<StoredRecord> {
     Ok(StoredRecord { position: row.int(0)?, text: row.text(1)? })
 }
 
-/// Reads `run_id, seq, path, before_sha256, after_sha256, mode, staged, content`.
+/// Reads `run_id, seq, path, before_sha256, after_sha256, mode, staged, bytes`.
 pub(crate) fn step(row: &dyn Columns) -> Result<(RunId, u64, Step)> {
     let hash = |column| row.maybe_bytes(column)?.map(|bytes| sha256(&bytes)).transpose();
     let after = match hash(4)? {
@@ -162,7 +162,7 @@ pub(crate) fn step(row: &dyn Columns) -> Result<(RunId, u64, Step)> {
             mode: row.maybe_int(5)?.and_then(|mode| u32::try_from(mode).ok()).ok_or_else(|| damaged("mode"))?,
             bytes: match row.maybe_text(6)? {
                 Some(name) => StepBytes::Staged(name),
-                None => StepBytes::Inline(row.maybe_bytes(7)?.unwrap_or_default()),
+                None => StepBytes::Inline(row.maybe_bytes(7)?.ok_or_else(|| damaged("step without its content"))?),
             },
         }),
     };
@@ -178,6 +178,6 @@ pub(crate) fn to_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| LedgerError::Internal(Box::new(error)))
 }
 
-fn json<T: DeserializeOwned>(text: &str, what: &str) -> Result<T> {
+pub(crate) fn json<T: DeserializeOwned>(text: &str, what: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|_| damaged(what))
 }

@@ -2,12 +2,12 @@
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, ImportReport, Run, RunId, RunState, Sha256, Token,
-    TokenId, ToolCallId,
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, ImportReport, LogicalPath, Record, Run, RunId,
+    RunState, Sha256, Token, TokenId, ToolCallId,
 };
 use tokio::sync::watch;
 
-use crate::backend::{Arg, Backend, Columns, Statement, to_count};
+use crate::backend::{Arg, Backend, Columns, Statement, to_count, to_int};
 use crate::filter::{self, Driver, GATHERED, Query, Range, ZONE};
 use crate::rows::{select_approval, select_run};
 use crate::{
@@ -57,12 +57,33 @@ const ARTIFACT: &str = "SELECT diff FROM artifact \
 macro_rules! select_steps {
     ($rest:literal) => {
         concat!(
-            "SELECT run_id, seq, path, before_sha256, after_sha256, mode, staged, content ",
+            "SELECT run_id, seq, path, before_sha256, after_sha256, mode, staged, CASE WHEN staged IS NULL THEN ",
+            "(SELECT bytes FROM content c WHERE c.run_no = step.run_no AND c.seq = step.seq ",
+            "AND c.sha256 = step.after_sha256 LIMIT 1) END ",
             "FROM step JOIN run ON run.run_no = step.run_no ",
             $rest
         )
     };
 }
+const CONTENT: &str = "SELECT bytes FROM content \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2 AND sha256 = $3 LIMIT 1";
+const CHANGES_OF_PATH: &str = "SELECT r.position, r.body, r.seq FROM audit_record r \
+    WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND r.seq <= $2 \
+    AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND p.path = $3) \
+    ORDER BY r.seq DESC LIMIT $4";
+/// Together, since a step cannot be read without what it leaves.
+const PURGE: [&str; 2] = [
+    "DELETE FROM content WHERE content_no IN (SELECT content_no FROM content \
+        WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) ORDER BY seq LIMIT $2)",
+    "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)",
+];
+/// Contents that are removed in one transaction: others wait meanwhile.
+const PURGED_TOGETHER: i64 = 64;
+/// Records of changes that name a path, looked at in one go; all but dry runs wrote it.
+const CHANGES_PAGE: usize = 8;
+const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND (\
+      EXISTS (SELECT 1 FROM content WHERE content.run_no = run.run_no) \
+      OR EXISTS (SELECT 1 FROM step WHERE step.run_no = run.run_no)) ORDER BY run_no";
 const DECIDE: [&str; 3] = [
     "UPDATE approval SET state = $2, decision = $3 WHERE approval_id = $1 AND state = 'pending'",
     "UPDATE run_head SET pending_approvals = pending_approvals - 1 \
@@ -240,6 +261,27 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(CHANGES, args, rows::record).await
     }
 
+    async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>> {
+        let mut at_seq = to_int(at_seq);
+        loop {
+            let args =
+                vec![run.as_str().into(), at_seq.into(), path.as_str().into(), to_int(CHANGES_PAGE as u64).into()];
+            let read = |row: &dyn Columns| Ok((rows::record(row)?, row.int(2)?));
+            let found = self.0.fetch(CHANGES_OF_PATH, args, read).await?;
+            let last_page = found.len() < CHANGES_PAGE;
+            for (stored, seq) in found {
+                let record: Record = rows::json(&stored.text, "record")?;
+                if record.paths_written.contains(path) {
+                    return Ok(Some(stored));
+                }
+                at_seq = seq - 1;
+            }
+            if last_page {
+                return Ok(None);
+            }
+        }
+    }
+
     async fn verify(&self, run: &RunId) -> Result<ChainReport> {
         verify::chain(&self.0, run).await
     }
@@ -257,11 +299,11 @@ impl<B: Backend> Ledger for Store<B> {
             Some(run) => {
                 let sql = select_steps!(
                     "WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1) \
-                    ORDER BY seq, step_no"
+                    ORDER BY seq, place"
                 );
                 self.0.fetch(sql, vec![run.as_str().into()], rows::step).await?
             }
-            None => self.0.fetch(select_steps!("ORDER BY step.run_no, seq, step_no"), Vec::new(), rows::step).await?,
+            None => self.0.fetch(select_steps!("ORDER BY step.run_no, seq, place"), Vec::new(), rows::step).await?,
         };
         let mut open: Vec<OpenSteps> = Vec::new();
         for (run_id, seq, step) in steps {
@@ -278,6 +320,32 @@ impl<B: Backend> Ledger for Store<B> {
             return Ok(());
         }
         self.0.forget(done.to_vec()).await
+    }
+
+    async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
+        let args = vec![run.as_str().into(), seq.into(), sha256.into()];
+        self.one(CONTENT, args, |row| row.bytes(0)).await
+    }
+
+    async fn purge_content(&self, run: &RunId) -> Result<()> {
+        let [contents, steps] = PURGE;
+        match self.run(run).await?.ok_or(LedgerError::NoSuchRun)?.run.state {
+            RunState::Deleted => {}
+            _ => return Err(LedgerError::Internal("what a run left is kept until the run is deleted".into())),
+        }
+        loop {
+            let statements = vec![
+                Statement::new(contents, [run.as_str().into(), PURGED_TOGETHER.into()]),
+                Statement::new(steps, [run.as_str().into()]),
+            ];
+            if self.0.transact(None, statements).await? < PURGED_TOGETHER.unsigned_abs() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn unpurged_runs(&self) -> Result<Vec<RunId>> {
+        self.0.fetch(UNPURGED, Vec::new(), |row| rows::run_id(row, 0)).await
     }
 
     async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>> {

@@ -121,7 +121,7 @@ impl Service {
         }
     }
 
-    /// Removes a run's files; its audit stays. Deleting twice is no error.
+    /// Removes a run's files, and what its calls left in them; its audit stays. Deleting twice is no error.
     ///
     /// # Errors
     ///
@@ -142,6 +142,8 @@ impl Service {
         }
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), run.clone());
         self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
+        // The state is durable: should this be interrupted, the next start goes on with it.
+        self.0.ledger.purge_content(run).await?;
         tracing::info!(run.id = %run, "run deleted");
         self.run(run).await
     }

@@ -113,6 +113,11 @@ async fn open(config: &Config) -> Result<(Service, Option<String>), StartError> 
     if swept > 0 {
         tracing::info!(folders = swept, "what an earlier process left behind was removed");
     }
+    for run in ledger.unpurged_runs().await.map_err(database)? {
+        // Before pending changes are looked at: there is no tree any more that those of a deleted run could go to.
+        ledger.purge_content(&run).await.map_err(database)?;
+        tracing::info!(run.id = %run, "the deletion of a run was finished");
+    }
     let service = Service::new(config, ledger, workspaces, tokens);
     let recovered = pipeline::recover(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;

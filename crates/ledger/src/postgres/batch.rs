@@ -28,10 +28,13 @@ const INSERT_REPLIES: &str = "INSERT INTO call_reply (position, status, body) \
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[])";
 const INSERT_ARTIFACTS: &str = "INSERT INTO artifact (artifact_id, run_no, seq, diff) \
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[])";
-const INSERT_STEPS: &str = "INSERT INTO step (run_no, seq, path, before_sha256, after_sha256, mode, staged, content) \
-    SELECT run_no, seq, path, before_sha256, after_sha256, mode, staged, content \
-    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bytea[], $5::bytea[], $6::bigint[], $7::text[], $8::bytea[]) \
-    WITH ORDINALITY AS s (run_no, seq, path, before_sha256, after_sha256, mode, staged, content, place) ORDER BY place";
+const INSERT_STEPS: &str = "WITH contents AS (\
+      INSERT INTO content (run_no, seq, sha256, bytes) SELECT run_no, seq, sha256, bytes \
+      FROM unnest($9::bigint[], $10::bigint[], $11::bytea[], $12::bytea[]) \
+      WITH ORDINALITY AS c (run_no, seq, sha256, bytes, place) ORDER BY place) \
+    INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged) \
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::bigint[], \
+      $8::text[])";
 const INSERT_APPROVALS: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
     SELECT approval_id, run_no, state, expires_at, body, input \
     FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[]) \
@@ -201,22 +204,29 @@ impl Batch<'_> {
             .map(drop)
     }
 
-    async fn write_steps(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
-        let steps: Vec<_> =
-            self.rows.iter().flat_map(|row| row.entry.steps.iter().map(move |step| (row, step))).collect();
+    async fn write_steps<'a>(&'a self, connection: &mut PgConnection) -> sqlx::Result<()> {
+        let placed = |row: &'a Row<'a>| (0_i64..).zip(&row.entry.steps).map(move |(place, step)| (row, place, step));
+        let steps: Vec<_> = self.rows.iter().flat_map(placed).collect();
         if steps.is_empty() {
             return Ok(());
         }
-        let after = || steps.iter().map(|(_, step)| step.after.as_ref());
+        let left =
+            |row: &'a Row<'a>| group::contents_of(&row.entry.steps).into_iter().map(move |content| (row, content));
+        let contents: Vec<_> = self.rows.iter().flat_map(left).collect();
+        let after = || steps.iter().map(|(.., step)| step.after.as_ref());
         sqlx::query(INSERT_STEPS)
-            .bind(steps.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
-            .bind(steps.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
-            .bind(steps.iter().map(|(_, step)| step.path.as_str()).collect::<Vec<_>>())
-            .bind(steps.iter().map(|(_, step)| step.before.as_ref().map(hash)).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(row, ..)| row.run_no).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(row, ..)| row.seq).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(_, place, _)| *place).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(.., step)| step.path.as_str()).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(.., step)| step.before.as_ref().map(hash)).collect::<Vec<_>>())
             .bind(after().map(|after| after.map(|content| hash(&content.sha256))).collect::<Vec<_>>())
             .bind(after().map(|after| after.map(|content| i64::from(content.mode))).collect::<Vec<_>>())
             .bind(after().map(|after| after.and_then(staged)).collect::<Vec<_>>())
-            .bind(after().map(|after| after.and_then(inline)).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (sha256, _))| hash(sha256)).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (_, bytes))| *bytes).collect::<Vec<_>>())
             .execute(connection)
             .await
             .map(drop)
@@ -278,12 +288,5 @@ fn staged(content: &StepContent) -> Option<&str> {
     match &content.bytes {
         StepBytes::Staged(name) => Some(name),
         StepBytes::Inline(_) => None,
-    }
-}
-
-fn inline(content: &StepContent) -> Option<&[u8]> {
-    match &content.bytes {
-        StepBytes::Staged(_) => None,
-        StepBytes::Inline(bytes) => Some(bytes),
     }
 }

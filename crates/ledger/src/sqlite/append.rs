@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::convert::{failed, fetch};
 use crate::backend::to_int;
 use crate::filter::ZONE;
-use crate::group::{Linked, RunHead, select_head};
+use crate::group::{Linked, RunHead, contents_of, select_head};
 use crate::{Appended, Decides, Entry, LedgerError, Result, rows};
 
 const FIRST_OF_ID: &str =
@@ -18,7 +18,8 @@ const INSERT_RECORD: &str = "INSERT INTO audit_record (position, run_no, seq, to
 const INSERT_PATH: &str = "INSERT INTO record_path (position, path, run_no) VALUES (?1, ?2, ?3)";
 const INSERT_REPLY: &str = "INSERT INTO call_reply (position, status, body) VALUES (?1, ?2, ?3)";
 const INSERT_ARTIFACT: &str = "INSERT INTO artifact (artifact_id, run_no, seq, diff) VALUES (?1, ?2, ?3, ?4)";
-const INSERT_STEP: &str = "INSERT INTO step (run_no, seq, path, before_sha256, after_sha256, mode, staged, content) \
+const INSERT_CONTENT: &str = "INSERT INTO content (run_no, seq, sha256, bytes) VALUES (?1, ?2, ?3, ?4)";
+const INSERT_STEP: &str = "INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 const INSERT_APPROVAL: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -177,26 +178,28 @@ fn insert(connection: &Connection, entry: &Entry, linked: &Linked, position: i64
         let values = params![artifact.artifact_id.as_str(), run_no, seq, artifact.diff];
         connection.prepare_cached(INSERT_ARTIFACT)?.execute(values)?;
     }
-    entry.steps.iter().try_for_each(|step| insert_step(connection, step, run_no, seq))
+    for (sha256, bytes) in contents_of(&entry.steps) {
+        connection.prepare_cached(INSERT_CONTENT)?.execute(params![run_no, seq, sha256.as_bytes(), bytes])?;
+    }
+    (0..).zip(&entry.steps).try_for_each(|(place, step)| insert_step(connection, step, run_no, seq, place))
 }
 
-fn insert_step(connection: &Connection, step: &Step, run_no: i64, seq: i64) -> rusqlite::Result<()> {
+fn insert_step(connection: &Connection, step: &Step, run_no: i64, seq: i64, place: i64) -> rusqlite::Result<()> {
     let after = step.after.as_ref();
-    let (staged, content) = match after.map(|content| &content.bytes) {
-        None => (None, None),
-        Some(StepBytes::Staged(name)) => (Some(name), None),
-        Some(StepBytes::Inline(bytes)) => (None, Some(bytes)),
+    let staged = match after.map(|content| &content.bytes) {
+        None | Some(StepBytes::Inline(_)) => None,
+        Some(StepBytes::Staged(name)) => Some(name),
     };
     let before = step.before.as_ref().map(model::Sha256::as_bytes);
     let values = params![
         run_no,
         seq,
+        place,
         step.path.as_str(),
         before,
         after.map(|content| content.sha256.as_bytes()),
         after.map(|content| content.mode),
         staged,
-        content,
     ];
     connection.prepare_cached(INSERT_STEP)?.execute(values).map(drop)
 }

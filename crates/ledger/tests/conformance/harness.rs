@@ -35,9 +35,23 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 impl Backend {
     /// An empty ledger.
     pub(crate) async fn open(self) -> World {
-        let (url, place) = match self {
+        let (url, place) = self.place().await;
+        World { ledger: ledger::open(&url).await.unwrap(), url, place }
+    }
+
+    /// A ledger on a database that `sql` has made before.
+    pub(crate) async fn open_after(self, sql: &str) -> World {
+        let (url, place) = self.place().await;
+        place.raw(&url, sql).await.unwrap();
+        World { ledger: ledger::open(&url).await.unwrap(), url, place }
+    }
+
+    /// A database of the test's own.
+    async fn place(self) -> (String, Place) {
+        match self {
             Self::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
+                std::fs::create_dir(folder.path().join("data")).unwrap();
                 (format!("sqlite://{}/data/workspaced.db", folder.path().display()), Place::Folder(folder))
             }
             Self::Postgres => {
@@ -48,8 +62,7 @@ impl Backend {
                 connection.execute(sqlx::AssertSqlSafe(create)).await.unwrap();
                 (with_database(&admin, &name), Place::Database { admin, name })
             }
-        };
-        World { ledger: ledger::open(&url).await.unwrap(), url, place }
+        }
     }
 }
 
@@ -67,18 +80,7 @@ impl World {
 
     /// Carries out SQL past the ledger, as somebody with access to the database would.
     pub(crate) async fn raw(&self, sql: &str) -> Result<(), String> {
-        match &self.place {
-            Place::Folder(folder) => {
-                let connection = rusqlite::Connection::open(folder.path().join("data/workspaced.db")).unwrap();
-                connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
-                connection.execute_batch(sql).map_err(|error| error.to_string())
-            }
-            Place::Database { .. } => {
-                let mut connection = PgConnection::connect(&self.url).await.unwrap();
-                let sql = sqlx::AssertSqlSafe(sql.to_owned());
-                connection.execute(sql).await.map(drop).map_err(|error| error.to_string())
-            }
-        }
+        self.place.raw(&self.url, sql).await
     }
 
     /// Takes the guard off a table that only grows.
@@ -88,6 +90,23 @@ impl World {
             Place::Database { .. } => format!("DROP TRIGGER {table}_no_change ON {table}"),
         };
         self.raw(&sql).await.unwrap();
+    }
+}
+
+impl Place {
+    async fn raw(&self, url: &str, sql: &str) -> Result<(), String> {
+        match self {
+            Self::Folder(folder) => {
+                let connection = rusqlite::Connection::open(folder.path().join("data/workspaced.db")).unwrap();
+                connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+                connection.execute_batch(sql).map_err(|error| error.to_string())
+            }
+            Self::Database { .. } => {
+                let mut connection = PgConnection::connect(url).await.unwrap();
+                let sql = sqlx::AssertSqlSafe(sql.to_owned());
+                connection.execute(sql).await.map(drop).map_err(|error| error.to_string())
+            }
+        }
     }
 }
 

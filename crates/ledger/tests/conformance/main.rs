@@ -3,6 +3,7 @@
 
 mod appending;
 mod approvals;
+mod contents;
 mod harness;
 mod listing;
 mod runs;

@@ -24,6 +24,7 @@ async fn what_only_grows_takes_no_update_and_no_delete(#[values(Backend::Sqlite,
         ("record_path", "path = 'x'"),
         ("call_reply", "body = 'x'"),
         ("artifact", "seq = 9"),
+        ("content", "seq = 9"),
     ];
     for (table, column) in tables {
         for sql in [format!("UPDATE {table} SET {column}"), format!("DELETE FROM {table}")] {

@@ -1,0 +1,182 @@
+//! What mutations leave in files, and which record left it.
+
+use ledger::{LedgerError, StoredRecord};
+use model::{Outcome, Record, RunState, Sha256, Step, StepBytes, StepContent};
+use rstest::rstest;
+
+use crate::harness::{Backend, World, path, read, run_id, write};
+use crate::steps::change;
+
+/// A step that leaves `bytes` in `file`.
+fn leaves(file: &str, bytes: &[u8]) -> Step {
+    let bytes = bytes.to_vec();
+    let after = StepContent { sha256: Sha256::of(&bytes), mode: 0o644, bytes: StepBytes::Inline(bytes) };
+    Step { path: path(file), before: None, after: Some(after) }
+}
+
+async fn content(world: &World, run: &str, seq: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+    world.ledger.content(&run_id(run), seq, &Sha256::of(bytes)).await.unwrap()
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_change_left_outlives_its_steps(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut world = backend.open().await;
+    let (r1, _) = (world.run("r1").await, world.run("r2").await);
+    let mut one = change("r1", "one", "src/a");
+    one.steps.extend([leaves("b", b"same"), leaves("c", b"same"), leaves("d", b"")]);
+    let steps = one.steps.clone();
+    world.append(one).await;
+    world.append(change("r2", "two", "src/a")).await;
+    world.reopen().await;
+    assert_eq!(world.ledger.open_steps(Some(&r1)).await.unwrap()[0].steps, steps);
+    world.ledger.forget(&[(r1, 1), (run_id("r2"), 1)]).await.unwrap();
+    assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
+    for (bytes, kept) in [(&b"new\0"[..], true), (b"same", true), (b"", true), (b"large", false), (b"old", false)] {
+        assert_eq!(content(&world, "r1", 1, bytes).await, kept.then(|| bytes.to_vec()), "{bytes:?}");
+    }
+    assert_eq!(content(&world, "r2", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
+    assert_eq!(content(&world, "r2", 1, b"same").await, None);
+    assert_eq!(content(&world, "r1", 2, b"same").await, None);
+    assert_eq!(content(&world, "r3", 1, b"same").await, None);
+}
+
+fn seq(found: Option<StoredRecord>) -> Option<u64> {
+    found.map(|stored| serde_json::from_str::<Record>(&stored.text).unwrap().seq)
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_last_change_of_a_path_is_the_newest_that_wrote_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    let (r1, r2) = (world.run("r1").await, world.run("r2").await);
+    world.append(change("r1", "one", "src/a")).await;
+    world.append(change("r2", "one", "src/a")).await;
+    world.append(change("r1", "two", "src/a")).await;
+    for number in 0..20 {
+        let mut dry = write("r1", &format!("dry-{number}"), "src/a");
+        dry.draft.paths_read = std::mem::take(&mut dry.draft.paths_written);
+        world.append(dry).await;
+    }
+    let mut refused = write("r1", "refused", "src/a");
+    refused.draft.outcome = Outcome::Refused;
+    world.append(refused).await;
+    world.append(read("r1", "src/a")).await;
+    world.append(change("r1", "three", "src/a/b")).await;
+    let last = async |run, file, at_seq| seq(world.ledger.last_change(run, &path(file), at_seq).await.unwrap());
+    assert_eq!(last(&r1, "src/a", u64::MAX).await, Some(2));
+    assert_eq!(last(&r1, "src/a", 25).await, Some(2));
+    assert_eq!(last(&r1, "src/a", 2).await, Some(2));
+    assert_eq!(last(&r1, "src/a", 1).await, Some(1));
+    assert_eq!(last(&r1, "src/a", 0).await, None);
+    assert_eq!(last(&r2, "src/a", 9).await, Some(1));
+    assert_eq!(last(&r1, "src/a/b", 99).await, Some(25));
+    assert_eq!(last(&r1, "src", 99).await, None);
+    assert_eq!(last(&run_id("nobody"), "src/a", 99).await, None);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_deleted_run_keeps_its_records_alone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut world = backend.open().await;
+    let (r1, _) = (world.run("r1").await, world.run("r2").await);
+    for number in 0..150 {
+        let mut entry = change("r1", &format!("id-{number}"), "src/a");
+        entry.steps.push(leaves("b", number.to_string().as_bytes()));
+        world.append(entry).await;
+    }
+    world.append(change("r2", "one", "src/a")).await;
+
+    let early = world.ledger.purge_content(&r1).await;
+    assert!(matches!(early, Err(LedgerError::Internal(_))), "{early:?}");
+    let nobody = world.ledger.purge_content(&run_id("nobody")).await;
+    assert!(matches!(nobody, Err(LedgerError::NoSuchRun)), "{nobody:?}");
+    assert_eq!(content(&world, "r1", 8, b"7").await.as_deref(), Some(&b"7"[..]));
+    assert_eq!(unpurged(&world).await, Vec::<String>::new());
+
+    world.ledger.set_run_state(&r1, RunState::Deleted, None).await.unwrap();
+    world.reopen().await;
+    assert_eq!(unpurged(&world).await, ["r1"]);
+    world.ledger.purge_content(&r1).await.unwrap();
+    world.ledger.purge_content(&r1).await.unwrap();
+    assert_eq!(unpurged(&world).await, Vec::<String>::new());
+    assert_eq!(content(&world, "r1", 1, b"0").await, None);
+    assert_eq!(content(&world, "r1", 150, b"149").await, None);
+    assert_eq!(content(&world, "r2", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
+    let open = world.ledger.open_steps(None).await.unwrap();
+    assert_eq!(open.iter().map(|one| one.run_id.as_str()).collect::<Vec<_>>(), ["r2"]);
+    assert!(world.ledger.verify(&r1).await.unwrap().intact);
+}
+
+async fn unpurged(world: &World) -> Vec<String> {
+    world.ledger.unpurged_runs().await.unwrap().into_iter().map(String::from).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_not_deleted_cannot_be_purged_past_the_ledger(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    let (r1, _) = (world.run("r1").await, world.run("r2").await);
+    world.append(change("r1", "one", "src/a")).await;
+    world.append(change("r2", "one", "src/a")).await;
+    world.ledger.set_run_state(&r1, RunState::Deleted, None).await.unwrap();
+    let error = world.raw("DELETE FROM content").await.unwrap_err();
+    assert!(error.contains("only grows until its run is deleted"), "{error}");
+    assert_eq!(content(&world, "r1", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
+    world.ledger.purge_content(&r1).await.unwrap();
+    assert_eq!(content(&world, "r1", 1, b"new\0").await, None);
+}
+
+/// A database of the first version with a run, and three steps of it that were not done yet.
+fn first_version(backend: Backend) -> String {
+    let (migration, hash, flag) = match backend {
+        Backend::Sqlite => (include_str!("../../../../migrations/sqlite/0001_ledger.sql"), "x'", "0"),
+        Backend::Postgres => (include_str!("../../../../migrations/postgres/0001_ledger.sql"), "'\\x", "false"),
+    };
+    let bytes = |hex: &str| format!("{hash}{hex}'");
+    let of = |content: &[u8]| bytes(&Sha256::of(content).to_string());
+    let zero = bytes(&Sha256::ZERO.to_string());
+    let checksum = Sha256::of(migration.as_bytes());
+    format!(
+        "CREATE TABLE schema_migration (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, \
+           applied_at TEXT NOT NULL);\n{migration}\n\
+         INSERT INTO schema_migration VALUES (1, '0001_ledger', '{checksum}', 'then');\n\
+         INSERT INTO run (run_no, run_id, state, created_at, needs_repair, body, import_report, mount_paths) \
+           VALUES (7, 'r1', 'open', 'then', {flag}, '{{}}', '{{}}', '[]');\n\
+         INSERT INTO run_head VALUES (7, 3, {zero}, 0, 0, 0, 0, 0, 0, 0, 0);\n\
+         INSERT INTO step (run_no, seq, path, before_sha256, after_sha256, mode, staged, content) VALUES \
+           (7, 2, 'z', {zero}, NULL, NULL, NULL, NULL), \
+           (7, 2, 'b', NULL, {text}, 420, NULL, {inline}), \
+           (7, 2, 'a', NULL, {text}, 493, NULL, {inline}), \
+           (7, 2, 'large', NULL, {large}, 420, 'staged-1', NULL), \
+           (7, 3, 'empty', {zero}, {empty}, 420, NULL, {nothing});",
+        text = of(b"text"),
+        inline = bytes("74657874"),
+        large = of(b"large"),
+        empty = of(b""),
+        nothing = bytes(""),
+    )
+}
+
+#[rstest]
+#[tokio::test]
+async fn steps_of_an_older_database_are_carried_over(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open_after(&first_version(backend)).await;
+    let open = world.ledger.open_steps(None).await.unwrap();
+    assert_eq!(open.iter().map(|one| one.seq).collect::<Vec<_>>(), [2, 3]);
+    let paths: Vec<_> = open[0].steps.iter().map(|step| step.path.as_str()).collect();
+    assert_eq!(paths, ["z", "b", "a", "large"]);
+    assert_eq!(open[0].steps[0].after, None);
+    assert_eq!(open[0].steps[1], leaves("b", b"text"));
+    let (left, staged) = (open[0].steps[2].after.clone().unwrap(), open[0].steps[3].after.clone().unwrap());
+    assert!(left.mode == 0o755 && left.bytes == StepBytes::Inline(b"text".to_vec()));
+    assert!(staged.bytes == StepBytes::Staged("staged-1".into()));
+    assert_eq!(open[1].steps, [Step { before: Some(Sha256::ZERO), ..leaves("empty", b"") }]);
+    assert_eq!(content(&world, "r1", 2, b"text").await.as_deref(), Some(&b"text"[..]));
+    world.ledger.forget(&[(run_id("r1"), 2), (run_id("r1"), 3)]).await.unwrap();
+    assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
+}
