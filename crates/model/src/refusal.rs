@@ -188,6 +188,11 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Code {
+    /// Whether the reason passes by itself or is mended by an operator: the same call may be tried again then.
+    pub fn passes(self) -> bool {
+        matches!(self, Self::Unavailable | Self::RunNeedsRepair)
+    }
+
     /// The code as callers see it.
     pub fn as_str(self) -> &'static str {
         match self {

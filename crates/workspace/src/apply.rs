@@ -11,13 +11,14 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
 use model::{LogicalPath, Sha256};
-use rustix::fs::{AtFlags, FileType, RenameFlags};
+use rustix::fs::{FileType, RenameFlags};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
 use crate::Workspace;
 use crate::base::manifest::Stamp;
 use crate::guard::{self, GuardFault, Place, Root};
+use crate::import::fresh_name;
 
 pub use redo::Redo;
 pub use stage::{Staged, StagedFile};
@@ -52,11 +53,11 @@ impl Workspace {
         if !changed.is_empty() {
             return Err(ApplyFault::ChangedOutside(changed));
         }
-        let mut applied = Applied::new(root.clone());
+        let mut applied = Applied::new(root.clone(), staged.tmp.clone());
         for item in &staged.items {
             let moved = match &item.file {
                 Some(name) => move_in(&staged.tmp, name, root, &item.path, item.before.is_some(), &mut applied),
-                None => take_out(root, &item.path, &mut applied),
+                None => take_out(&staged.tmp, root, &item.path, &mut applied),
             };
             match moved {
                 Ok(()) => {}
@@ -97,7 +98,7 @@ enum MoveFault {
 impl From<Errno> for MoveFault {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::XDEV => Self::Outside,
+            Errno::NOENT | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::XDEV => Self::Outside,
             errno => Self::Io(errno.into()),
         }
     }
@@ -178,7 +179,9 @@ fn move_in(
 ) -> Result<(), MoveFault> {
     let (place, grown) = root.make_place(path)?;
     if replaces {
-        rustix::fs::renameat(tmp, name, &place.dir, &*place.name)?;
+        // Exchanged, and freed with the sync: a rename over a file would wait for its blocks.
+        rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::EXCHANGE)?;
+        applied.took_away(name.to_owned());
     } else {
         rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?;
     }
@@ -186,10 +189,12 @@ fn move_in(
     Ok(())
 }
 
-/// Removes the file at `path`. The folder it lay in stays.
-fn take_out(root: &Root, path: &LogicalPath, applied: &mut Applied) -> Result<(), MoveFault> {
+/// Takes the file at `path` out of the tree; the sync frees it. The folder it lay in stays.
+fn take_out(tmp: &OwnedFd, root: &Root, path: &LogicalPath, applied: &mut Applied) -> Result<(), MoveFault> {
     let place = root.place(path)?;
-    rustix::fs::unlinkat(&place.dir, &*place.name, AtFlags::empty())?;
+    let name = fresh_name("gone-");
+    rustix::fs::renameat_with(&place.dir, &*place.name, tmp, &*name, RenameFlags::NOREPLACE)?;
+    applied.took_away(name);
     applied.removed(path);
     Ok(())
 }

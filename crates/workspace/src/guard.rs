@@ -277,6 +277,17 @@ impl Stamp {
         }
     }
 
+    /// The same as a base keeps it, for files of one tree: one device.
+    pub(crate) fn in_tree(&self) -> crate::base::manifest::Stamp {
+        let nanos = |(seconds, nanos): (i64, u64)| seconds.wrapping_mul(1_000_000_000).wrapping_add_unsigned(nanos);
+        crate::base::manifest::Stamp {
+            size: u64::try_from(self.size).unwrap_or(0),
+            inode: self.inode,
+            modified_ns: nanos(self.modified),
+            changed_ns: nanos(self.changed),
+        }
+    }
+
     /// Seconds since the epoch at which the file was last written or renamed.
     pub(crate) fn seconds(&self) -> i64 {
         self.modified.0.max(self.changed.0)

@@ -43,4 +43,4 @@ pub use search::{Match, SearchMode, SearchQuery, SearchReport};
 pub use stat::{Found, PathStat};
 pub use stats::{Tally, TreeStats};
 pub use transfer::Transfer;
-pub use tree::{Target, Tree, Workspace};
+pub use tree::{Seen, Target, Tree, Workspace};

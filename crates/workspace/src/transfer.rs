@@ -10,7 +10,7 @@ use sha2::Digest as _;
 use crate::fault::{file_too_large, not_a_file};
 use crate::guard::{GuardFault, Opened, Stamp, Wait};
 use crate::read::hashes;
-use crate::{Fault, Tree, Workspace, read};
+use crate::{Fault, Seen, Tree, Workspace, read};
 
 /// So many first bytes tell a file's kind.
 const HEAD_BYTES: usize = 8 * 1024;
@@ -62,6 +62,11 @@ impl Workspace {
 }
 
 impl Transfer {
+    /// The version that was opened.
+    pub fn seen(&self) -> Seen {
+        Seen(self.stamp.in_tree())
+    }
+
     /// The bytes from `offset` on, at most 256 KiB of them; none at the end.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use model::{Access, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256, Ve
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::base::Base;
+use crate::base::manifest::Stamp;
 use crate::fault::{file_too_large, not_a_file, unsupported_binary};
 use crate::guard::{self, GuardFault, Root, Wait};
 use crate::ignored::{Baseline, Ignored};
@@ -43,9 +44,18 @@ pub struct Target {
     pub path: LogicalPath,
     /// The file that is there; `None` where nothing is.
     pub before: Option<(FileState, Vec<u8>)>,
+    /// The version under which the file was read; `None` where nothing is, or where that is not known.
+    pub seen: Option<Seen>,
     /// Whether git ignores it and does not track it; only looked at where policy then asks for a person.
     pub ignored: bool,
 }
+
+/// A version of a file that was read: as long as it stands, the bytes are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen(pub(crate) Stamp);
+
+/// A file that a mutation finds: its state, its bytes, and the version that they were read from.
+type FoundFile = (FileState, Vec<u8>, Option<Seen>);
 
 impl Tree {
     /// Opens `path` as a mount: everything in it counts as tracked, nothing as ignored.
@@ -62,7 +72,7 @@ impl Tree {
         Self { root: Arc::new(Root::of_run(dir)), ignored: Some(Ignored::new(baseline)) }
     }
 
-    fn target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<(FileState, Vec<u8>)>, Fault> {
+    fn target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<FoundFile>, Fault> {
         let found = match self.root.open_unlinked(path) {
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
             found => found,
@@ -81,7 +91,7 @@ impl Tree {
         if opened.size() > max_bytes {
             return Err(file_too_large(path, max_bytes, opened.size()).into());
         }
-        let (bytes, _) = read::read_whole(&opened, max_bytes, Wait::Allowed)?;
+        let (bytes, stamp) = read::read_whole(&opened, max_bytes, Wait::Allowed)?;
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }
@@ -93,7 +103,11 @@ impl Tree {
             return Err(unsupported_binary(path).into());
         }
         let (size_bytes, mode) = (bytes.len() as u64, opened.stat.st_mode & 0o7777);
-        Ok(Some((FileState { sha256: Sha256::of(&bytes), size_bytes, mode, kind }, bytes)))
+        Ok(Some((
+            FileState { sha256: Sha256::of(&bytes), size_bytes, mode, kind },
+            bytes,
+            stamp.map(|stamp| Seen(stamp.in_tree())),
+        )))
     }
 }
 
@@ -142,9 +156,11 @@ impl Workspace {
         let mut refusal: Option<Refusal> = None;
         for path in paths {
             match self.tree.target(rules, path) {
-                Ok(before) => {
+                Ok(found) => {
                     let ignored = asks_for_ignored && self.tree.is_ignored(path, None, Wait::Allowed)?;
-                    targets.push(Target { path: path.clone(), before, ignored });
+                    let seen = found.as_ref().and_then(|(_, _, seen)| *seen);
+                    let before = found.map(|(state, bytes, _)| (state, bytes));
+                    targets.push(Target { path: path.clone(), before, seen, ignored });
                 }
                 Err(Fault::Refused(next)) => {
                     refusal = Some(match refusal {

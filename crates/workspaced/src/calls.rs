@@ -205,7 +205,7 @@ impl Service {
         draft.code = Some(refusal.code);
         draft.reasons = reasons_of(&refusal);
         draft.files = asked(paths);
-        let passes = matches!(refusal.code, Code::Unavailable | Code::RunNeedsRepair);
+        let passes = refusal.code.passes();
         let reply = (head.tool.mutates() && !passes).then(|| stored_reply(&refusal));
         let mut entry = head.entry(draft, reply);
         // What passes by itself is no answer to keep: the caller is told to try the same call again.

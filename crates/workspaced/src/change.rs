@@ -7,7 +7,7 @@ use model::{
     Rules, Side, StepBytes, diff_file,
 };
 use serde_json::{Map, Value};
-use workspace::{Overlay, Target};
+use workspace::{Overlay, Seen, Target};
 
 /// What a tool wants at one path.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub(crate) struct Planned {
     pub(crate) kinds: BTreeMap<LogicalPath, FileKind>,
     /// The bytes that are there now.
     before: BTreeMap<LogicalPath, Vec<u8>>,
+    /// The versions that those bytes were read from.
+    seen: BTreeMap<LogicalPath, Seen>,
     /// The paths that git ignores and does not track, where policy asks about them.
     ignored: BTreeSet<LogicalPath>,
     /// The tool's own members of the answer.
@@ -61,18 +63,18 @@ impl Planned {
     ///
     /// `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY` for new content.
     pub(crate) fn draw(rules: &Rules, targets: Vec<Target>, desired: Vec<Desired>) -> Result<Self, Refusal> {
-        let Before { states, bytes, ignored } = Before::of(targets);
+        let found = Before::of(targets);
         let mut kinds = BTreeMap::new();
         let mut changes = Vec::with_capacity(desired.len());
         for want in desired {
-            let kind = match (&want.after, states.get(&want.path)) {
+            let kind = match (&want.after, found.states.get(&want.path)) {
                 (Some((bytes, _)), _) => check_content(rules, &want.path, bytes)?,
                 (None, Some(state)) => state.kind,
                 (None, None) => FileKind::of_path(&want.path),
             };
             kinds.insert(want.path.clone(), kind);
             changes.push(Change {
-                before: states.get(&want.path).cloned(),
+                before: found.states.get(&want.path).cloned(),
                 after: want.after.map(|(bytes, mode)| Content::new(bytes, mode)),
                 path: want.path,
                 effect: want.effect,
@@ -80,32 +82,28 @@ impl Planned {
             });
         }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self::new(changes, kinds, bytes, ignored))
+        Ok(Self::new(changes, kinds, found))
     }
 
     /// Draws the change of an upload, whose bytes need not be in memory.
     pub(crate) fn draw_upload(targets: Vec<Target>, upload: Upload) -> Self {
         let Upload { path, content, kind } = upload;
-        let Before { mut states, bytes, ignored } = Before::of(targets);
-        let state = states.remove(&path);
+        let mut found = Before::of(targets);
+        let state = found.states.remove(&path);
         let effect = if state.is_some() { Effect::Replace } else { Effect::Create };
         let kinds = BTreeMap::from([(path.clone(), kind)]);
         let change = Change { path, effect, before: state, after: Some(content), counts: Counts::default() };
-        Self::new(vec![change], kinds, bytes, ignored)
+        Self::new(vec![change], kinds, found)
     }
 
-    fn new(
-        changes: Vec<Change>,
-        kinds: BTreeMap<LogicalPath, FileKind>,
-        before: BTreeMap<LogicalPath, Vec<u8>>,
-        ignored: BTreeSet<LogicalPath>,
-    ) -> Self {
+    fn new(changes: Vec<Change>, kinds: BTreeMap<LogicalPath, FileKind>, found: Before) -> Self {
         let mut planned = Self {
             changes: ChangeSet { changes },
             diff: Vec::new(),
             kinds,
-            before,
-            ignored,
+            before: found.bytes,
+            seen: found.seen,
+            ignored: found.ignored,
             output: Map::new(),
             summary: String::new(),
             warnings: Vec::new(),
@@ -139,6 +137,11 @@ impl Planned {
         let new =
             change.after.as_ref().map(|content| Side { path: &change.path, bytes: shown(content), mode: content.mode });
         Some(diff_file(old, new))
+    }
+
+    /// The versions that the change was planned from.
+    pub(crate) fn seen(&self) -> &BTreeMap<LogicalPath, Seen> {
+        &self.seen
     }
 
     /// What the changes find and leave, for the workspace's diff.
@@ -193,6 +196,7 @@ impl Planned {
 struct Before {
     states: BTreeMap<LogicalPath, FileState>,
     bytes: BTreeMap<LogicalPath, Vec<u8>>,
+    seen: BTreeMap<LogicalPath, Seen>,
     ignored: BTreeSet<LogicalPath>,
 }
 
@@ -202,6 +206,9 @@ impl Before {
         for target in targets {
             if target.ignored {
                 all.ignored.insert(target.path.clone());
+            }
+            if let Some(seen) = target.seen {
+                all.seen.insert(target.path.clone(), seen);
             }
             if let Some((state, bytes)) = target.before {
                 all.states.insert(target.path.clone(), state);

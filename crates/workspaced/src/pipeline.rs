@@ -33,6 +33,25 @@ struct Judged {
     planned: Planned,
     decision: Decision,
     usage: Usage,
+    /// What it comes to in the tree, staged; of one that is to be carried out alone.
+    staged: Option<Stage>,
+}
+
+/// The journal's steps, and their bytes beside the tree.
+struct Stage {
+    steps: Vec<Step>,
+    staged: Staged,
+}
+
+/// How far a mutation is prepared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Until it is known what would be decided.
+    Judged,
+    /// Until nothing but the journal is missing, where the judge allows it.
+    Staged,
+    /// The same where the judge asks for a person: there was one.
+    StagedAsApproved,
 }
 
 /// Carries out a mutation, or answers what its first call was answered.
@@ -67,7 +86,8 @@ pub(crate) async fn mutate(
         Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &paths, refusal).await),
         Err(error) => return Err(error),
     };
-    let judged = match prepare(service, &head, live, tool).await {
+    let until = if head.dry_run { Until::Judged } else { Until::Staged };
+    let judged = match prepare(service, &head, live, tool, until).await {
         Ok(judged) => judged,
         Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &paths, refusal).await),
         Err(error) => return Err(service.record_failed(&head, &paths, error).await),
@@ -128,12 +148,13 @@ fn needed_by_first(head: &Head, told: &Map<String, Value>) -> Option<Permission>
 /// The `status` of a stored reply that holds an answer's members; any other holds a refusal.
 const DONE: u16 = 200;
 
-/// Plans and judges, where blocking is allowed.
+/// Plans, judges and stages, where blocking is allowed: all in one go, since each change of threads costs as much as a step.
 async fn prepare(
     service: &Service,
     head: &Head,
     live: &Arc<LiveRun>,
     tool: Box<dyn Mutation>,
+    until: Until,
 ) -> Result<Judged, CallError> {
     match live.state() {
         RunState::Open | RunState::AwaitingApproval => {}
@@ -149,7 +170,14 @@ async fn prepare(
     let places = &service.0.pools.write;
     let _place = places.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
     let (run, head) = (Arc::clone(live), head.clone());
-    service.blocking(move || plan_and_judge(&run, &head, tool.as_ref())).await
+    let work = move || {
+        let mut judged = plan_and_judge(&run, &head, tool.as_ref())?;
+        if judged.is_to_be_staged(until) {
+            judged.stage(&run)?;
+        }
+        Ok(judged)
+    };
+    service.blocking(work).await
 }
 
 /// What would be decided over a mutation now. Nothing is changed or recorded.
@@ -165,7 +193,7 @@ pub(crate) async fn foresee(
     let tool = with_history(service, head, parse(members)?).await?;
     let held = if tool.exclusive() { vec![LogicalPath::root()] } else { tool.paths() };
     let _pass = recover::enter_settled(service, live, held).await?;
-    Ok(prepare(service, head, live, tool).await?.decision)
+    Ok(prepare(service, head, live, tool, Until::Judged).await?.decision)
 }
 
 fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Judged, CallError> {
@@ -183,7 +211,27 @@ fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Ju
     let facts = planned.facts(|path| written.contains(path));
     let decision = judge_change(&live.rules, &facts, &live.lane.usage());
     let usage = Usage::of(&facts);
-    Ok(Judged { planned, decision, usage })
+    Ok(Judged { planned, decision, usage, staged: None })
+}
+
+impl Judged {
+    fn is_to_be_staged(&self, until: Until) -> bool {
+        match self.decision.verdict {
+            Verdict::Allow => until != Until::Judged,
+            Verdict::RequireApproval => until == Until::StagedAsApproved,
+            Verdict::Deny => false,
+        }
+    }
+
+    fn stage(&mut self, live: &LiveRun) -> Result<(), CallError> {
+        let steps = self.planned.changes.to_steps();
+        let staged = live.workspace.stage(&steps, self.planned.seen())?;
+        if !staged.changed_outside().is_empty() {
+            return Err(changed_meanwhile(staged.changed_outside()).into());
+        }
+        self.staged = Some(Stage { steps, staged });
+        Ok(())
+    }
 }
 
 /// The hash of the workspace's whole diff as it will be.
@@ -197,7 +245,7 @@ fn workspace_diff_after(live: &LiveRun, planned: &Planned) -> Result<model::Sha2
     Ok(after.diff_sha256)
 }
 
-/// Stages, journals and records, applies, answers.
+/// Journals and records what was staged, applies it, answers.
 async fn carry_out(
     service: &Service,
     head: &Head,
@@ -205,21 +253,10 @@ async fn carry_out(
     judged: Judged,
     decides: Option<Decides>,
 ) -> Result<Answer, CallError> {
-    let Judged { planned, usage, decision } = judged;
-    let steps = planned.changes.to_steps();
-    let staged = {
-        let (run, steps) = (Arc::clone(live), steps.clone());
-        service.blocking(move || run.workspace.stage(&steps).map_err(CallError::from)).await
+    let Judged { planned, usage, decision, staged } = judged;
+    let Some(Stage { steps, staged }) = staged else {
+        return Err(CallError::Internal("a change that is carried out was staged".into()));
     };
-    let paths = paths_of(&planned);
-    let staged = match staged {
-        Ok(staged) => staged,
-        Err(CallError::Refused(refusal)) => return Err(refusal.into()),
-        Err(error) => return Err(service.record_failed(head, &paths, error).await),
-    };
-    if !staged.changed_outside().is_empty() {
-        return Err(service.record_refused(head, &paths, changed_meanwhile(staged.changed_outside())).await);
-    }
     let (mut entry, members) = entry_of(head, planned, decision, steps, usage.clone());
     entry.decides = decides;
     live.lane.reserve(&usage);

@@ -50,7 +50,7 @@ impl Workspace {
         let chains = chains(steps);
         let mut changed = Vec::new();
         let mut to_do = Vec::new();
-        let mut applied = Applied::new(root.clone());
+        let mut applied = Applied::new(root.clone(), self.tmp().clone());
         for (path, chain) in &chains {
             match self.progress(root, path, chain)? {
                 // Done, but perhaps not synced, and neither are the folders above it.
@@ -114,7 +114,7 @@ impl Workspace {
         applied: &mut Applied,
     ) -> io::Result<bool> {
         let moved = match last {
-            None => take_out(root, path, applied),
+            None => take_out(self.tmp(), root, path, applied),
             Some(content) => {
                 let (name, journalled) = put(self.tmp(), content)?;
                 let moved = move_in(self.tmp(), &name, root, path, replaces, applied);

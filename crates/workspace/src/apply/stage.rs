@@ -1,5 +1,6 @@
 //! New bytes beside the tree, on its file system, before anything of it moves.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -14,6 +15,7 @@ use crate::Workspace;
 use crate::base::manifest::Stamp;
 use crate::guard::Root;
 use crate::import::fresh_name;
+use crate::tree::Seen;
 
 /// Steps whose new bytes lie in the run's `tmp/`, written but not yet in the tree. What is dropped unapplied is removed,
 /// but for files that were staged for the journal before.
@@ -53,21 +55,17 @@ pub struct StagedFile {
 
 impl Workspace {
     /// Writes the steps' new bytes to `tmp/`, looks at every target once more, makes no change to the tree, and fails
-    /// where the disk is full.
+    /// where the disk is full. A target that still is the version in `seen` need not be read again.
     ///
     /// # Errors
     ///
     /// Where the disk fails; what was staged is removed.
-    pub fn stage(&self, steps: &[Step]) -> io::Result<Staged> {
+    pub fn stage(&self, steps: &[Step], seen: &BTreeMap<LogicalPath, Seen>) -> io::Result<Staged> {
         let mut staged = Staged { items: Vec::new(), tmp: self.tmp().clone(), changed: Vec::new(), finished: false };
         for step in steps {
             let root = &self.tree().root;
-            let stamp = match step.before {
-                Some(before) => hash(root, &step.path)?.filter(|(sha256, _)| *sha256 == before).map(|(_, stamp)| stamp),
-                None => None,
-            };
-            let stands =
-                if step.before.is_some() { stamp.is_some() } else { look(root, &step.path)?.0 == Found::Nothing };
+            let stamp = seen.get(&step.path).map(|seen| seen.0);
+            let (stands, stamp) = stands(root, &step.path, step.before, stamp)?;
             if !stands {
                 staged.changed.push(step.path.clone());
             }
@@ -150,15 +148,27 @@ impl Drop for Staged {
 impl Item {
     /// Whether the target still is what the step expects.
     pub(super) fn stands(&self, root: &Root) -> io::Result<bool> {
-        let found = look(root, &self.path)?.0;
-        Ok(match (self.before, found) {
-            (None, found) => found == Found::Nothing,
-            (Some(_), Found::File(stamp)) if Some(stamp) == self.stamp => true,
-            // Another stamp need not be other bytes.
-            (Some(before), Found::File(_)) => hash(root, &self.path)?.is_some_and(|(sha256, _)| sha256 == before),
-            (Some(_), Found::Nothing | Found::Other) => false,
-        })
+        Ok(stands(root, &self.path, self.before, self.stamp)?.0)
     }
+}
+
+/// Whether what stands at `path` has the hash `before`, and under which stamp; `stamp` is one under which it had.
+fn stands(
+    root: &Root,
+    path: &LogicalPath,
+    before: Option<Sha256>,
+    stamp: Option<Stamp>,
+) -> io::Result<(bool, Option<Stamp>)> {
+    Ok(match (before, look(root, path)?.0) {
+        (None, found) => (found == Found::Nothing, None),
+        (Some(_), Found::File(found)) if Some(found) == stamp => (true, stamp),
+        // Another stamp need not be other bytes.
+        (Some(before), Found::File(_)) => {
+            let stamp = hash(root, path)?.filter(|(sha256, _)| *sha256 == before).map(|(_, stamp)| stamp);
+            (stamp.is_some(), stamp)
+        }
+        (Some(_), Found::Nothing | Found::Other) => (false, None),
+    })
 }
 
 /// Puts a step's bytes into `tmp/`, with the mode bits they shall have. Also says whether the journal knows the name.

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use model::LogicalPath;
 
+use super::stage::remove;
 use crate::guard::{GuardFault, Root};
 
 /// How many syncs are under way at once: the disk takes several in one go.
@@ -19,13 +21,16 @@ const THREADS: usize = 4;
 #[derive(Debug)]
 pub struct Applied {
     root: Arc<Root>,
+    tmp: Arc<OwnedFd>,
     files: BTreeSet<LogicalPath>,
     folders: BTreeSet<LogicalPath>,
+    /// What stood at the paths before, in `tmp/` now. To free a file's blocks can take milliseconds: not on a caller's time.
+    replaced: Vec<String>,
 }
 
 impl Applied {
-    pub(super) fn new(root: Arc<Root>) -> Self {
-        Self { root, files: BTreeSet::new(), folders: BTreeSet::new() }
+    pub(super) fn new(root: Arc<Root>, tmp: Arc<OwnedFd>) -> Self {
+        Self { root, tmp, files: BTreeSet::new(), folders: BTreeSet::new(), replaced: Vec::new() }
     }
 
     /// A file came to `path`, and folders above it where `made_folders`.
@@ -46,7 +51,12 @@ impl Applied {
         self.folders.extend(path.parent());
     }
 
-    /// Syncs every file and folder that was touched; afterwards a power cut cannot undo the steps.
+    /// What stood at a path lies in `tmp/` under `name`.
+    pub(super) fn took_away(&mut self, name: String) {
+        self.replaced.push(name);
+    }
+
+    /// Syncs every file and folder that was touched, and frees what they replaced; afterwards a power cut cannot undo the steps.
     ///
     /// # Errors
     ///
@@ -65,7 +75,18 @@ impl Applied {
         let files = jobs(applied, |one| &one.files);
         let folders = jobs(applied, |one| &one.folders);
         run(&files)?;
-        run(&folders)
+        run(&folders)?;
+        applied.iter().for_each(Self::free);
+        Ok(())
+    }
+
+    fn free(&self) {
+        for name in &self.replaced {
+            if let Err(fault) = remove(&self.tmp, name) {
+                // Nothing depends on it, and the next start empties the folder.
+                tracing::warn!(error = %fault, "a replaced file could not be freed");
+            }
+        }
     }
 }
 

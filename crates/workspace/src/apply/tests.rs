@@ -26,7 +26,7 @@ fn delete(raw: &str, before: &str) -> Step {
 }
 
 fn carry_out(workspace: &Workspace, steps: &[Step]) {
-    let staged = workspace.stage(steps).unwrap();
+    let staged = workspace.stage(steps, &BTreeMap::new()).unwrap();
     assert_eq!(staged.changed_outside(), []);
     workspace.apply(staged).unwrap().sync().unwrap();
 }
@@ -70,7 +70,7 @@ fn staging_moves_nothing_and_what_is_dropped_leaves_nothing() {
     let rig = Rig::new();
     let workspace = rig.with_files("r", &[("a", "a")]);
     let before = tree_of(&rig.repo("r"));
-    let staged = workspace.stage(&[write("a", Some("a"), "a2"), write("b", None, "b")]).unwrap();
+    let staged = workspace.stage(&[write("a", Some("a"), "a2"), write("b", None, "b")], &BTreeMap::new()).unwrap();
     assert_eq!(tmp_names(&rig), 2);
     assert_eq!(tree_of(&rig.repo("r")), before);
     drop(staged);
@@ -116,13 +116,13 @@ fn what_was_changed_from_outside_is_left_alone() {
             let workspace = rig.with_files("r", &[("a", "a"), ("d/x", "x"), ("other", "o")]);
             let steps = [write("first", None, "1"), step.clone(), write("other", Some("o"), "o2")];
             let (staged, before) = if late {
-                let staged = workspace.stage(&steps).unwrap();
+                let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
                 assert_eq!(staged.changed_outside(), []);
                 meddle(&rig.repo("r"));
                 (staged, tree_of(&rig.repo("r")))
             } else {
                 meddle(&rig.repo("r"));
-                let staged = workspace.stage(&steps).unwrap();
+                let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
                 assert_eq!(staged.changed_outside(), std::slice::from_ref(&step.path), "{name}");
                 (staged, tree_of(&rig.repo("r")))
             };
@@ -145,7 +145,7 @@ fn what_was_changed_from_outside_is_left_alone() {
 fn another_stamp_with_the_same_bytes_is_no_change() {
     let rig = Rig::new();
     let workspace = rig.with_files("r", &[("a", "a")]);
-    let staged = workspace.stage(&[write("a", Some("a"), "a2")]).unwrap();
+    let staged = workspace.stage(&[write("a", Some("a"), "a2")], &BTreeMap::new()).unwrap();
     fs::write(rig.repo("r").join("copy"), "a").unwrap();
     fs::rename(rig.repo("r").join("copy"), rig.repo("r").join("a")).unwrap();
     workspace.apply(staged).unwrap();
@@ -166,7 +166,7 @@ fn steps_that_were_begun_are_finished_from_wherever_they_stopped() {
         let workspace = rig.with_files("r", &[("gone", "g"), ("from", "moved"), ("a", "a"), ("kept", "k")]);
         // A killed process leaves the first steps done, the rest staged.
         carry_out(&workspace, &steps[..done]);
-        std::mem::forget(workspace.stage(&steps[done..]).unwrap());
+        std::mem::forget(workspace.stage(&steps[done..], &BTreeMap::new()).unwrap());
         let reopened = rig.workspaces.get(&model::RunId::parse("r").unwrap()).unwrap();
         for round in 0..2 {
             match reopened.redo(&steps).unwrap() {
@@ -232,7 +232,7 @@ fn a_large_file_is_staged_once_and_found_again_by_name() {
     assert_eq!(large.head, bytes[..8192]);
     let content = StepContent { sha256: large.sha256, mode: 0o640, bytes: StepBytes::Staged(large.name.clone()) };
     let steps = [Step { path: path("big/file"), before: None, after: Some(content) }];
-    drop(workspace.stage(&steps).unwrap());
+    drop(workspace.stage(&steps, &BTreeMap::new()).unwrap());
     assert_eq!(tmp_names(&rig), 1, "what the journal may name is not ours to remove");
     carry_out(&workspace, &steps);
     assert_eq!(fs::read(rig.repo("r").join("big/file")).unwrap(), bytes);
@@ -266,9 +266,9 @@ fn many_are_synced_at_once_also_when_later_steps_took_their_files_away() {
     let mut applied = Vec::new();
     for n in 0..50_usize {
         let steps = [write("a", Some(&n.to_string()), &(n + 1).to_string()), write(&format!("d{n}/e/f"), None, "x")];
-        applied.push(workspace.apply(workspace.stage(&steps).unwrap()).unwrap());
+        applied.push(workspace.apply(workspace.stage(&steps, &BTreeMap::new()).unwrap()).unwrap());
     }
-    applied.push(workspace.apply(workspace.stage(&[delete("d1/e/f", "x")]).unwrap()).unwrap());
+    applied.push(workspace.apply(workspace.stage(&[delete("d1/e/f", "x")], &BTreeMap::new()).unwrap()).unwrap());
     fs::remove_dir_all(rig.repo("r").join("d2")).unwrap();
     Applied::sync_all(&applied).unwrap();
     assert_eq!(texts(&rig)[&PathBuf::from("a")], "50");

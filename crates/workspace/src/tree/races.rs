@@ -64,7 +64,7 @@ fn no_read_gets_out() {
             0 => tree.read(&rules, path, 1000).map(|read| read.bytes),
             1 => tree.try_read(&rules, path, 1000).unwrap_or(Err(Fault::Cancelled)).map(|read| read.bytes),
             _ => match tree.target(&rules, path) {
-                Ok(Some((_, bytes))) => Ok(bytes),
+                Ok(Some((_, bytes, _))) => Ok(bytes),
                 Ok(None) => panic!("the file is always there"),
                 Err(fault) => Err(fault),
             },

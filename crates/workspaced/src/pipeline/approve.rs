@@ -6,7 +6,7 @@ use ledger::Decides;
 use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, Code, Effect, Outcome, Permission, Refusal, Verdict};
 use serde_json::Value;
 
-use super::{Judged, append, carry_out, not_pending, paths_of, prepare, recover, with_history};
+use super::{Judged, Until, append, carry_out, not_pending, paths_of, prepare, recover, with_history};
 use crate::CallError;
 use crate::calls::{Answer, Head, asked, reasons_of, stored_reply, verdict_of};
 use crate::change::Planned;
@@ -141,7 +141,8 @@ impl Service {
         let live = self.live(&approval.run_id).await?;
         let judged = match self.judge_again(&head, &live, approval).await {
             Ok(judged) => judged,
-            Err(CallError::Refused(refusal)) => {
+            // What passes by itself leaves the approval pending.
+            Err(CallError::Refused(refusal)) if !refusal.code.passes() => {
                 return self.record_decision(&head, approval, decider, ApprovalState::Failed, &refusal).await;
             }
             Err(error) => return Err(error),
@@ -169,7 +170,7 @@ impl Service {
         let tool = with_history(self, head, parse(members)?).await?;
         let held = if tool.exclusive() { vec![model::LogicalPath::root()] } else { tool.paths() };
         let pass = recover::enter_settled(self, live, held).await?;
-        let judged = prepare(self, head, live, tool).await?;
+        let judged = prepare(self, head, live, tool, Until::StagedAsApproved).await?;
         if judged.decision.verdict == Verdict::Deny {
             let reasons = judged.decision.reasons.clone();
             return Err(judged.decision.refusal.unwrap_or_else(|| super::denied(reasons)).into());

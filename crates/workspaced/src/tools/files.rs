@@ -239,15 +239,16 @@ impl Read for GetFile {
 
 /// What is at `path`, of any kind. Bytes that are too many or no text stay on the disk: a diff shows none of them.
 fn any_kind(rules: &Rules, workspace: &Workspace, path: &LogicalPath) -> Result<Vec<Target>, Fault> {
-    let before = match workspace.transfer_target(rules, path)? {
-        None => None,
+    let (before, seen) = match workspace.transfer_target(rules, path)? {
+        None => (None, None),
         Some(transfer) => {
             // One NUL stands for what is not shown, since it makes any diff a binary one.
             let bytes = transfer.whole(rules.policy().max_file_bytes)?.unwrap_or_else(|| vec![0]);
-            Some((transfer.state, bytes))
+            let seen = transfer.seen();
+            (Some((transfer.state, bytes)), Some(seen))
         }
     };
-    Ok(vec![Target { path: path.clone(), before, ignored: false }])
+    Ok(vec![Target { path: path.clone(), before, seen, ignored: false }])
 }
 
 fn state_of(targets: &[Target]) -> Option<FileState> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Snapshot, Strace, assert_chain, is_empty, items, sha256};
+use crate::harness::{Backend, Run, Server, Snapshot, Strace, assert_chain, becomes_empty, items, sha256};
 
 const FILES: [(&str, &str); 3] = [("a.txt", "one\ntwo\nthree\n"), ("b.txt", "b\n"), ("gone.txt", "g\n")];
 
@@ -62,7 +62,7 @@ async fn assert_sound(run: &Run, start: &Snapshot) -> Vec<Value> {
 /// Nothing of a killed call is left beside the tree once somebody has called the run.
 async fn assert_swept(server: &Server, run: &Run) {
     run.ok("list_dir", json!({})).await;
-    assert!(is_empty(&server.workspace(&run.id).join("tmp")), "something is left in tmp/");
+    assert!(becomes_empty(&server.workspace(&run.id).join("tmp")).await, "something is left in tmp/");
 }
 
 /// Restarts twice: the second recovery finds nothing to do.

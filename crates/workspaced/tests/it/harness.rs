@@ -14,7 +14,7 @@ pub(crate) use answer::Answer;
 pub(crate) use chain::{assert_chain, sha256};
 pub(crate) use client::Client;
 pub(crate) use database::{Backend, Database};
-pub(crate) use disk::{is_empty, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped};
+pub(crate) use disk::{becomes_empty, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use server::{Server, Setup, workspaced};
 pub(crate) use strace::Strace;

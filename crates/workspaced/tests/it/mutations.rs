@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, is_empty, sha256};
+use crate::harness::{Backend, Run, Server, becomes_empty, sha256};
 
 #[rstest]
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_mutation_is_an_atomic_rename_that_keeps_the_mode(
     assert_ne!(before.ino(), after.ino(), "whoever reads the old file goes on with it whole");
     assert_eq!(std::io::read_to_string(open).unwrap(), "#!/bin/sh\n");
     assert!(run.snapshot().keys().eq(["run.sh"]), "no temporary file in the tree");
-    assert!(is_empty(&server.workspace(&run.id).join("tmp")), "no temporary file beside it");
+    assert!(becomes_empty(&server.workspace(&run.id).join("tmp")).await, "no temporary file beside it");
 }
 
 #[rstest]

@@ -42,9 +42,16 @@ fn snapshot_into(root: &Path, folder: &Path, found: &mut Snapshot) {
     }
 }
 
-/// Whether `folder` holds nothing, or is not there.
-pub(crate) fn is_empty(folder: &Path) -> bool {
-    std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
+/// Whether `folder` comes to hold nothing, or is not there. What a change has replaced is freed behind its answer.
+pub(crate) async fn becomes_empty(folder: &Path) -> bool {
+    let is_empty = || std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
+    for _ in 0..200 {
+        if is_empty() {
+            return true;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    is_empty()
 }
 
 /// The names in a tar.gz.
