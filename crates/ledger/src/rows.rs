@@ -152,6 +152,15 @@ pub(crate) fn record(row: &dyn Columns) -> Result<StoredRecord> {
     Ok(StoredRecord { position: row.int(0)?, text: row.text(1)? })
 }
 
+/// The hash that a record's JSON text tells.
+pub(crate) fn record_hash(text: &str) -> Result<Sha256> {
+    #[derive(Deserialize)]
+    struct Hashed {
+        hash: Sha256,
+    }
+    json::<Hashed>(text, "record").map(|record| record.hash)
+}
+
 /// Reads `run_id, seq, path, before_sha256, after_sha256, mode, staged, bytes`.
 pub(crate) fn step(row: &dyn Columns) -> Result<(RunId, u64, Step)> {
     let hash = |column| row.maybe_bytes(column)?.map(|bytes| sha256(&bytes)).transpose();

@@ -34,15 +34,16 @@ const TOKEN: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.
 const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
     WHERE token_id = $2 AND run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 const CALL: &str = "WITH earliest AS (\
-      SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id FROM audit_record a \
+      SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.body AS record FROM audit_record a \
       WHERE a.tool_call_id = $1 AND a.run_no = (SELECT run_no FROM run WHERE run_id = $2) ORDER BY a.seq LIMIT 1), \
     answered AS (\
-      SELECT a.seq, c.status, c.body FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
+      SELECT a.seq, a.body AS record, c.status, c.body FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
       AND a.run_no = earliest.run_no AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 \
       JOIN call_reply c ON c.position = a.position WHERE earliest.mutates ORDER BY a.seq LIMIT 1) \
     SELECT (SELECT a.body FROM audit_record a WHERE a.tool_call_id = earliest.tool_call_id AND a.run_no = earliest.run_no \
       AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 ORDER BY a.seq DESC LIMIT 1), \
-    coalesce(answered.seq, earliest.seq), earliest.tool, earliest.input_sha256, answered.status, answered.body \
+    coalesce(answered.seq, earliest.seq), earliest.tool, earliest.input_sha256, answered.status, answered.body, \
+    coalesce(answered.record, earliest.record) \
     FROM earliest LEFT JOIN answered ON 1 = 1";
 const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
     (SELECT zone FROM audit_zone WHERE max_timestamp >= $1 ORDER BY zone LIMIT 1), \
@@ -486,6 +487,7 @@ fn read_call(row: &dyn Columns) -> Result<StoredCall> {
     Ok(StoredCall {
         record: row.text(0)?,
         seq: to_count(row.int(1)?),
+        hash: rows::record_hash(&row.text(6)?)?,
         tool: row.text(2)?,
         input_sha256: rows::sha256(&row.bytes(3)?)?,
         reply,

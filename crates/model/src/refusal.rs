@@ -101,6 +101,9 @@ pub struct About {
     /// The record of this call in its run's audit, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
+    /// That record's hash, the head of the run's chain when it was written: who keeps it is a witness of the chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_hash: Option<Sha256>,
 }
 
 /// A hunk that does not apply.
@@ -170,6 +173,12 @@ impl Refusal {
     pub fn about(mut self, tell: impl FnOnce(&mut About)) -> Self {
         tell(&mut self.about);
         self
+    }
+
+    /// The same refusal, with the record that the call left.
+    #[must_use]
+    pub fn recorded(self, seq: u64, hash: Option<Sha256>) -> Self {
+        self.about(|about| (about.seq, about.head_hash) = (Some(seq), hash))
     }
 
     /// The refusal that comes first in the order of refusal; of equals the earlier.

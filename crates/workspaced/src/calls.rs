@@ -199,7 +199,7 @@ impl Service {
         .await
     }
 
-    /// Records a refused call, and gives the refusal back with the record's `seq`.
+    /// Records a refused call, and gives the refusal back with the record's `seq` and hash.
     pub(crate) async fn record_refused(&self, head: &Head, paths: &[LogicalPath], refusal: Refusal) -> CallError {
         let mut draft = head.draft(verdict_of(refusal.code), Outcome::Refused);
         draft.code = Some(refusal.code);
@@ -211,7 +211,7 @@ impl Service {
         // What passes by itself is no answer to keep: the caller is told to try the same call again.
         entry.claimed &= !passes;
         match self.append(entry).await {
-            Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
+            Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
             Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
             Err(error) => error.into(),
         }
@@ -245,7 +245,7 @@ impl Service {
         draft.reasons = reasons_of(&refusal);
         let entry = Entry { claimed: false, ..head.entry(draft, None) };
         match self.append(entry).await {
-            Ok(Appended::Recorded(record)) => refusal.about(|about| about.seq = Some(record.seq)).into(),
+            Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
             Ok(Appended::Reused | Appended::NotPending) => refusal.into(),
             Err(error) => error.into(),
         }

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::{Appended, Artifact, Decides, Entry, Reply};
 use model::{
-    Code, Decision, LogicalPath, Outcome, Permission, Record, Refusal, RunState, Step, Usage, Verdict, judge_change,
+    Code, Decision, LogicalPath, Outcome, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict,
+    judge_change,
 };
 use serde_json::{Map, Value};
 use workspace::{ApplyFault, Staged};
@@ -132,10 +133,10 @@ async fn replay(service: &Service, head: &Head) -> Result<Option<Result<Answer, 
         if let Some(needed) = needed_by_first(head, &members) {
             return Ok(Some(Err(service.record_refused(head, &[], forbidden(&[needed])).await)));
         }
-        return Ok(Some(Ok(done_answer(head, members, call.seq))));
+        return Ok(Some(Ok(done_answer(head, members, call.seq, Some(call.hash)))));
     }
     let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
-    Ok(Some(Err(refusal.about(|about| about.seq = Some(call.seq)).into())))
+    Ok(Some(Err(refusal.recorded(call.seq, Some(call.hash)).into())))
 }
 
 /// The permission that the first call needed for what it did, where this caller lacks it.
@@ -237,7 +238,7 @@ impl Judged {
 /// The hash of the workspace's whole diff as it will be.
 ///
 /// The whole tree is looked at once; from then on only what is known to differ, and what mutations touch.
-fn workspace_diff_after(live: &LiveRun, planned: &Planned) -> Result<model::Sha256, CallError> {
+fn workspace_diff_after(live: &LiveRun, planned: &Planned) -> Result<Sha256, CallError> {
     let known = live.changed.get();
     let cancel = AtomicBool::new(false);
     let after = live.workspace.diff_after(&live.rules, known.as_ref(), &planned.overlay(), &cancel)?;
@@ -279,7 +280,7 @@ async fn carry_out(
         }
     };
     bring_in(service, live, staged, &record).await?;
-    Ok(done_answer(head, members, record.seq))
+    Ok(done_answer(head, members, record.seq, record.hash))
 }
 
 /// Moves what is journalled into the tree.
@@ -335,7 +336,7 @@ impl Drop for OpenJournal<'_> {
     }
 }
 
-/// The ledger's entry of a change, and the answer's members but for `seq`.
+/// The ledger's entry of a change, and the answer's members but for `seq` and `headHash`.
 fn entry_of(
     head: &Head,
     planned: Planned,
@@ -379,7 +380,7 @@ async fn finish_dry_run(service: &Service, head: &Head, judged: Judged) -> Resul
     members.insert("warnings".to_owned(), Value::from(planned.warnings));
     let reply = Reply { status: DONE, body: Value::Object(members.clone()).to_string() };
     let record = append(service, head, head.entry(draft, Some(reply))).await?;
-    Ok(done_answer(head, members, record.seq))
+    Ok(done_answer(head, members, record.seq, record.hash))
 }
 
 async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, CallError> {
@@ -399,10 +400,11 @@ fn not_pending() -> Refusal {
     )
 }
 
-fn done_answer(head: &Head, mut members: Map<String, Value>, seq: u64) -> Answer {
+fn done_answer(head: &Head, mut members: Map<String, Value>, seq: u64, hash: Option<Sha256>) -> Answer {
     members.insert("ok".to_owned(), Value::from(true));
     members.insert("toolCallId".to_owned(), Value::from(head.tool_call_id.as_str()));
     members.insert("seq".to_owned(), Value::from(seq));
+    members.extend(hash.map(|hash| ("headHash".to_owned(), Value::from(hash.to_string()))));
     Answer { body: Value::Object(members).to_string() }
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn ask(
     draft.files = asked(&paths_of(&planned));
     if head.dry_run {
         let record = append(service, head, head.entry(draft, Some(stored_reply(&refusal)))).await?;
-        return Err(refusal.about(|about| about.seq = Some(record.seq)).into());
+        return Err(refusal.recorded(record.seq, record.hash).into());
     }
     let approval = approval_of(head, &planned, decision.reasons);
     refusal.about.approval_id = Some(approval.approval_id.clone());
@@ -44,7 +44,7 @@ pub(super) async fn ask(
     entry.approval = Some((approval, head.input.clone()));
     let record = append(service, head, entry).await?;
     live.awaits_approval();
-    Err(refusal.about(|about| about.seq = Some(record.seq)).into())
+    Err(refusal.recorded(record.seq, record.hash).into())
 }
 
 fn approval_of(head: &Head, planned: &Planned, reasons: Vec<String>) -> Approval {

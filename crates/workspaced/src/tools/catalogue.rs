@@ -84,13 +84,17 @@ pub(crate) fn output_schema(tool: &Tool) -> Value {
         members.extend([
             ("seq", json!({"type": "integer", "minimum": 1, "description": "The call's record in the run's audit."})),
             (
+                "headHash",
+                json!({"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "That record's hash: whoever keeps it is a witness of the run's chain."}),
+            ),
+            (
                 "artifactUris",
                 json!({"type": "array", "items": {"type": "string"}, "description": "Diffs of what was changed."}),
             ),
             ("summary", json!({"type": "string", "description": "What was done, in a line."})),
             ("warnings", json!({"type": "array", "items": {"type": "string"}, "description": "What to know besides."})),
         ]);
-        required.extend(["seq", "artifactUris", "summary", "warnings"]);
+        required.extend(["seq", "headHash", "artifactUris", "summary", "warnings"]);
     }
     (tool.output)().inlined(&members, &required)
 }

@@ -42,6 +42,10 @@ async fn a_mutation_answers_what_it_answered_and_runs_once(
     let statuses: Vec<_> = first.iter().map(|answer| answer.status).collect();
     assert_eq!(statuses, [200, 409, 403, 400, 200, 202, 200, 400]);
     let (tree, audit) = (run.snapshot(), run.audit().await);
+    for (answer, record) in first.iter().zip(&audit) {
+        let told = answer.json();
+        assert_eq!((&told["seq"], &told["headHash"]), (&record["seq"], &record["hash"]), "{}", answer.what);
+    }
     // Nothing that happens in between changes what is answered.
     run.put("a.txt", "three\n");
     std::fs::remove_file(run.repo.join("new.txt")).unwrap();
