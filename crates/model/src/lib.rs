@@ -4,6 +4,7 @@
 //! function is a pure answer to its arguments, so that what decides over a repository can be tested by tables alone.
 
 mod change;
+mod checkpoint;
 mod credential;
 mod diff;
 mod edit;
@@ -11,6 +12,7 @@ mod hash;
 mod id;
 mod judge;
 mod kind;
+pub mod merkle;
 #[cfg(test)]
 mod oracle;
 mod patch;
@@ -22,6 +24,7 @@ mod run;
 mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
+pub use checkpoint::{Checkpoint, CheckpointInvalid, CheckpointKey, CheckpointLeaf, CheckpointVerifier};
 pub use credential::{credential_in, new_credential};
 pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, Edited, Near, edit};
