@@ -5,7 +5,7 @@ use std::future::Future;
 use model::RunId;
 use tokio::sync::watch;
 
-use crate::{Appended, Entry, LedgerError, Result};
+use crate::{Appended, CheckpointRound, Entry, LedgerError, Result};
 
 /// A value for a statement's `$1`, `$2` …
 #[derive(Clone, Debug)]
@@ -56,6 +56,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Forgets the steps of these records.
     fn forget(&self, done: Vec<(RunId, u64)>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Appends a checkpoint with its leaves.
+    fn append_checkpoint(&self, round: CheckpointRound) -> impl Future<Output = Result<()>> + Send;
 
     /// The position of the newest record.
     fn newest(&self) -> watch::Receiver<i64>;

@@ -4,6 +4,7 @@
 //! PostgreSQL, which one test suite holds to the same behaviour.
 
 mod backend;
+mod checkpoint;
 mod error;
 mod filter;
 mod group;
@@ -22,6 +23,7 @@ use model::{
     RunState, Sha256, Step, Token, TokenId, ToolCallId, Usage,
 };
 
+pub use checkpoint::{CheckpointLog, CheckpointRound, StoredCheckpoint, StoredLeaf};
 pub use error::LedgerError;
 
 /// The answer of every method.
@@ -68,7 +70,7 @@ pub struct Decides {
 pub struct Reply {
     /// HTTP status.
     pub status: u16,
-    /// JSON text of the body, without `seq`, which the record has.
+    /// JSON text of the body, without `seq` and `headHash`, which the record has.
     pub body: String,
 }
 
@@ -101,6 +103,8 @@ pub struct StoredCall {
     pub record: String,
     /// `seq` of the record that tells the reply; of the first one under the ID where there is no reply.
     pub seq: u64,
+    /// Hash of the record at `seq`.
+    pub hash: Sha256,
     /// Its tool.
     pub tool: String,
     /// Hash of its canonical input.
@@ -160,7 +164,7 @@ pub struct StoredRun {
 
 /// What the service remembers. Every method is one transaction: all of it is durable, or none.
 #[async_trait]
-pub trait Ledger: Send + Sync {
+pub trait Ledger: CheckpointLog + Send + Sync {
     /// Stores a new run with its first token.
     async fn create_run(&self, run: &StoredRun, token: &Token) -> Result<()>;
     /// Ends a run's preparation: sets base commit and import report, state `open`.

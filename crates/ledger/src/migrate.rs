@@ -37,8 +37,10 @@ macro_rules! migrations {
     };
 }
 
-pub(crate) const SQLITE: &[Migration] = migrations!("sqlite": (1, "0001_ledger"), (2, "0002_content"));
-pub(crate) const POSTGRES: &[Migration] = migrations!("postgres": (1, "0001_ledger"), (2, "0002_content"));
+pub(crate) const SQLITE: &[Migration] =
+    migrations!("sqlite": (1, "0001_ledger"), (2, "0002_content"), (3, "0003_checkpoint"));
+pub(crate) const POSTGRES: &[Migration] =
+    migrations!("postgres": (1, "0001_ledger"), (2, "0002_content"), (3, "0003_checkpoint"));
 
 impl Migration {
     pub(crate) fn checksum(&self) -> String {

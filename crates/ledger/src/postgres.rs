@@ -10,6 +10,7 @@ macro_rules! lock {
 }
 
 mod batch;
+mod checkpoint;
 mod convert;
 mod open;
 mod writer;
@@ -25,7 +26,7 @@ use tokio::task::JoinHandle;
 use self::convert::failed;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, Statement, to_int};
-use crate::{Appended, Entry, LedgerError, Result};
+use crate::{Appended, CheckpointRound, Entry, LedgerError, Result};
 
 /// Entries that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -104,6 +105,10 @@ impl Backend for Postgres {
     async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
         let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
         sqlx::query(FORGET).bind(runs).bind(seqs).execute(&self.pool).await.map(drop).map_err(failed)
+    }
+
+    async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {
+        checkpoint::append(&self.pool, &round).await.map_err(failed)
     }
 
     fn newest(&self) -> watch::Receiver<i64> {

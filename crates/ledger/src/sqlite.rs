@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::readers::Readers;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, Statement};
-use crate::{Appended, Entry, LedgerError, Result};
+use crate::{Appended, CheckpointRound, Entry, LedgerError, Result};
 
 /// Jobs that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -83,6 +83,10 @@ impl Backend for Sqlite {
     async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
         let statement = |(run, seq): (RunId, u64)| Statement::new(FORGET, [run.as_str().into(), seq.into()]);
         self.transact(None, done.into_iter().map(statement).collect()).await.map(drop)
+    }
+
+    async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {
+        self.transact(None, round.statements()).await.map(drop)
     }
 
     fn newest(&self) -> watch::Receiver<i64> {

@@ -3,6 +3,7 @@
 
 mod appending;
 mod approvals;
+mod checkpoints;
 mod contents;
 mod harness;
 mod listing;

@@ -1,0 +1,178 @@
+//! Checkpoints: heads that moved, the tree's leaves and nodes, what was signed.
+
+use ledger::{CheckpointRound, LedgerError, StoredCheckpoint};
+use model::merkle::{Edge, Node, ProofPlan, verify_inclusion};
+use model::{CheckpointLeaf, Record};
+use rstest::rstest;
+
+use crate::harness::{Backend, World, read, run_id};
+
+fn leaf(record: &Record) -> CheckpointLeaf {
+    CheckpointLeaf { head_hash: record.hash.unwrap(), head_seq: record.seq, run_id: record.run_id.clone() }
+}
+
+/// The round that puts `leaves` behind `edge`, which grows.
+fn round(edge: &mut Edge, leaves: Vec<CheckpointLeaf>, position: i64) -> CheckpointRound {
+    let nodes = leaves.iter().flat_map(|leaf| edge.push(leaf.hash())).collect();
+    let note = format!("note {}", edge.size());
+    CheckpointRound { leaves, nodes, checkpoint: StoredCheckpoint { size: edge.size(), position, note } }
+}
+
+impl World {
+    /// Makes a checkpoint of whatever has moved behind `after`; tells the leaves, and up to where it looked.
+    async fn checkpoint(&self, edge: &mut Edge, after: i64) -> (Vec<CheckpointLeaf>, i64) {
+        let newest = *self.ledger.newest().borrow();
+        let leaves = self.ledger.moved_heads(after, newest).await.unwrap();
+        self.ledger.append_checkpoint(round(edge, leaves.clone(), newest)).await.unwrap();
+        (leaves, newest)
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_head_has_moved_until_a_leaf_holds_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    for run in ["r1", "r2", "r3"] {
+        world.run(run).await;
+    }
+    let (mut edge, ledger) = (Edge::default(), &world.ledger);
+    assert_eq!(ledger.moved_heads(0, i64::MAX).await.unwrap(), []);
+    assert_eq!(ledger.latest_checkpoint().await.unwrap(), None);
+    world.append(read("r2", "a")).await;
+    let first = world.append(read("r1", "a")).await;
+    let second = world.append(read("r2", "b")).await;
+    let (leaves, position) = world.checkpoint(&mut edge, 0).await;
+    assert_eq!(leaves, [leaf(&first), leaf(&second)], "one a run, as it stands now");
+    assert_eq!(ledger.moved_heads(0, i64::MAX).await.unwrap(), [], "they are held");
+
+    let third = world.append(read("r3", "a")).await;
+    let fourth = world.append(read("r1", "b")).await;
+    assert_eq!(ledger.moved_heads(position, i64::MAX).await.unwrap(), [leaf(&fourth), leaf(&third)]);
+    assert_eq!(ledger.moved_heads(position, position + 1).await.unwrap(), [leaf(&third)], "only up to there");
+    assert_eq!(ledger.moved_heads(position + 2, i64::MAX).await.unwrap(), []);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_round_is_stored_whole_and_found_again(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut world = backend.open().await;
+    let (mut edge, mut after, mut all) = (Edge::default(), 0, Vec::new());
+    for run in ["r1", "r2"] {
+        world.run(run).await;
+    }
+    for number in 0..7 {
+        world.append(read("r1", &format!("f{number}"))).await;
+        if number % 3 == 0 {
+            world.append(read("r2", "a")).await;
+        }
+        let (leaves, position) = world.checkpoint(&mut edge, after).await;
+        after = position;
+        all.extend(leaves);
+    }
+    world.reopen().await;
+    let ledger = &world.ledger;
+    assert_eq!((all.len(), edge.size()), (10, 10));
+    let latest = ledger.latest_checkpoint().await.unwrap().unwrap();
+    assert_eq!(latest, StoredCheckpoint { size: 10, position: after, note: "note 10".into() });
+    let sizes: Vec<_> = ledger.checkpoints(2, 3).await.unwrap().into_iter().map(|one| one.size).collect();
+    assert_eq!(sizes, [3, 4, 6]);
+
+    let stored = ledger.leaves(None, 0, 100).await.unwrap();
+    assert_eq!(stored.iter().map(|leaf| leaf.leaf().unwrap()).collect::<Vec<_>>(), all);
+    assert!(stored.iter().all(|leaf| leaf.recorded == Some(leaf.head_hash)));
+    assert_eq!(ledger.leaves(None, 4, 2).await.unwrap(), stored[4..6]);
+    let of_second: Vec<_> = stored.iter().filter(|leaf| leaf.run_id == Some(run_id("r2"))).cloned().collect();
+    assert_eq!(ledger.leaves(Some(&run_id("r2")), 0, 100).await.unwrap(), of_second);
+
+    assert_eq!(ledger.tree_edge(10).await.unwrap(), Some(edge.clone()));
+    assert_eq!(ledger.tree_edge(11).await.unwrap(), None);
+    for (index, leaf) in all.iter().enumerate() {
+        let plan = ProofPlan::inclusion(index as u64, 10).unwrap();
+        let nodes = ledger.tree_nodes(&plan.nodes().collect::<Vec<_>>()).await.unwrap();
+        let proof = plan.finish(|node| nodes.get(&node).copied()).unwrap();
+        assert!(verify_inclusion(leaf.hash(), index as u64, 10, &proof, edge.root()), "{index}");
+    }
+    let many: Vec<_> = (0..10).map(|index| Node { level: 0, index }).collect();
+    assert_eq!(ledger.tree_nodes(&many).await.unwrap().len(), 10);
+    assert!(ledger.tree_nodes(&[Node { level: 0, index: 10 }]).await.unwrap().is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_round_on_another_tree_than_there_is_stores_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    world.run("r1").await;
+    let record = world.append(read("r1", "a")).await;
+    world.checkpoint(&mut Edge::default(), 0).await;
+    let error = world.ledger.append_checkpoint(round(&mut Edge::default(), vec![leaf(&record)], 9)).await.unwrap_err();
+    assert!(matches!(error, LedgerError::AlreadyExists), "{error:?}");
+    assert_eq!(world.ledger.latest_checkpoint().await.unwrap().unwrap().position, 1);
+    let unknown = CheckpointLeaf { run_id: run_id("none"), ..leaf(&record) };
+    let mut edge = world.ledger.tree_edge(1).await.unwrap().unwrap();
+    assert!(world.ledger.append_checkpoint(round(&mut edge, vec![unknown], 9)).await.is_err());
+    assert_eq!(world.ledger.leaves(None, 0, 100).await.unwrap().len(), 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_record_is_covered_by_the_first_leaf_behind_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    let (run, other) = (world.run("r1").await, world.run("r2").await);
+    let mut edge = Edge::default();
+    for count in [2, 3] {
+        for number in 0..count {
+            world.append(read("r1", &format!("f{number}"))).await;
+        }
+        world.checkpoint(&mut edge, 0).await;
+    }
+    world.append(read("r1", "uncovered")).await;
+    let covering = async |run, seq, size| {
+        let found = world.ledger.covering_leaf(run, seq, size).await.unwrap();
+        found.map(|leaf| (leaf.index, leaf.head_seq))
+    };
+    for (seq, size, want) in [
+        (1, 2, Some((0, 2))),
+        (2, 2, Some((0, 2))),
+        (3, 2, Some((1, 5))),
+        (5, 2, Some((1, 5))),
+        (6, 2, None),
+        (3, 1, None),
+        (1, 0, None),
+    ] {
+        assert_eq!(covering(&run, seq, size).await, want, "{seq} among {size}");
+    }
+    assert_eq!(covering(&other, 1, 2).await, None);
+    let seqs = |records: Vec<ledger::StoredRecord>| -> Vec<u64> {
+        records.iter().map(|one| serde_json::from_str::<Record>(&one.text).unwrap().seq).collect()
+    };
+    assert_eq!(seqs(world.ledger.stretch(&run, 2, 5, 100).await.unwrap()), [2, 3, 4, 5]);
+    assert_eq!(seqs(world.ledger.stretch(&run, 2, 5, 3).await.unwrap()), [2, 3, 4]);
+    assert!(world.ledger.stretch(&other, 1, 5, 3).await.unwrap().is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn checkpoints_only_grow_and_tell_what_is_gone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    world.run("r1").await;
+    world.append(read("r1", "a")).await;
+    world.append(read("r1", "b")).await;
+    world.checkpoint(&mut Edge::default(), 0).await;
+    for (table, column) in
+        [("checkpoint_leaf", "head_seq = 9"), ("checkpoint_node", "place = 9"), ("checkpoint", "note = 'x'")]
+    {
+        for sql in [format!("UPDATE {table} SET {column}"), format!("DELETE FROM {table}")] {
+            let error = world.raw(&sql).await.unwrap_err();
+            assert!(error.contains("only grows"), "{sql}: {error}");
+        }
+    }
+    world.unguard("audit_record").await;
+    world.raw("UPDATE audit_record SET body = '{\"hash\":\"none\"}' WHERE seq = 2").await.unwrap();
+    assert_eq!(world.ledger.leaves(None, 0, 1).await.unwrap()[0].recorded, None);
+    world.raw("DELETE FROM audit_record WHERE seq = 2").await.unwrap();
+    assert_eq!(world.ledger.leaves(None, 0, 1).await.unwrap()[0].recorded, None);
+}
