@@ -78,6 +78,16 @@ impl ToolCall {
     }
 }
 
+/// What a check of a run's chain found.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CheckedChain {
+    #[serde(flatten)]
+    report: ChainReport,
+    /// The last record that a signed checkpoint covers; 0 where there is none yet.
+    checkpointed_seq: u64,
+}
+
 /// The record of a tool call, and what became of its approval where it asked for one.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolCall {
@@ -175,13 +185,15 @@ impl Service {
         }
     }
 
-    /// Checks a run's chain from its first record to its last.
+    /// Checks a run's chain from its first record to its last, and against the checkpoints.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
-    pub(crate) async fn verify_run(&self, run: &RunId) -> Result<ChainReport, CallError> {
-        Ok(self.0.ledger.verify(run).await?)
+    pub(crate) async fn verify_run(&self, run: &RunId) -> Result<CheckedChain, CallError> {
+        let mut report = self.0.ledger.verify(run).await?;
+        let checkpointed_seq = self.check_leaves(&mut report).await?;
+        Ok(CheckedChain { report, checkpointed_seq })
     }
 
     /// The record of a call, with its approval.

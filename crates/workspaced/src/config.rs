@@ -6,6 +6,7 @@
     reason = "settings name places on disk, and come from a file; what is in the service's folders is not touched here"
 )]
 
+mod checkpoints;
 mod settings;
 
 use std::fmt;
@@ -13,9 +14,10 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use model::{IdInvalid, Profiles, RunId, Sha256};
+use model::{CheckpointVerifier, IdInvalid, Profiles, RunId, Sha256};
 use serde::Deserialize;
 
+pub(crate) use self::checkpoints::CheckpointConfig;
 use self::settings::Settings;
 
 /// The command line.
@@ -34,7 +36,8 @@ pub enum Command {
     ///
     /// Every setting is taken from its flag, else from the environment, else from the file of `--config`.
     ///
-    /// Tokens of operators come from the environment alone: `WORKSPACED_OPERATOR_TOKEN` (scope `orchestrate`; where it is
+    /// Secrets come from the environment alone. The key that signs checkpoints: `WORKSPACED_CHECKPOINT_KEY` (else it is made
+    /// at the first start, in the data folder). Tokens of operators: `WORKSPACED_OPERATOR_TOKEN` (scope `orchestrate`; where it is
     /// missing, one is made at the first start and printed once) and `WORKSPACED_AUDIT_TOKEN` (scope `audit`).
     Serve(Box<ServeArgs>),
     /// Print the OpenAPI document.
@@ -68,6 +71,12 @@ pub struct VerifyArgs {
     /// The database.
     #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
+    /// The file of signed checkpoints [default: checkpoints.log in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
+    checkpoint_file: Option<PathBuf>,
+    /// The public key of the checkpoints, as `GET /v1/checkpoint/key` tells it [default: of the key in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_VERIFIER_KEY", value_name = "KEY")]
+    checkpoint_verifier_key: Option<String>,
 }
 
 fn parse_run_id(raw: &str) -> Result<RunId, IdInvalid> {
@@ -105,6 +114,7 @@ pub struct Config {
     pub(crate) audit_token: Option<Secret>,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
+    pub(crate) checkpoints: CheckpointConfig,
     pub(crate) limits: Limits,
 }
 
@@ -138,6 +148,9 @@ pub(crate) struct DatabaseUrl(pub(crate) String);
 pub struct VerifyConfig {
     pub(crate) run: Option<RunId>,
     pub(crate) database_url: DatabaseUrl,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) checkpoint_file: PathBuf,
+    pub(crate) checkpoint_verifier: Option<CheckpointVerifier>,
 }
 
 impl ServeArgs {
@@ -167,20 +180,33 @@ impl VerifyArgs {
     ///
     /// The first setting that cannot be used.
     pub fn check(self) -> Result<VerifyConfig, BadSetting> {
-        let given = Settings { data_dir: self.data_dir, database_url: self.database_url, ..Settings::default() };
+        let given = Settings {
+            data_dir: self.data_dir,
+            database_url: self.database_url,
+            checkpoint_file: self.checkpoint_file,
+            ..Settings::default()
+        };
         let settings = match &self.config {
             Some(file) => given.over(Settings::read(file)?),
             None => given,
         };
-        let database_url = DatabaseUrl::check(settings.database_url, &data_dir(settings.data_dir))?;
-        Ok(VerifyConfig { run: self.run, database_url })
+        let data_dir = data_dir(settings.data_dir);
+        let bad = |error| BadSetting(format!("--checkpoint-verifier-key: {error}"));
+        let key = self.checkpoint_verifier_key.filter(|key| !key.is_empty());
+        Ok(VerifyConfig {
+            run: self.run,
+            database_url: DatabaseUrl::check(settings.database_url, &data_dir)?,
+            checkpoint_file: checkpoints::file(settings.checkpoint_file, &data_dir),
+            checkpoint_verifier: key.map(|key| CheckpointVerifier::parse(&key)).transpose().map_err(bad)?,
+            data_dir,
+        })
     }
 }
 
 impl Settings {
     fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, BadSetting> {
         let limits = self.limits()?;
-        let data_dir = data_dir(self.data_dir);
+        let data_dir = data_dir(self.data_dir.clone());
         let operator_token = Secret::from_env("WORKSPACED_OPERATOR_TOKEN", env)?;
         let audit_token = Secret::from_env("WORKSPACED_AUDIT_TOKEN", env)?;
         if let (Some(operator), Some(audit)) = (&operator_token, &audit_token)
@@ -188,7 +214,9 @@ impl Settings {
         {
             return Err(BadSetting("WORKSPACED_OPERATOR_TOKEN and WORKSPACED_AUDIT_TOKEN must differ".to_owned()));
         }
+        let checkpoints = CheckpointConfig::check(&self, &data_dir, env)?;
         Ok(Config {
+            checkpoints,
             listen: listen(self.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
             database_url: DatabaseUrl::check(self.database_url, &data_dir)?,
             data_dir,

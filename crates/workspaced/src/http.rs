@@ -7,6 +7,7 @@ mod audit;
 pub(crate) mod auth;
 mod batch;
 mod changes;
+mod checkpoints;
 pub(crate) mod extract;
 mod files;
 mod limits;
@@ -44,6 +45,9 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(approvals::deny))
         .routes(routes!(audit::list_audit))
         .routes(routes!(audit::stream_audit))
+        .routes(routes!(checkpoints::get_checkpoint))
+        .routes(routes!(checkpoints::get_checkpoint_key))
+        .routes(routes!(checkpoints::prove_consistency))
         .routes(routes!(tools::list_tools))
         .routes(routes!(limits::get_limits))
         .route(TOOL_PATH, post(tools::call_tool))
@@ -52,6 +56,7 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(audit::get_tool_call))
         .routes(routes!(audit::list_run_audit))
         .routes(routes!(audit::verify_run))
+        .routes(routes!(checkpoints::prove_inclusion))
         .routes(routes!(changes::list_changes))
         .routes(routes!(artifacts::get_artifact))
         .routes(routes!(tree::get_patch))

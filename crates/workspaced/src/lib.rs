@@ -8,6 +8,7 @@ mod audit;
 mod call_error;
 mod calls;
 mod change;
+mod checkpoints;
 mod claims;
 mod clock;
 pub mod config;

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use workspace::Workspaces;
 
 use crate::CallError;
+use crate::checkpoints::Checkpoints;
 use crate::config::{Config, Limits};
 use crate::imports::Imports;
 use crate::live::LiveRuns;
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) pools: Pools,
     /// Work that outlives its request: mutations, which finish even when the caller has gone.
     pub(crate) tasks: TaskTracker,
+    /// Signs where the chains of all runs stand.
+    pub(crate) checkpoints: Checkpoints,
     /// Syncs changed files behind the answers.
     pub(crate) syncer: Syncer,
     /// Cancelled when the process is about to end: streams end, new work is refused.
@@ -78,7 +81,13 @@ pub(crate) struct Caller {
 
 impl Service {
     /// Puts the service together, and starts what runs beside the calls.
-    pub(crate) fn new(config: &Config, ledger: Arc<dyn Ledger>, workspaces: Workspaces, tokens: Tokens) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        ledger: Arc<dyn Ledger>,
+        workspaces: Workspaces,
+        tokens: Tokens,
+        checkpoints: Checkpoints,
+    ) -> Self {
         let limits = config.limits.clone();
         Self(Arc::new(Inner {
             syncer: Syncer::start(Arc::clone(&ledger)),
@@ -88,6 +97,7 @@ impl Service {
             runs: LiveRuns::new(limits.max_live_runs),
             imports: Imports::default(),
             tokens,
+            checkpoints,
             throttle: Throttle::new(&limits),
             pools: Pools::new(&limits),
             tasks: TaskTracker::new(),

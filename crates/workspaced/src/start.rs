@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::Ledger;
@@ -13,6 +14,7 @@ use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use workspace::Workspaces;
 
+use crate::checkpoints::Checkpoints;
 use crate::config::{BadSetting, Config};
 use crate::lock::DataLock;
 use crate::service::Service;
@@ -118,7 +120,8 @@ async fn open(config: &Config) -> Result<(Service, Option<String>), StartError> 
         ledger.purge_content(&run).await.map_err(database)?;
         tracing::info!(run.id = %run, "the deletion of a run was finished");
     }
-    let service = Service::new(config, ledger, workspaces, tokens);
+    let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger)).await?;
+    let service = Service::new(config, ledger, workspaces, tokens, checkpoints);
     let recovered = pipeline::recover(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {
@@ -150,6 +153,7 @@ async fn close(service: &Service) {
         tracing::warn!("work still under way is left to the next start to finish");
     }
     service.0.syncer.close().await;
+    service.0.checkpoints.close().await;
     service.0.ledger.close().await;
     tracing::info!("ended");
 }

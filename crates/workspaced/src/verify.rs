@@ -1,47 +1,97 @@
-//! `workspaced verify`: the audit chains, checked without a service.
+//! `workspaced verify`: the audit chains and the checkpoints over them, checked without a service.
+
+mod tree;
 
 use std::io::{self, Write as _};
 
-use model::ChainReport;
+use ledger::Ledger;
+use model::{ChainReport, CheckpointVerifier};
 use rustix::fs::Access;
 
+use self::tree::{TreeCheck, TreeReport};
+use crate::checkpoints::file::Notes;
+use crate::checkpoints::key;
 use crate::config::{BadSetting, VerifyConfig};
 use crate::start::StartError;
 
-/// Checks the chain of one run or of all, and tells of each on standard output. False where one is broken.
+/// Checks the chain of one run or of all, and the checkpoints over them; tells of each on standard output. False where
+/// something is broken.
 ///
 /// # Errors
 ///
-/// Where the database cannot be read, or has no such run.
+/// Where the database or the checkpoint file cannot be read, or there is no such run.
 pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
-    let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     // Opening would make an empty one, whose chains are all intact.
     if let Some(file) = config.database_url.sqlite_file()
         && rustix::fs::access(file, Access::READ_OK).is_err()
     {
         return Err(BadSetting(format!("--database-url: there is no database to read at {file}")).into());
     }
-    let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
+    let ledger = ledger::open(&config.database_url.0).await.map_err(|error| database(&error))?;
+    let checked = check(&config, ledger.as_ref()).await;
+    ledger.close().await;
+    checked
+}
+
+async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, StartError> {
+    let tree = check_tree(config, ledger).await?;
     let (mut runs, mut broken) = (0u64, 0u64);
     let mut count = |report: &ChainReport| {
+        let mut report = report.clone();
+        tree.add_to(&mut report);
         runs += 1;
         broken += u64::from(!report.intact);
-        tell(report);
+        tell(&report);
     };
-    let checked = ledger::verify_all(ledger.as_ref(), config.run.as_ref(), &mut count).await;
-    ledger.close().await;
-    match (checked, config.run) {
-        (Ok(intact), run) => {
-            if run.is_none() {
-                print(&format!("{runs} runs, {broken} broken"));
-            }
-            Ok(intact)
+    match ledger::verify_all(ledger, config.run.as_ref(), &mut count).await {
+        Ok(_) => {}
+        Err(ledger::LedgerError::NoSuchRun) if config.run.is_some() => {
+            let run = config.run.as_ref().map(ToString::to_string).unwrap_or_default();
+            return Err(BadSetting(format!("--run {run}: there is no such run")).into());
         }
-        (Err(ledger::LedgerError::NoSuchRun), Some(run)) => {
-            Err(BadSetting(format!("--run {run}: there is no such run")).into())
-        }
-        (Err(error), _) => Err(database(error)),
+        Err(error) => return Err(database(&error)),
     }
+    if config.run.is_none() {
+        print(&format!("{runs} runs, {broken} broken"));
+    }
+    print(&tree.line());
+    Ok(broken == 0 && tree.holds())
+}
+
+/// Checks the signed checkpoints against the tree in the database.
+async fn check_tree(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<TreeReport, StartError> {
+    let path = &config.checkpoint_file;
+    let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", path.display()), &error);
+    let stored = ledger.latest_checkpoint().await.map_err(|error| database(&error))?;
+    let Some(notes) = Notes::open(path).map_err(unreadable)? else {
+        return Ok(match stored {
+            None => TreeReport::nothing(),
+            Some(_) => TreeReport::without_file(path),
+        });
+    };
+    let verifier = match &config.checkpoint_verifier {
+        Some(given) => Some(given.clone()),
+        None => own_key(config, stored.as_ref())?,
+    };
+    let unknown =
+        "--checkpoint-verifier-key: the checkpoints cannot be checked without it; GET /v1/checkpoint/key tells it";
+    let verifier = verifier.ok_or_else(|| BadSetting(unknown.to_owned()))?;
+    TreeCheck::new(ledger, verifier, notes).run().await.map_err(|error| database(&error))
+}
+
+/// The public half of the data folder's key, under the name that the checkpoints have.
+fn own_key(
+    config: &VerifyConfig,
+    stored: Option<&ledger::StoredCheckpoint>,
+) -> Result<Option<CheckpointVerifier>, BadSetting> {
+    let Some(key) = key::read(&config.data_dir)? else { return Ok(None) };
+    let origin = stored.and_then(|stored| stored.note.lines().next());
+    let named = origin.and_then(|origin| key.named(origin).ok()).unwrap_or(key);
+    Ok(Some(named.verifier()))
+}
+
+fn database(error: &ledger::LedgerError) -> StartError {
+    StartError::failed("the database", error)
 }
 
 fn tell(report: &ChainReport) {

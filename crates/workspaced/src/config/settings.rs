@@ -107,6 +107,22 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
     #[serde(alias = "drain_seconds")]
     pub(super) drain_seconds: Option<u64>,
+    /// How long a record waits at most until a checkpoint covers it [default: 5]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_SECONDS", value_name = "SECONDS")]
+    #[serde(alias = "checkpoint_seconds")]
+    pub(super) checkpoint_seconds: Option<u64>,
+    /// How many records wait at most until a checkpoint covers them [default: 1000]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_RECORDS", value_name = "N")]
+    #[serde(alias = "checkpoint_records")]
+    pub(super) checkpoint_records: Option<u64>,
+    /// The file that signed checkpoints are appended to [default: checkpoints.log in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
+    #[serde(alias = "checkpoint_file")]
+    pub(super) checkpoint_file: Option<PathBuf>,
+    /// The name of the log in its checkpoints [default: made with the key at the first start]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_ORIGIN", value_name = "NAME")]
+    #[serde(alias = "checkpoint_origin")]
+    pub(super) checkpoint_origin: Option<String>,
 }
 
 impl Settings {
@@ -147,6 +163,10 @@ impl Settings {
             import_threads: self.import_threads.or(under.import_threads),
             max_live_runs: self.max_live_runs.or(under.max_live_runs),
             drain_seconds: self.drain_seconds.or(under.drain_seconds),
+            checkpoint_seconds: self.checkpoint_seconds.or(under.checkpoint_seconds),
+            checkpoint_records: self.checkpoint_records.or(under.checkpoint_records),
+            checkpoint_file: self.checkpoint_file.or(under.checkpoint_file),
+            checkpoint_origin: self.checkpoint_origin.or(under.checkpoint_origin),
         }
     }
 }

@@ -9,9 +9,9 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::Stream;
 use ledger::RecordFilter;
-use model::{ChainReport, Record, Refusal, RunId, ToolCallId};
+use model::{Record, Refusal, RunId, ToolCallId};
 
-use crate::audit::{Filters, Follow, RunFilter, ToolCall, Wait};
+use crate::audit::{CheckedChain, Filters, Follow, RunFilter, ToolCall, Wait};
 use crate::http::auth::{Auditor, RunAuditor};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
@@ -125,17 +125,18 @@ fn events(follow: Follow) -> impl Stream<Item = Result<Event, Infallible>> {
 
 /// Checks a run's chain.
 ///
-/// Every record's hash, its place, and that the last one is the run's head.
+/// Every record's hash, its place, that the last one is the run's head, and that the chain is the one that was signed in
+/// checkpoints; tells up to which record they cover it.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/audit/verify", tag = "audit", operation_id = "verifyRunAudit",
     params(("run" = RunId, Path)),
-    responses((status = 200, description = "What was found; `intact` says whether all is well.", body = ChainReport)),
+    responses((status = 200, description = "What was found; `intact` says whether all is well.", body = CheckedChain)),
 )]
 pub(super) async fn verify_run(
     State(service): State<Service>,
     RunAuditor { run, .. }: RunAuditor,
     Query(()): Query<()>,
-) -> Result<Json<ChainReport>, Problem> {
+) -> Result<Json<CheckedChain>, Problem> {
     Ok(Json(service.verify_run(&run).await?))
 }
 

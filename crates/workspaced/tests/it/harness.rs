@@ -11,7 +11,7 @@ mod server;
 mod strace;
 
 pub(crate) use answer::Answer;
-pub(crate) use chain::{assert_chain, sha256};
+pub(crate) use chain::{assert_chain, canonical, sha256};
 pub(crate) use client::Client;
 pub(crate) use database::{Backend, Database};
 pub(crate) use disk::{becomes_empty, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped};

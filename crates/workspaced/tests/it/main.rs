@@ -14,6 +14,8 @@ mod approvals;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod checkpoints;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod deploy;
@@ -70,7 +72,11 @@ mod searching;
 #[cfg(test)]
 mod sources;
 #[cfg(test)]
+mod tampering;
+#[cfg(test)]
 mod tokens;
+#[cfg(test)]
+mod vectors;
 
 #[test]
 fn every_file_of_tests_is_listed_here() {

@@ -9,7 +9,11 @@ use serde_json::{Value, json};
 use crate::harness::{Backend, Client, Run, Server, workspaced};
 
 /// The routes that the contract promises for this part of the service.
-const PROMISED: [(&str, &str); 28] = [
+const PROMISED: [(&str, &str); 32] = [
+    ("get", "/v1/checkpoint"),
+    ("get", "/v1/checkpoint/key"),
+    ("get", "/v1/checkpoint/consistency"),
+    ("get", "/v1/runs/{run}/audit/inclusion"),
     ("post", "/v1/runs"),
     ("get", "/v1/runs"),
     ("get", "/v1/runs/{run}"),
@@ -44,7 +48,11 @@ const PROMISED: [(&str, &str); 28] = [
 const OPEN: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"];
 
 /// What an auditor may call, each a `GET`.
-const AUDITORS: [&str; 11] = [
+const AUDITORS: [&str; 15] = [
+    "/v1/checkpoint",
+    "/v1/checkpoint/key",
+    "/v1/checkpoint/consistency",
+    "/v1/runs/{run}/audit/inclusion",
     "/v1/runs/{run}/changes",
     "/v1/runs",
     "/v1/runs/{run}",

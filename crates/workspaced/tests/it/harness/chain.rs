@@ -14,7 +14,7 @@ pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
 }
 
 /// Keys sorted, no white space, UTF-8.
-fn canonical(value: &Value) -> String {
+pub(crate) fn canonical(value: &Value) -> String {
     match value {
         Value::Object(members) => {
             let mut keys: Vec<&String> = members.keys().collect();

@@ -1,0 +1,289 @@
+//! Signed checkpoints as callers see them: the note, its key, proofs, the file beside the database.
+
+use std::time::{Duration, Instant};
+
+use model::merkle::{verify_consistency, verify_inclusion};
+use model::{CheckpointLeaf, CheckpointVerifier, Sha256};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, Setup, assert_chain};
+
+fn hashes(value: &Value) -> Vec<Sha256> {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// A server that signs every second.
+async fn brisk(backend: Backend) -> Server {
+    Server::start_with(Setup::new(backend).arg("--checkpoint-seconds", 1)).await
+}
+
+/// A server that signs when it ends.
+pub(crate) async fn at_the_end(backend: Backend) -> Server {
+    let setup = Setup::new(backend).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 1_000_000);
+    Server::start_with(setup).await
+}
+
+/// Waits until a checkpoint covers record `seq`.
+async fn until_covered(run: &Run, seq: u64) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let report = run.verify().await;
+        assert_eq!(report["intact"], true, "{report:#}");
+        if report["checkpointedSeq"].as_u64().unwrap() >= seq {
+            return;
+        }
+        assert!(Instant::now() < deadline, "not covered: {report:#}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn log_of(server: &Server) -> String {
+    std::fs::read_to_string(server.data_dir().join("checkpoints.log")).unwrap()
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_record_is_proved_in_what_was_signed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = brisk(backend).await;
+    let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
+    let auditor = server.auditor();
+    let key = auditor.get("/v1/checkpoint/key").await;
+    assert!(key.header("content-type").starts_with("text/plain"), "{}", key.header("content-type"));
+    let verifier = CheckpointVerifier::parse(&key.text()).unwrap();
+    let mut signed = Vec::new();
+    for round in 0..3u64 {
+        for number in 0..2 {
+            run.create(&format!("{round}-{number}.txt"), "x\n").await;
+        }
+        other.create(&format!("{round}.txt"), "x\n").await;
+        until_covered(&run, 2 * round + 2).await;
+        until_covered(&other, round + 1).await;
+        let note = auditor.get("/v1/checkpoint").await;
+        assert!(note.header("content-type").starts_with("text/plain"));
+        signed.push(verifier.open(&note.text()).unwrap());
+        assert!(log_of(&server).contains(&note.text()), "what is told is in the file");
+    }
+    for record in run.audit().await {
+        let path = format!("/v1/runs/{}/audit/inclusion?seq={}", run.id, record["seq"]);
+        let proof = auditor.get(&path).await.ok();
+        assert_eq!(proof["recordHash"], record["hash"]);
+        let records = proof["records"].as_array().unwrap();
+        assert_eq!(records[0], record);
+        let leaf: CheckpointLeaf = serde_json::from_value(proof["leaf"].clone()).unwrap();
+        assert_eq!(leaf.run_id.as_str(), run.id);
+        let last = records.last().unwrap();
+        assert_eq!((&last["hash"], &last["seq"]), (&proof["leaf"]["headHash"], &proof["leaf"]["headSeq"]));
+        for pair in records.windows(2) {
+            assert_eq!(pair[1]["prevHash"], pair[0]["hash"]);
+        }
+        let told = verifier.open(proof["checkpoint"].as_str().unwrap()).unwrap();
+        assert_eq!(proof["treeSize"], told.size);
+        let index = proof["leafIndex"].as_u64().unwrap();
+        assert!(verify_inclusion(leaf.hash(), index, told.size, &hashes(&proof["proof"]), told.root), "{proof:#}");
+    }
+    assert_chain(&run.id, &run.audit().await);
+    for pair in signed.windows(2) {
+        let path = format!("/v1/checkpoint/consistency?from={}&to={}", pair[0].size, pair[1].size);
+        let proof = auditor.get(&path).await.ok();
+        let proof = hashes(&proof["proof"]);
+        assert!(verify_consistency(pair[0].size, pair[1].size, pair[0].root, pair[1].root, &proof));
+    }
+    let newest = signed.last().unwrap().size;
+    let whole = auditor.get("/v1/checkpoint/consistency?from=1").await.ok();
+    assert_eq!((&whole["from"], &whole["to"]), (&json!(1), &json!(newest)));
+    auditor.get(&format!("/v1/checkpoint/consistency?from=1&to={}", newest + 1)).await.refused("NOT_FOUND");
+    for query in ["", "?from=0", "?from=2&to=1", "?to=1", "?from=x", "?from=1&size=2"] {
+        auditor.get(&format!("/v1/checkpoint/consistency{query}")).await.refused("INVALID_REQUEST");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_not_covered_yet_is_not_found_with_a_hint(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = at_the_end(backend).await;
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "x\n").await;
+    let inclusion = |run: &Run, query: &str| {
+        let (client, path) = (run.operator.clone(), format!("/v1/runs/{}/audit/inclusion{query}", run.id));
+        async move { client.get(&path).await }
+    };
+    run.operator.get("/v1/checkpoint").await.refused("NOT_FOUND");
+    run.operator.get("/v1/checkpoint/consistency?from=1").await.refused("NOT_FOUND");
+    inclusion(&run, "?seq=1").await.refused("NOT_FOUND");
+    assert!(server.stop().success());
+    server.restart();
+    let run = server.reconnect(&run);
+    run.create("b.txt", "x\n").await;
+    inclusion(&run, "?seq=1").await.ok();
+    let early = inclusion(&run, "?seq=2").await.refused("NOT_FOUND");
+    assert!(early["message"].as_str().unwrap().contains("covers") && early["retryAfterSeconds"].is_u64(), "{early:#}");
+    assert!(inclusion(&run, "?seq=3").await.refused("NOT_FOUND")["message"].as_str().unwrap().contains("no record"));
+    for query in ["", "?seq=0", "?seq=-1", "?seq=x", "?seq=1&seq=2", "?to=1"] {
+        inclusion(&run, query).await.refused("INVALID_REQUEST");
+    }
+    let report = run.verify().await;
+    assert_eq!((&report["headSeq"], &report["checkpointedSeq"]), (&json!(2), &json!(1)), "{report:#}");
+    run.operator.get("/v1/runs/none-such/audit/inclusion?seq=1").await.refused("RUN_NOT_FOUND");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_s_token_proves_its_own_run_where_it_may_read_the_audit(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = at_the_end(backend).await;
+    let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
+    run.create("a.txt", "x\n").await;
+    let token = async |permission: &str| {
+        let body = json!({"permissions": [permission]});
+        let made = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), body).await.is(201);
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let (reader, auditor) = (token("file:read").await, token("audit:read").await);
+    assert!(server.stop().success());
+    server.restart();
+    let (run, other) = (server.reconnect(&run), server.reconnect(&other));
+    let path = format!("/v1/runs/{}/audit/inclusion?seq=1", run.id);
+    let with = |token: &str| run.agent.with_token(Some(token));
+    with(&auditor).get(&path).await.ok();
+    with(&reader).get(&path).await.refused("FORBIDDEN");
+    other.agent.get(&path).await.refused("FORBIDDEN");
+    server.nobody().get(&path).await.refused("UNAUTHENTICATED");
+    for path in ["/v1/checkpoint", "/v1/checkpoint/key", "/v1/checkpoint/consistency?from=1"] {
+        with(&auditor).get(path).await.refused("FORBIDDEN");
+        server.nobody().get(path).await.refused("UNAUTHENTICATED");
+        assert_eq!(server.auditor().get(path).await.status, 200, "{path}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn enough_records_are_signed_before_the_time_is_over(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let setup = Setup::new(backend).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 3);
+    let server = Server::start_with(setup).await;
+    let run = server.run(json!({})).await;
+    for number in 0..3 {
+        run.create(&format!("{number}.txt"), "x\n").await;
+    }
+    until_covered(&run, 3).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_end_signs_what_is_there_and_nothing_new_is_not_signed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = at_the_end(backend).await;
+    assert!(server.stop().success());
+    assert_eq!(log_of(&server), "", "there was nothing to sign");
+    server.restart();
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "x\n").await;
+    assert!(server.stop().success());
+    let log = log_of(&server);
+    assert_eq!(log.lines().nth(1), Some("1"), "{log}");
+    server.restart();
+    let run = server.reconnect(&run);
+    run.operator.get("/v1/checkpoint").await;
+    assert!(server.stop().success());
+    assert_eq!(log_of(&server), log, "no head has moved");
+    let done = server.verify(&[]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stdout).contains("checkpoints: intact, 1 over 1 leaves"), "{done:?}");
+}
+
+#[rstest]
+#[case::stored("checkpoint.stored")]
+#[case::written("checkpoint.written")]
+#[tokio::test]
+async fn a_kill_within_a_round_loses_no_checkpoint(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[case] place: &str,
+) {
+    let setup = Setup::new(backend).arg("--checkpoint-seconds", 1).env("WORKSPACED_FAILPOINT", &format!("{place}:2"));
+    let mut server = Server::start_with(setup).await;
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "x\n").await;
+    until_covered(&run, 1).await;
+    run.create("b.txt", "x\n").await;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !server.was_killed() {
+        assert!(Instant::now() < deadline, "it was not killed at {place}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let done = server.verify(&[]);
+    assert_eq!(done.status.code(), Some(0), "half a round is nothing wrong: {done:?}");
+    server.setup.env.clear();
+    server.restart();
+    let run = server.reconnect(&run);
+    until_covered(&run, 2).await;
+    let (note, log) = (server.auditor().get("/v1/checkpoint").await.text(), log_of(&server));
+    assert_eq!(log.matches("\n\n— ").count(), 2, "{log}");
+    assert!(log.ends_with(&format!("{note}\n")), "{log}");
+    assert!(server.stop().success());
+    let done = server.verify(&[]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn half_an_entry_at_the_end_of_the_file_is_mended(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = at_the_end(backend).await;
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "x\n").await;
+    assert!(server.stop().success());
+    let (path, whole) = (server.data_dir().join("checkpoints.log"), log_of(&server));
+    for torn in [&whole[..whole.len() - 1], &whole[..whole.len() / 2], &whole[..3], &format!("{whole}{}", &whole[..20])]
+    {
+        std::fs::write(&path, torn).unwrap();
+        let done = server.verify(&[]);
+        assert_eq!(done.status.code(), Some(0), "{torn:?}: {done:?}");
+        server.restart();
+        assert!(server.stop().success());
+        assert_eq!(log_of(&server), whole, "{torn:?}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_key_is_made_once_for_its_owner_alone_and_may_be_given(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut server = at_the_end(backend).await;
+    let told = server.auditor().get("/v1/checkpoint/key").await.text();
+    let path = server.data_dir().join("checkpoint.key");
+    let secret = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(model::CheckpointKey::parse(&secret).unwrap().verifier().to_text(), told.trim());
+    assert!(!server.log().contains(secret.trim()), "the log tells no secret");
+    server.run(json!({})).await.create("a.txt", "x\n").await;
+    assert!(server.stop().success());
+    server.restart();
+    assert_eq!(server.auditor().get("/v1/checkpoint/key").await.text(), told, "the same at the next start");
+    assert!(server.stop().success());
+
+    let other = model::CheckpointKey::from_seed("elsewhere.example/log", &[9; 32]).unwrap();
+    let mut command = server.command("serve");
+    let refused = command.args(["--listen", "127.0.0.1:0"]).env("WORKSPACED_CHECKPOINT_KEY", other.to_text());
+    let refused = refused.output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("another key or origin"), "{refused:?}");
+    let done = server.verify(&["--checkpoint-verifier-key", &other.verifier().to_text()]);
+    assert_eq!(done.status.code(), Some(1), "signed by another key: {done:?}");
+    let done = server.verify(&["--checkpoint-verifier-key", told.trim()]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+
+    let setup = Setup::new(backend).env("WORKSPACED_CHECKPOINT_KEY", &other.to_text());
+    let given = Server::start_with(setup.arg("--checkpoint-origin", "here.example/log")).await;
+    let told = given.auditor().get("/v1/checkpoint/key").await.text();
+    assert_eq!(told.trim(), other.named("here.example/log").unwrap().verifier().to_text());
+    assert!(!given.data_dir().join("checkpoint.key").exists());
+}

@@ -1,0 +1,262 @@
+//! A history that somebody with the database in hand has changed, cut off, reordered or rewritten; and one who has the
+//! file of checkpoints.
+
+use std::process::Output;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::checkpoints::at_the_end;
+use crate::harness::{Backend, Run, Server, canonical, sha256};
+
+/// A stopped server, and its run of six records: a checkpoint covers the first three, another all six. Beside it a run of
+/// two records. Nothing keeps anybody from changing the tables.
+async fn signed(backend: Backend) -> (Server, Run, Vec<Value>) {
+    let mut server = at_the_end(backend).await;
+    let (mut run, mut other) = (server.run(json!({})).await, server.run(json!({})).await);
+    let mut records = Vec::new();
+    for round in 0..2 {
+        for number in 0..3 {
+            run.create(&format!("{round}-{number}.txt"), "x\n").await;
+        }
+        other.create(&format!("{round}.txt"), "x\n").await;
+        records = run.audit().await;
+        assert!(server.stop().success());
+        if round == 0 {
+            server.restart();
+            (run, other) = (server.reconnect(&run), server.reconnect(&other));
+        }
+    }
+    assert_eq!(told(&server.verify(&[])).0, Some(0));
+    server.database.drop_triggers().await;
+    (server, run, records)
+}
+
+fn told(done: &Output) -> (Option<i32>, String) {
+    (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+impl Server {
+    /// Carries out SQL on the rows of `run`, for which `{run}` stands; each has to change something.
+    async fn rewrite(&self, run: &Run, statements: &[&str]) {
+        for sql in statements {
+            let sql = sql.replace("{run}", &format!("(select run_no from run where run_id = '{}')", run.id));
+            assert!(self.database.tamper(&sql).await.unwrap() > 0, "{sql}");
+        }
+    }
+
+    /// The hexadecimal `hash` as this database writes bytes.
+    fn bytes(&self, hash: &str) -> String {
+        match self.database.backend {
+            Backend::Sqlite => format!("x'{hash}'"),
+            Backend::Postgres => format!("'\\x{hash}'::bytea"),
+        }
+    }
+
+    /// Sets the run's head to `record`.
+    async fn set_head(&self, run: &Run, record: &Value) {
+        let hash = self.bytes(record["hash"].as_str().unwrap());
+        let sql =
+            format!("update run_head set head_seq = {}, head_hash = {hash} where run_no = {{run}}", record["seq"]);
+        self.rewrite(run, &[&sql]).await;
+    }
+
+    /// Writes the records from `first` on anew, each with another reason, and links them as if they had always been so.
+    async fn fork(&self, run: &Run, records: &[Value], first: usize) -> Vec<Value> {
+        let mut forked = records.to_vec();
+        for at in first - 1..forked.len() {
+            let prev_hash = if at == 0 { json!("0".repeat(64)) } else { forked[at - 1]["hash"].clone() };
+            let record = &mut forked[at];
+            record.as_object_mut().unwrap().remove("hash");
+            record["reason"] = json!("never happened");
+            record["prevHash"] = prev_hash;
+            record["hash"] = json!(sha256(canonical(record)));
+            let body = canonical(record).replace('\'', "''");
+            let sql = format!("update audit_record set body = '{body}' where seq = {} and run_no = {{run}}", at + 1);
+            self.rewrite(run, &[&sql]).await;
+        }
+        self.set_head(run, forked.last().unwrap()).await;
+        forked
+    }
+
+    /// Asserts that `verify` finds something at record `seq` of `run`, by command and over HTTP.
+    async fn assert_found(&mut self, run: &Run, seq: u64, words: &str) {
+        for args in [vec![], vec!["--run", run.id.as_str()]] {
+            let (code, text) = told(&self.verify(&args));
+            assert_eq!(code, Some(1), "{text}");
+            let line = text.lines().find(|line| line.contains("BROKEN at seq")).unwrap_or_else(|| panic!("{text}"));
+            assert!(line.starts_with(&format!("{}: BROKEN at seq {seq}: ", run.id)), "{text}");
+            assert!(line.contains(words), "{text}");
+        }
+        self.restart();
+        let report = self.reconnect(run).verify().await;
+        assert_eq!((&report["intact"], &report["firstBreak"]["seq"]), (&json!(false), &json!(seq)), "{report:#}");
+        assert!(self.stop().success());
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_changed_record_is_named(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (mut server, run, _) = signed(backend).await;
+    let change = "update audit_record set body = replace(body, '0-1.txt', '0-9.txt') where seq = 2 and run_no = {run}";
+    server.rewrite(&run, &[change]).await;
+    server.assert_found(&run, 2, "").await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn two_records_in_each_other_s_place_are_named(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (mut server, run, _) = signed(backend).await;
+    let put =
+        |from: i64, to: i64| format!("update audit_record set seq = {to} where seq = {from} and run_no = {{run}}");
+    server.rewrite(&run, &[&put(3, -1), &put(4, 3), &put(-1, 4)]).await;
+    server.assert_found(&run, 3, "").await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn records_that_were_cut_off_with_the_head_set_back_are_found_by_checkpoints(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run, records) = signed(backend).await;
+    server.rewrite(&run, &["delete from audit_record where seq > 4 and run_no = {run}"]).await;
+    server.set_head(&run, &records[3]).await;
+    server.assert_found(&run, 5, "cut off").await;
+    // What grows in their place does not hide it.
+    server.restart();
+    let again = server.reconnect(&run);
+    for number in 0..3 {
+        again.create(&format!("again-{number}.txt"), "x\n").await;
+    }
+    assert!(server.stop().success());
+    server.assert_found(&run, 4, "rewritten").await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_chain_that_was_rewritten_whole_is_found_by_checkpoints(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run, records) = signed(backend).await;
+    server.fork(&run, &records, 4).await;
+    server.assert_found(&run, 4, "rewritten").await;
+    server.fork(&run, &records, 1).await;
+    server.assert_found(&run, 1, "rewritten").await;
+    server.restart();
+    let proof = server.reconnect(&run).operator.get(&format!("/v1/runs/{}/audit/inclusion?seq=2", run.id)).await;
+    proof.refused("INTERNAL");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_fork_with_its_leaves_is_found_by_what_was_signed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run, records) = signed(backend).await;
+    let forked = server.fork(&run, &records, 4).await;
+    let hash = server.bytes(forked[5]["hash"].as_str().unwrap());
+    let leaf = format!("update checkpoint_leaf set head_hash = {hash} where head_seq = 6 and run_no = {{run}}");
+    server.rewrite(&run, &[&leaf]).await;
+    let (code, text) = told(&server.verify(&[]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("checkpoints: BROKEN") && text.contains("forked"), "{text}");
+    assert!(text.contains(&format!("run {}, seq 6", run.id)), "{text}");
+    // The tree's nodes give another root than the leaves: nothing is built on them.
+    server.rewrite(&run, &["delete from checkpoint_node"]).await;
+    server.restart();
+    server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
+    assert!(server.log().contains("no checkpoints are signed any more"), "{}", server.log());
+}
+
+#[rstest]
+#[tokio::test]
+async fn lost_nodes_of_the_tree_are_built_anew(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (mut server, run, _) = signed(backend).await;
+    server.rewrite(&run, &["delete from checkpoint_node"]).await;
+    server.restart();
+    let again = server.reconnect(&run);
+    again.create("more.txt", "x\n").await;
+    assert!(server.stop().success());
+    let (code, text) = told(&server.verify(&[]));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("checkpoints: intact, 3 over 5 leaves"), "{text}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_database_that_was_set_back_whole_is_found_by_the_file(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run, records) = signed(backend).await;
+    let back = [
+        "delete from audit_record where seq > 3 and run_no = {run}",
+        "delete from checkpoint_leaf where leaf_no >= 2",
+        "delete from checkpoint where size > 2",
+        "delete from checkpoint_node where place > 2",
+    ];
+    server.rewrite(&run, &back).await;
+    server.set_head(&run, &records[2]).await;
+    let (code, text) = told(&server.verify(&["--run", &run.id]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("a tree of 4 leaves was signed, and the database has 2"), "{text}");
+    let before = std::fs::read(server.data_dir().join("checkpoints.log")).unwrap();
+    server.restart();
+    server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
+    let again = server.reconnect(&run);
+    again.create("more.txt", "x\n").await;
+    assert!(server.stop().success());
+    let after = std::fs::read(server.data_dir().join("checkpoints.log")).unwrap();
+    assert_eq!(before, after, "nothing is signed that contradicts what was signed before");
+}
+
+/// The entries of a file of checkpoints.
+fn entries(log: &str) -> Vec<String> {
+    let mut entries: Vec<String> = Vec::new();
+    for (at, line) in log.split_inclusive('\n').enumerate() {
+        if at % 6 == 0 {
+            entries.push(String::new());
+        }
+        entries.last_mut().unwrap().push_str(line);
+    }
+    entries
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_of_checkpoints_that_was_tampered_with_is_found(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run, _) = signed(backend).await;
+    server.restart();
+    server.reconnect(&run).create("more.txt", "x\n").await;
+    assert!(server.stop().success());
+    let path = server.data_dir().join("checkpoints.log");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    let parts = entries(&whole);
+    assert_eq!((parts.len(), parts.concat()), (3, whole.clone()));
+    let last = parts[2].trim_end();
+    let (front, mark) = last.split_at(last.len() - 10);
+    let bent = format!("{front}{}{}\n\n", if mark.starts_with('A') { "B" } else { "A" }, &mark[1..]);
+    for (text, words) in [
+        (parts[0].clone(), "lacks checkpoints"),
+        (String::new(), "lacks checkpoints"),
+        (format!("{}{}", parts[0], parts[2]), "lacks the checkpoint over 4 leaves"),
+        (format!("{}{}", parts[1], parts[2]), "lacks the checkpoint over 2 leaves"),
+        (format!("{}{}{}", parts[1], parts[0], parts[2]), "lacks the checkpoint over 2 leaves"),
+        (format!("{}{}{bent}", parts[0], parts[1]), "the signature does not hold"),
+        (whole.replacen("\n4\n", "\n3\n", 1), "the signature does not hold"),
+        (format!("{whole}{}", parts[2]), "stands behind one over 5"),
+        ("my notes\n\n".repeat(2000), "no file of checkpoints"),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        let (code, line) = told(&server.verify(&[]));
+        assert_eq!(code, Some(1), "{words}: {line}");
+        assert!(line.contains("checkpoints: BROKEN") && line.contains(words), "{words}: {line}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    let (code, line) = told(&server.verify(&[]));
+    assert!(code == Some(1) && line.contains("there is no file"), "{line}");
+    std::fs::write(&path, &whole).unwrap();
+    assert_eq!(told(&server.verify(&[])).0, Some(0));
+}

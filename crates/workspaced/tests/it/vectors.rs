@@ -1,0 +1,188 @@
+//! The format of checkpoints for others: the committed vectors are what the code makes, and a verifier that shares no code
+//! with it takes them, and what a server tells.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use model::merkle::{Edge, ProofPlan};
+use model::{CheckpointKey, CheckpointLeaf, Draft, FileKind, LogicalPath, Outcome, Record, RecordFile, Verdict};
+use model::{RunId, Sha256, ToolCallId};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::checkpoints::at_the_end;
+use crate::harness::Backend;
+
+const LEAVES: u64 = 7;
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn record(seq: u64, head: Sha256) -> Record {
+    let draft = Draft {
+        actor: "run-token:tok_1".into(),
+        artifact_uris: vec!["artifact://issue-4711/art_1".into()],
+        code: None,
+        decision: Verdict::Allow,
+        duration_micros: 1234,
+        files: vec![RecordFile {
+            kind: FileKind::TextSource,
+            new_sha256: Some(Sha256::of(b"new")),
+            old_sha256: None,
+            path: LogicalPath::parse("src/ü.rs").unwrap(),
+        }],
+        mutates: true,
+        outcome: Outcome::Ok,
+        paths_read: vec![],
+        paths_written: vec![LogicalPath::parse("src/ü.rs").unwrap()],
+        reason: Some("quotes \" and \\, a tab \t, a line\nfeed, \u{1} and \u{7f}, 漢字 and 🦀".into()),
+        reasons: vec![],
+        run_id: RunId::parse("issue-4711").unwrap(),
+        step_id: None,
+        timestamp: "2026-01-01T00:00:00.000000Z".into(),
+        tool: "write_file".into(),
+        tool_call_id: ToolCallId::parse("tc_1").unwrap(),
+    };
+    draft.after(seq - 1, head)
+}
+
+fn leaf(index: u64, last: &Record) -> CheckpointLeaf {
+    if index == 2 {
+        return CheckpointLeaf { head_hash: last.hash.unwrap(), head_seq: last.seq, run_id: last.run_id.clone() };
+    }
+    let head_hash = Sha256::of(format!("head {index}").as_bytes());
+    CheckpointLeaf { head_hash, head_seq: 10 * index + 1, run_id: RunId::parse(&format!("run_{index}")).unwrap() }
+}
+
+/// Notes that no verifier may take, with what is wrong.
+fn refused(key: &CheckpointKey, note: &str, roots: &[Sha256]) -> Value {
+    let other = CheckpointKey::from_seed("example.org/log", &[2; 32]).unwrap();
+    let all = usize::try_from(LEAVES).unwrap();
+    json!([
+        {"why": "another size", "note": note.replacen("\n7\n", "\n8\n", 1)},
+        {"why": "another origin", "note": note.replacen("example.org/log\n", "example.org/lok\n", 1)},
+        {"why": "a line more in the text", "note": note.replacen("\n\n", "\nmore\n\n", 1)},
+        {"why": "signed by another key of this name", "note": other.sign(LEAVES, roots[all])},
+        {"why": "signed for another origin", "note": key.named("example.org/other").unwrap().sign(LEAVES, roots[all])},
+        {"why": "no signature", "note": format!("{}\n\n", note.split("\n\n").next().unwrap())},
+        {"why": "no last line feed", "note": note.trim_end()},
+    ])
+}
+
+fn vectors() -> Value {
+    let key = CheckpointKey::from_seed("example.org/log", &[1; 32]).unwrap();
+    let first = record(1, Sha256::ZERO);
+    let second = record(2, first.hash.unwrap());
+    let leaves: Vec<_> = (0..LEAVES).map(|index| leaf(index, &second)).collect();
+    let (mut edge, mut nodes) = (Edge::default(), std::collections::HashMap::new());
+    let mut roots = vec![edge.root()];
+    for leaf in &leaves {
+        nodes.extend(edge.push(leaf.hash()));
+        roots.push(edge.root());
+    }
+    let proof = |plan: Option<ProofPlan>| plan.unwrap().finish(|node| nodes.get(&node).copied()).unwrap();
+    let inclusion =
+        |index, size| json!({"index": index, "size": size, "proof": proof(ProofPlan::inclusion(index, size))});
+    let consistency = |from, to| json!({"from": from, "to": to, "proof": proof(ProofPlan::consistency(from, to))});
+    let signed = |size: u64| key.sign(size, roots[usize::try_from(size).unwrap()]);
+    let pairs = || (1..=LEAVES).flat_map(|to| (1..=to).map(move |from| (from, to)));
+    json!({
+        "about": "Test vectors of openapi/checkpoints.md, made by the code.",
+        "privateKey": key.to_text(),
+        "verifierKey": key.verifier().to_text(),
+        "records": [first, second],
+        "leaves": leaves.iter().map(|leaf| json!({"leaf": leaf, "text": leaf.to_canonical(), "hash": leaf.hash()})).collect::<Vec<_>>(),
+        "roots": roots,
+        "checkpoints": ([1, 3, LEAVES].map(|size| json!({"size": size, "note": signed(size)}))),
+        "inclusion": pairs().map(|(index, size)| inclusion(index - 1, size)).collect::<Vec<_>>(),
+        "consistency": pairs().map(|(from, to)| consistency(from, to)).collect::<Vec<_>>(),
+        "refused": refused(&key, &signed(LEAVES), &roots),
+        "recordProof": {
+            "seq": 1, "recordHash": first.hash, "records": [first, second], "leaf": leaves[2], "leafIndex": 2,
+            "treeSize": LEAVES, "proof": proof(ProofPlan::inclusion(2, LEAVES)), "checkpoint": signed(LEAVES),
+        },
+    })
+}
+
+#[test]
+fn the_committed_vectors_are_what_the_code_makes() {
+    let made = serde_json::to_string_pretty(&vectors()).unwrap() + "\n";
+    let committed = std::fs::read_to_string(repository("openapi/checkpoint-vectors.json")).unwrap_or_default();
+    if made != committed {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkpoint-vectors.json");
+        std::fs::write(&place, made).unwrap();
+        panic!("the format has changed; if that is meant, take over what the code makes: {}", place.display());
+    }
+}
+
+fn python(arguments: &[&str]) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify_checkpoints.py");
+    Command::new("python3").arg("-B").arg(script).args(arguments).output().unwrap()
+}
+
+/// Whether Python is there; the vectors hold without it.
+fn has_python() -> bool {
+    Command::new("python3").arg("--version").output().is_ok_and(|done| done.status.success())
+}
+
+#[track_caller]
+fn assert_good(done: &Output) {
+    let told = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && told.starts_with("good: "), "{done:?}");
+}
+
+#[test]
+fn another_verifier_takes_the_vectors_and_refuses_bent_ones() {
+    if !has_python() {
+        eprintln!("python3 is not installed: left out");
+        return;
+    }
+    let committed = repository("openapi/checkpoint-vectors.json");
+    assert_good(&python(&["vectors", committed.to_str().unwrap()]));
+    let folder = tempfile::tempdir().unwrap();
+    let bent = folder.path().join("bent.json");
+    let good: Value = serde_json::from_slice(&std::fs::read(committed).unwrap()).unwrap();
+    for pointer in ["/roots/3", "/leaves/2/hash", "/inclusion/5/proof/0", "/recordProof/proof/1", "/records/1/hash"] {
+        let mut vectors = good.clone();
+        *vectors.pointer_mut(pointer).unwrap() = json!("0".repeat(64));
+        std::fs::write(&bent, vectors.to_string()).unwrap();
+        let done = python(&["vectors", bent.to_str().unwrap()]);
+        assert!(
+            !done.status.success() && String::from_utf8_lossy(&done.stderr).starts_with("BAD: "),
+            "{pointer}: {done:?}"
+        );
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn another_verifier_takes_what_a_server_tells(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    if !has_python() {
+        eprintln!("python3 is not installed: left out");
+        return;
+    }
+    let mut server = at_the_end(backend).await;
+    let mut run = server.run(json!({})).await;
+    for round in 0..3 {
+        for number in 0..4 {
+            run.create(&format!("{round}-{number}-ü.txt"), "x \"\\\n").await;
+        }
+        run.call("read_file", json!({"path": "../x"})).await;
+        assert!(server.stop().success());
+        server.restart();
+        run = server.reconnect(&run);
+    }
+    let key = server.auditor().get("/v1/checkpoint/key").await.text();
+    let log = server.data_dir().join("checkpoints.log");
+    assert_good(&python(&["log", key.trim(), log.to_str().unwrap()]));
+    let path = server.home.join("proof.json");
+    for seq in [1, 5, 6, 15] {
+        let mut proof = server.auditor().get(&format!("/v1/runs/{}/audit/inclusion?seq={seq}", run.id)).await.ok();
+        std::fs::write(&path, proof.to_string()).unwrap();
+        assert_good(&python(&["inclusion", key.trim(), path.to_str().unwrap()]));
+        proof["records"][0]["reason"] = json!("another");
+        std::fs::write(&path, proof.to_string()).unwrap();
+        assert!(!python(&["inclusion", key.trim(), path.to_str().unwrap()]).status.success());
+    }
+}

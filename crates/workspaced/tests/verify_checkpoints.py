@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""A verifier of workspaced's checkpoints, written from openapi/checkpoints.md alone. Standard library only.
+
+    verify_checkpoints.py vectors FILE                     the test vectors
+    verify_checkpoints.py inclusion VERIFIER_KEY FILE      what GET /v1/runs/{run}/audit/inclusion answered
+    verify_checkpoints.py log VERIFIER_KEY FILE            a file of checkpoints
+"""
+
+import base64
+import hashlib
+import json
+import sys
+
+
+class Bad(Exception):
+    pass
+
+
+def need(condition, what):
+    if not condition:
+        raise Bad(what)
+
+
+# Ed25519, RFC 8032, verification only.
+
+P = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, P - 2, P) % P
+ROOT_OF_MINUS_ONE = pow(2, (P - 1) // 4, P)
+
+
+def recover_x(y, sign):
+    if y >= P:
+        return None
+    square = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if (x * x - square) % P:
+        x = x * ROOT_OF_MINUS_ONE % P
+    if (x * x - square) % P or (x == 0 and sign):
+        return None
+    return P - x if x & 1 != sign else x
+
+
+def point(x, y):
+    return (x, y, 1, x * y % P)
+
+
+def add(a, b):
+    m, n = (a[1] - a[0]) * (b[1] - b[0]) % P, (a[1] + a[0]) * (b[1] + b[0]) % P
+    t, z = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
+    e, f, g, h = n - m, z - t, z + t, n + m
+    return (e * f % P, g * h % P, f * g % P, e * h % P)
+
+
+def times(scalar, base):
+    total = (0, 1, 1, 0)
+    while scalar:
+        if scalar & 1:
+            total = add(total, base)
+        base = add(base, base)
+        scalar >>= 1
+    return total
+
+
+def decode(raw):
+    number = int.from_bytes(raw, "little")
+    y = number & ((1 << 255) - 1)
+    x = recover_x(y, number >> 255)
+    return None if x is None else point(x, y)
+
+
+BASE_Y = 4 * pow(5, P - 2, P) % P
+BASE = point(recover_x(BASE_Y, 0), BASE_Y)
+
+
+def ed25519_holds(key, message, signature):
+    if len(signature) != 64:
+        return False
+    a, r = decode(key), decode(signature[:32])
+    s = int.from_bytes(signature[32:], "little")
+    if a is None or r is None or s >= ORDER:
+        return False
+    k = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % ORDER
+    left, right = times(s, BASE), add(r, times(k, a))
+    return (left[0] * right[2] - right[0] * left[2]) % P == 0 and (left[1] * right[2] - right[1] * left[2]) % P == 0
+
+
+# Signed notes and checkpoints.
+
+
+def parse_key(text):
+    name, key_id, encoded = text.strip().split("+", 2)
+    raw = base64.b64decode(encoded, validate=True)
+    need(len(raw) == 33 and raw[0] == 1, "the key is no Ed25519 key")
+    told = hashlib.sha256(name.encode() + b"\n" + raw).digest()[:4]
+    need(told.hex() == key_id, "the key's ID is not its own")
+    return name, told, raw[1:]
+
+
+def open_note(key, note):
+    name, key_id, public = key
+    text, mark, signatures = note.rpartition("\n\n")
+    need(mark and signatures.endswith("\n"), "it is no signed note")
+    text += "\n"
+    signed = False
+    for line in signatures[:-1].split("\n"):
+        dash, signer, encoded = line.split(" ")
+        need(dash == "\u2014", "it is no signed note")
+        raw = base64.b64decode(encoded, validate=True)
+        if signer == name and raw[:4] == key_id:
+            need(ed25519_holds(public, text.encode(), raw[4:]), "the signature does not hold")
+            signed = True
+    need(signed, "the note is not signed by this key")
+    origin, size, root = text.split("\n")[:3]
+    need(origin == name and str(int(size)) == size, "it is no checkpoint of this origin")
+    return int(size), base64.b64decode(root, validate=True)
+
+
+# The tree of RFC 6962.
+
+
+def leaf_hash(leaf):
+    return hashlib.sha256(b"\0" + leaf).digest()
+
+
+def node_hash(left, right):
+    return hashlib.sha256(b"\1" + left + right).digest()
+
+
+def root_of(hashes):
+    if not hashes:
+        return hashlib.sha256(b"").digest()
+    if len(hashes) == 1:
+        return hashes[0]
+    half = 1
+    while half * 2 < len(hashes):
+        half *= 2
+    return node_hash(root_of(hashes[:half]), root_of(hashes[half:]))
+
+
+def check_inclusion(leaf, index, size, proof, root):
+    need(index < size, "the tree has no such leaf")
+    at, last, found = index, size - 1, leaf
+    for sibling in proof:
+        need(last, "the proof is too long")
+        if at & 1 or at == last:
+            found = node_hash(sibling, found)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            found = node_hash(found, sibling)
+        at, last = at >> 1, last >> 1
+    need(last == 0 and found == root, "the inclusion proof does not hold")
+
+
+def check_consistency(old, new, old_root, new_root, proof):
+    need(0 < old <= new, "these are no two trees")
+    if old == new:
+        need(not proof and old_root == new_root, "the consistency proof does not hold")
+        return
+    path = list(proof) if old & (old - 1) else [old_root] + list(proof)
+    need(path, "the proof is too short")
+    at, last = old - 1, new - 1
+    while at & 1:
+        at, last = at >> 1, last >> 1
+    first = second = path[0]
+    for sibling in path[1:]:
+        need(last, "the proof is too long")
+        if at & 1 or at == last:
+            first, second = node_hash(sibling, first), node_hash(sibling, second)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            second = node_hash(second, sibling)
+        at, last = at >> 1, last >> 1
+    need(last == 0 and first == old_root and second == new_root, "the consistency proof does not hold")
+
+
+# Records and leaves.
+
+
+def canonical(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def check_record(record):
+    unhashed = {name: value for name, value in record.items() if name != "hash"}
+    need(hashlib.sha256(canonical(unhashed)).hexdigest() == record["hash"], "a record does not have its hash")
+
+
+def check_proof(key, proof):
+    """An answer of GET …/audit/inclusion, whose records reach the leaf's."""
+    need("nextSeq" not in proof, "records are missing: read them from the audit")
+    before = None
+    for number, record in enumerate(proof["records"]):
+        check_record(record)
+        need(record["runId"] == proof["leaf"]["runId"] and record["seq"] == proof["seq"] + number, "a record is out of place")
+        need(before is None or record["prevHash"] == before["hash"], "a record is not linked to the one before")
+        before = record
+    need(proof["records"][0]["hash"] == proof["recordHash"], "the first record is another one")
+    leaf = proof["leaf"]
+    need((before["hash"], before["seq"]) == (leaf["headHash"], leaf["headSeq"]), "the records do not reach the leaf")
+    size, root = open_note(key, proof["checkpoint"])
+    need(size == proof["treeSize"], "the checkpoint is over another tree")
+    path = [bytes.fromhex(one) for one in proof["proof"]]
+    check_inclusion(leaf_hash(canonical(leaf)), proof["leafIndex"], size, path, root)
+
+
+def refused(what, check, *arguments):
+    try:
+        check(*arguments)
+    except (Bad, ValueError):
+        return
+    raise Bad("it should have been refused: " + what)
+
+
+def check_vectors(vectors):
+    key = parse_key(vectors["verifierKey"])
+    for record in vectors["records"]:
+        check_record(record)
+    hashes = []
+    for leaf in vectors["leaves"]:
+        need(canonical(leaf["leaf"]).decode() == leaf["text"], "a leaf's text is another one")
+        hashes.append(leaf_hash(leaf["text"].encode()))
+        need(hashes[-1].hex() == leaf["hash"], "a leaf's hash is another one")
+    roots = [bytes.fromhex(root) for root in vectors["roots"]]
+    for size, root in enumerate(roots):
+        need(root_of(hashes[:size]) == root, "a root is another one")
+    for checkpoint in vectors["checkpoints"]:
+        told = open_note(key, checkpoint["note"])
+        need(told == (checkpoint["size"], roots[checkpoint["size"]]), "a checkpoint tells another root")
+    for one in vectors["inclusion"]:
+        path = [bytes.fromhex(hash) for hash in one["proof"]]
+        arguments = (one["index"], one["size"], path, roots[one["size"]])
+        check_inclusion(hashes[one["index"]], *arguments)
+        refused("another leaf", check_inclusion, bytes(32), *arguments)
+    for one in vectors["consistency"]:
+        path = [bytes.fromhex(hash) for hash in one["proof"]]
+        check_consistency(one["from"], one["to"], roots[one["from"]], roots[one["to"]], path)
+        refused("another tree", check_consistency, one["from"], one["to"], bytes(32), roots[one["to"]], path)
+    for one in vectors["refused"]:
+        refused(one["why"], open_note, key, one["note"])
+    check_proof(key, vectors["recordProof"])
+    return len(vectors["inclusion"]) + len(vectors["consistency"]) + len(vectors["refused"])
+
+
+def check_log(key, text):
+    """Every note of a file of checkpoints: three lines, an empty one, a signature, an empty one."""
+    lines = text.split("\n")
+    need(lines.pop() == "" and len(lines) % 6 == 0, "the file ends within an entry")
+    before = 0
+    for start in range(0, len(lines), 6):
+        size, _ = open_note(key, "\n".join(lines[start:start + 5]) + "\n")
+        need(size > before, "the checkpoints are out of order")
+        before = size
+    return len(lines) // 6
+
+
+def main(arguments):
+    with open(arguments[-1], encoding="utf-8", newline="") as file:
+        text = file.read()
+    if arguments[0] == "vectors":
+        print("good:", check_vectors(json.loads(text)), "cases")
+    elif arguments[0] == "inclusion":
+        check_proof(parse_key(arguments[1]), json.loads(text))
+        print("good: the record is in what was signed")
+    else:
+        print("good:", check_log(parse_key(arguments[1]), text), "checkpoints")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (Bad, ValueError, KeyError) as error:
+        sys.exit("BAD: %s" % error)
