@@ -5,7 +5,7 @@ use std::future::Future;
 use model::RunId;
 use tokio::sync::watch;
 
-use crate::{Appended, CheckpointRound, Entry, LedgerError, Result};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result};
 
 /// A value for a statement's `$1`, `$2` …
 #[derive(Clone, Debug)]
@@ -39,8 +39,8 @@ pub(crate) trait Columns {
 
 /// One database.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Appends in a group with whatever else waits.
-    fn append(&self, entry: Entry) -> impl Future<Output = Result<Appended>> + Send;
+    /// Appends all or none, in a group with whatever else waits.
+    fn append(&self, entries: Vec<Entry>) -> impl Future<Output = Result<AppendedAll>> + Send;
 
     /// Rows of one consistent state.
     fn fetch<T: Send + 'static>(

@@ -95,6 +95,17 @@ pub enum Appended {
     NotPending,
 }
 
+/// What became of entries that stand or fall together.
+#[derive(Clone, Debug)]
+pub enum AppendedAll {
+    /// All are durable; their records, in order.
+    Recorded(Vec<Record>),
+    /// The claimed ID of the entry at this place belongs to an earlier call with another tool or input; nothing was written.
+    Reused(usize),
+    /// An approval that one of them decides is not pending any more; nothing was written.
+    NotPending,
+}
+
 /// A call that was recorded.
 #[derive(Clone, Debug)]
 pub struct StoredCall {
@@ -191,6 +202,8 @@ pub trait Ledger: CheckpointLog + Send + Sync {
 
     /// Appends `entry` as its run's next record. Calls that wait at the same time share one commit.
     async fn append(&self, entry: Entry) -> Result<Appended>;
+    /// Appends `entries`, which are of one run and claim no ID twice, as its next records: all in one transaction, or none.
+    async fn append_all(&self, entries: Vec<Entry>) -> Result<AppendedAll>;
     /// The first call under an ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
     /// Records behind `after` that pass `filter`, in order.

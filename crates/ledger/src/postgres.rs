@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use self::convert::failed;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, Statement, to_int};
-use crate::{Appended, CheckpointRound, Entry, LedgerError, Result};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result};
 
 /// Entries that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -78,11 +78,11 @@ impl Postgres {
 }
 
 impl Backend for Postgres {
-    async fn append(&self, entry: Entry) -> Result<Appended> {
+    async fn append(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
         let ended = || LedgerError::Unavailable("the ledger has been closed".into());
         let jobs = self.jobs.lock().ok().and_then(|jobs| jobs.clone()).ok_or_else(ended)?;
         let (answer, answered) = oneshot::channel();
-        jobs.send(Job { entry: Box::new(entry), answer }).await.map_err(|_| ended())?;
+        jobs.send(Job { entries, answer }).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::readers::Readers;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, Statement};
-use crate::{Appended, CheckpointRound, Entry, LedgerError, Result};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result};
 
 /// Jobs that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -61,9 +61,8 @@ impl Sqlite {
 }
 
 impl Backend for Sqlite {
-    async fn append(&self, entry: Entry) -> Result<Appended> {
-        let entry = Box::new(entry);
-        self.hand_in(|answer| Job::Append { entry, answer }).await
+    async fn append(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
+        self.hand_in(|answer| Job::Append { entries, answer }).await
     }
 
     async fn fetch<T: Send + 'static>(

@@ -11,8 +11,8 @@ use crate::backend::{Arg, Backend, Columns, Statement, to_count, to_int};
 use crate::filter::{self, Driver, GATHERED, Query, Range, ZONE};
 use crate::rows::{select_approval, select_run};
 use crate::{
-    Appended, Entry, Ledger, LedgerError, OpenSteps, RecordFilter, Reply, Result, StoredCall, StoredRecord, StoredRun,
-    rows, verify,
+    Appended, AppendedAll, Entry, Ledger, LedgerError, OpenSteps, RecordFilter, Reply, Result, StoredCall,
+    StoredRecord, StoredRun, rows, verify,
 };
 
 /// A ledger on `B`.
@@ -229,7 +229,18 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn append(&self, entry: Entry) -> Result<Appended> {
-        self.0.append(entry).await
+        Ok(match self.0.append(vec![entry]).await? {
+            AppendedAll::Recorded(records) => {
+                let record = records.into_iter().next();
+                Appended::Recorded(record.ok_or_else(|| LedgerError::Internal("an entry has no record".into()))?)
+            }
+            AppendedAll::Reused(_) => Appended::Reused,
+            AppendedAll::NotPending => Appended::NotPending,
+        })
+    }
+
+    async fn append_all(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
+        self.0.append(entries).await
     }
 
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>> {

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use model::{Approval, ApprovalId, Draft, RunId, Sha256, StepBytes, StepContent, ToolCallId};
+use model::{Approval, ApprovalId, Draft, Record, RunId, Sha256, StepBytes, StepContent, ToolCallId};
 use sqlx::PgConnection;
 
 use crate::backend::to_int;
 use crate::filter::ZONE;
 use crate::group::{self, Linked, RunHead};
-use crate::{Appended, Entry, LedgerError, Result, rows};
+use crate::{AppendedAll, Entry, LedgerError, Result, rows};
 
 const INSERT_RECORDS: &str = "WITH paths AS (\
       INSERT INTO record_path (position, path, run_no) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])), \
@@ -79,22 +79,32 @@ struct Row<'a> {
 }
 
 impl Known {
-    /// Puts `entry` behind its run's head, and its rows into `batch`.
-    pub(super) fn append<'a>(&mut self, entry: &'a Entry, batch: &mut Batch<'a>) -> Result<Appended> {
+    /// Puts `entries` behind their run's head, and their rows into `batch`: all or none.
+    pub(super) fn append_all<'a>(&mut self, entries: &'a [Entry], batch: &mut Batch<'a>) -> Result<AppendedAll> {
+        for (place, entry) in entries.iter().enumerate() {
+            let draft = &entry.draft;
+            let run_no = self.heads.get(&draft.run_id).ok_or(LedgerError::NoSuchRun)?.run_no;
+            let first = self.calls.get(&(run_no, draft.tool_call_id.clone())).filter(|_| entry.claimed);
+            if first.is_some_and(|(tool, input)| (tool, input) != (&draft.tool, &entry.input_sha256)) {
+                return Ok(AppendedAll::Reused(place));
+            }
+            let decided = entry.decides.as_ref().map(|decides| (run_no, decides.approval_id.clone()));
+            if decided.is_some_and(|decided| !self.pending.contains(&decided)) {
+                return Ok(AppendedAll::NotPending);
+            }
+        }
+        let records = entries.iter().map(|entry| self.append(entry, batch)).collect::<Result<_>>()?;
+        Ok(AppendedAll::Recorded(records))
+    }
+
+    fn append<'a>(&mut self, entry: &'a Entry, batch: &mut Batch<'a>) -> Result<Record> {
         let draft = &entry.draft;
         let head = self.heads.get_mut(&draft.run_id).ok_or(LedgerError::NoSuchRun)?;
         let run_no = head.run_no;
         let id = (run_no, draft.tool_call_id.clone());
-        if entry.claimed
-            && self.calls.get(&id).is_some_and(|(tool, input)| (tool, input) != (&draft.tool, &entry.input_sha256))
-        {
-            return Ok(Appended::Reused);
-        }
         if let Some(decides) = &entry.decides {
             let decision = rows::approval_decision(Some(&decides.decided_by), decides.note.as_deref())?;
-            if !self.pending.remove(&(run_no, decides.approval_id.clone())) {
-                return Ok(Appended::NotPending);
-            }
+            self.pending.remove(&(run_no, decides.approval_id.clone()));
             batch.decisions.push((decides.approval_id.as_str(), decides.state.as_str(), decision));
         }
         if let Some((approval, input)) = &entry.approval {
@@ -104,7 +114,7 @@ impl Known {
         self.calls.entry(id).or_insert_with(|| (draft.tool.clone(), entry.input_sha256));
         self.position += 1;
         batch.rows.push(Row { entry, position: self.position, run_no, seq: to_int(record.seq), body });
-        Ok(Appended::Recorded(record))
+        Ok(record)
     }
 
     fn changed(&self) -> Vec<&RunHead> {

@@ -13,7 +13,7 @@ use super::convert::failed;
 use super::open;
 use crate::backend::{Columns as _, damaged};
 use crate::group::{RunHead, select_head};
-use crate::{Appended, Entry, LedgerError, Result, rows};
+use crate::{AppendedAll, Entry, LedgerError, Result, rows};
 
 /// Entries in one transaction at most.
 const MAX_GROUP: usize = 512;
@@ -32,10 +32,10 @@ const CALLS: &str = "SELECT call.run_no, call.id, first.tool, first.input_sha256
 const PENDING: &str = "SELECT run_no, approval_id FROM approval WHERE approval_id = ANY($1) AND state = 'pending'";
 const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM audit_record";
 
-/// An entry, and who waits for it.
+/// Entries that stand or fall together, and who waits for them.
 pub(super) struct Job {
-    pub(super) entry: Box<Entry>,
-    pub(super) answer: oneshot::Sender<Result<Appended>>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) answer: oneshot::Sender<Result<AppendedAll>>,
 }
 
 pub(super) struct Writer {
@@ -95,7 +95,7 @@ impl Writer {
         }
     }
 
-    async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Appended>>> {
+    async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<AppendedAll>>> {
         let mut connection = self.connect().await?;
         match tokio::time::timeout(PATIENCE, carry_out(&mut connection, group)).await {
             Ok(Ok((done, position))) => {
@@ -132,13 +132,13 @@ impl Writer {
 }
 
 /// Commits the group; the answers, and the position of the newest record.
-async fn carry_out(connection: &mut PgConnection, group: &[Job]) -> Result<(Vec<Result<Appended>>, i64)> {
+async fn carry_out(connection: &mut PgConnection, group: &[Job]) -> Result<(Vec<Result<AppendedAll>>, i64)> {
     sqlx::raw_sql(BEGIN).execute(&mut *connection).await.map_err(failed)?;
     let mut known = read_known(connection, group).await?;
     let mut batch = Batch::default();
     let mut done = Vec::with_capacity(group.len());
     for job in group {
-        done.push(match known.append(&job.entry, &mut batch) {
+        done.push(match known.append_all(&job.entries, &mut batch) {
             Err(LedgerError::NoSuchRun) => Err(LedgerError::NoSuchRun),
             appended => Ok(appended?),
         });
@@ -153,17 +153,17 @@ async fn carry_out(connection: &mut PgConnection, group: &[Job]) -> Result<(Vec<
 /// Reads what the group's entries depend on.
 async fn read_known(connection: &mut PgConnection, group: &[Job]) -> Result<Known> {
     let mut known = Known::default();
-    let mut runs: Vec<&str> = group.iter().map(|job| job.entry.draft.run_id.as_str()).collect();
+    let entries = || group.iter().flat_map(|job| &job.entries);
+    let mut runs: Vec<&str> = entries().map(|entry| entry.draft.run_id.as_str()).collect();
     runs.sort_unstable();
     runs.dedup();
     for row in sqlx::query(HEADS).bind(runs).fetch_all(&mut *connection).await.map_err(failed)? {
         known.heads.insert(rows::run_id(&row, 0)?, RunHead::read(&row)?);
     }
     known.position = last_position(connection).await.map_err(failed)?;
-    let claimed: (Vec<i64>, Vec<&str>) = group
-        .iter()
-        .filter(|job| job.entry.claimed)
-        .filter_map(|job| Some((head_of(&known, job)?.run_no, job.entry.draft.tool_call_id.as_str())))
+    let claimed: (Vec<i64>, Vec<&str>) = entries()
+        .filter(|entry| entry.claimed)
+        .filter_map(|entry| Some((head_of(&known, entry)?.run_no, entry.draft.tool_call_id.as_str())))
         .unzip();
     if !claimed.0.is_empty() {
         let query = sqlx::query(CALLS).bind(claimed.0).bind(claimed.1);
@@ -173,7 +173,7 @@ async fn read_known(connection: &mut PgConnection, group: &[Job]) -> Result<Know
         }
     }
     let decided: Vec<&str> =
-        group.iter().filter_map(|job| job.entry.decides.as_ref()).map(|decides| decides.approval_id.as_str()).collect();
+        entries().filter_map(|entry| entry.decides.as_ref()).map(|decides| decides.approval_id.as_str()).collect();
     if !decided.is_empty() {
         for row in sqlx::query(PENDING).bind(decided).fetch_all(connection).await.map_err(failed)? {
             let id = ApprovalId::parse(&row.text(1)?).map_err(|_| damaged("approval ID"))?;
@@ -183,6 +183,6 @@ async fn read_known(connection: &mut PgConnection, group: &[Job]) -> Result<Know
     Ok(known)
 }
 
-fn head_of<'a>(known: &'a Known, job: &Job) -> Option<&'a RunHead> {
-    known.heads.get(&job.entry.draft.run_id)
+fn head_of<'a>(known: &'a Known, entry: &Entry) -> Option<&'a RunHead> {
+    known.heads.get(&entry.draft.run_id)
 }

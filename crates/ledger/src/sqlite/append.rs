@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use model::{RunId, Step, StepBytes};
+use model::{Record, RunId, Step, StepBytes};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::convert::{failed, fetch};
 use crate::backend::to_int;
 use crate::filter::ZONE;
 use crate::group::{Linked, RunHead, contents_of, select_head};
-use crate::{Appended, Decides, Entry, LedgerError, Result, rows};
+use crate::{AppendedAll, Decides, Entry, LedgerError, Result, rows};
 
 const FIRST_OF_ID: &str =
     "SELECT tool, input_sha256 FROM audit_record WHERE tool_call_id = ?1 AND run_no = ?2 ORDER BY seq LIMIT 1";
@@ -23,6 +23,7 @@ const INSERT_STEP: &str = "INSERT INTO step (run_no, seq, place, path, before_sh
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 const INSERT_APPROVAL: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const IS_PENDING: &str = "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_no = ?2 AND state = 'pending'";
 const DECIDE: &str =
     "UPDATE approval SET state = ?1, decision = ?2 WHERE approval_id = ?3 AND run_no = ?4 AND state = 'pending'";
 const UPDATE_HEAD: &str = "UPDATE run_head SET head_seq = ?2, head_hash = ?3, mutations = ?4, denied = ?5, \
@@ -52,17 +53,29 @@ impl Heads {
         Ok(Self { runs: HashMap::new(), position })
     }
 
-    /// Appends `entry`. Where the answer is an error, part of it may have been written.
-    pub(super) fn append(&mut self, connection: &Connection, entry: &Entry) -> Result<Appended> {
+    /// Appends `entries`, all or none. Where the answer is an error, part of them may have been written.
+    pub(super) fn append_all(&mut self, connection: &Connection, entries: &[Entry]) -> Result<AppendedAll> {
+        // Whatever may be refused comes before anything is written.
+        for (place, entry) in entries.iter().enumerate() {
+            let run_no = self.head(connection, &entry.draft.run_id)?.run_no;
+            if entry.claimed && is_reused(connection, entry, run_no)? {
+                return Ok(AppendedAll::Reused(place));
+            }
+            if let Some(decides) = &entry.decides
+                && !is_pending(connection, decides, run_no)?
+            {
+                return Ok(AppendedAll::NotPending);
+            }
+        }
+        let records = entries.iter().map(|entry| self.append(connection, entry)).collect::<Result<_>>()?;
+        Ok(AppendedAll::Recorded(records))
+    }
+
+    fn append(&mut self, connection: &Connection, entry: &Entry) -> Result<Record> {
         let position = self.position + 1;
         let head = self.head(connection, &entry.draft.run_id)?;
-        if entry.claimed && is_reused(connection, entry, head.run_no)? {
-            return Ok(Appended::Reused);
-        }
-        if let Some(decides) = &entry.decides
-            && !decide(connection, decides, head.run_no)?
-        {
-            return Ok(Appended::NotPending);
+        if let Some(decides) = &entry.decides {
+            decide(connection, decides, head.run_no)?;
         }
         let linked = head.link(entry)?;
         insert(connection, entry, &linked, position, head.run_no).map_err(failed)?;
@@ -82,7 +95,7 @@ impl Heads {
                 .and_then(|mut sql| sql.execute(params![zone, zone * ZONE, position - 1]))
                 .map_err(failed)?;
         }
-        Ok(Appended::Recorded(linked.record))
+        Ok(linked.record)
     }
 
     fn head(&mut self, connection: &Connection, run: &RunId) -> Result<&mut RunHead> {
@@ -143,13 +156,16 @@ fn is_reused(connection: &Connection, entry: &Entry, run_no: i64) -> Result<bool
     Ok(found.is_some_and(|(tool, input)| tool != entry.draft.tool || input != entry.input_sha256.as_bytes()))
 }
 
-fn decide(connection: &Connection, decides: &Decides, run_no: i64) -> Result<bool> {
+fn is_pending(connection: &Connection, decides: &Decides, run_no: i64) -> Result<bool> {
+    let mut pending = connection.prepare_cached(IS_PENDING).map_err(failed)?;
+    pending.exists(params![decides.approval_id.as_str(), run_no]).map_err(failed)
+}
+
+fn decide(connection: &Connection, decides: &Decides, run_no: i64) -> Result<()> {
     let decision = rows::approval_decision(Some(&decides.decided_by), decides.note.as_deref())?;
     let mut update = connection.prepare_cached(DECIDE).map_err(failed)?;
-    let changed = update
-        .execute(params![decides.state.as_str(), decision, decides.approval_id.as_str(), run_no])
-        .map_err(failed)?;
-    Ok(changed > 0)
+    let values = params![decides.state.as_str(), decision, decides.approval_id.as_str(), run_no];
+    update.execute(values).map(drop).map_err(failed)
 }
 
 fn insert(connection: &Connection, entry: &Entry, linked: &Linked, position: i64, run_no: i64) -> rusqlite::Result<()> {

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::append::Heads;
 use super::convert::{execute, failed, is_lost_sync};
 use crate::backend::Statement;
-use crate::{Appended, Entry, LedgerError, Result};
+use crate::{AppendedAll, Entry, LedgerError, Result};
 
 /// Jobs in one transaction at most.
 const MAX_GROUP: usize = 512;
@@ -16,14 +16,13 @@ const CHECKPOINT_PAGES: i64 = 1000;
 
 /// Something to write, and who waits for it.
 pub(super) enum Job {
-    Append { entry: Box<Entry>, answer: oneshot::Sender<Result<Appended>> },
+    Append { entries: Vec<Entry>, answer: oneshot::Sender<Result<AppendedAll>> },
     Transact { touched: Option<RunId>, statements: Vec<Statement>, answer: oneshot::Sender<Result<u64>> },
 }
 
 /// What a job comes to once its group is committed.
-#[expect(clippy::large_enum_variant, reason = "nearly every one is a record")]
 enum Done {
-    Appended(Result<Appended>),
+    Appended(Result<AppendedAll>),
     Changed(Result<u64>),
 }
 
@@ -158,7 +157,7 @@ impl Job {
     /// Writes the job's rows. An error means that part of them may have been written.
     fn carry_out(&self, connection: &Connection, heads: &mut Heads) -> Result<Done> {
         match self {
-            Self::Append { entry, .. } => match heads.append(connection, entry) {
+            Self::Append { entries, .. } => match heads.append_all(connection, entries) {
                 Err(LedgerError::NoSuchRun) => Ok(Done::Appended(Err(LedgerError::NoSuchRun))),
                 appended => appended.map(|appended| Done::Appended(Ok(appended))),
             },

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::{Appended, LedgerError, RecordFilter, Reply};
-use model::{Outcome, Record, Sha256};
+use ledger::{Appended, AppendedAll, Decides, LedgerError, RecordFilter, Reply};
+use model::{ApprovalId, ApprovalState, Outcome, Record, Sha256};
 use rstest::rstest;
 
 use crate::harness::{Backend, call_id, read, run_id, write};
@@ -74,6 +74,51 @@ async fn a_claimed_id_belongs_to_its_first_call(#[values(Backend::Sqlite, Backen
     other_tool.claimed = false;
     assert_eq!(world.append(other_tool).await.seq, 3);
     assert_eq!(world.ledger.run(&run).await.unwrap().unwrap().run.counts.calls, 3);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_belong_together_are_all_appended_or_none(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    let run = world.run("r1").await;
+    world.append(write("r1", "taken", "a")).await;
+    let three = vec![write("r1", "one", "a"), read("r1", "b"), write("r1", "two", "a")];
+    // Others that are written in the same commit come before or behind, never in between.
+    let other = tokio::spawn({
+        let ledger = Arc::clone(&world.ledger);
+        async move { ledger.append(read("r1", "elsewhere")).await.unwrap() }
+    });
+    let AppendedAll::Recorded(records) = world.ledger.append_all(three).await.unwrap() else { panic!("not recorded") };
+    assert!(matches!(other.await.unwrap(), Appended::Recorded(_)));
+    assert_eq!(
+        records.iter().map(|record| record.tool.as_str()).collect::<Vec<_>>(),
+        ["write_file", "read_file", "write_file"]
+    );
+    assert!(records.windows(2).all(|two| two[1].seq == two[0].seq + 1 && Some(two[1].prev_hash) == two[0].hash));
+    for (entries, place) in [
+        (vec![write("r1", "new", "a"), write("r1", "taken", "other"), write("r1", "newer", "a")], 1),
+        (vec![write("r1", "new", "a"), read("r1", "a"), write("r1", "two", "b")], 2),
+    ] {
+        let appended = world.ledger.append_all(entries).await.unwrap();
+        assert!(matches!(appended, AppendedAll::Reused(reused) if reused == place), "{appended:?}");
+    }
+    assert!(world.ledger.call(&run, &call_id("new")).await.unwrap().is_none());
+    let mut undecided = write("r1", "new", "a");
+    undecided.decides = Some(Decides {
+        approval_id: ApprovalId::parse("none").unwrap(),
+        state: ApprovalState::Denied,
+        decided_by: "ada".into(),
+        note: None,
+    });
+    let appended = world.ledger.append_all(vec![write("r1", "newer", "a"), undecided]).await.unwrap();
+    assert!(matches!(appended, AppendedAll::NotPending), "{appended:?}");
+    let unknown = world.ledger.append_all(vec![read("none", "a"), read("none", "b")]).await;
+    assert!(matches!(unknown, Err(LedgerError::NoSuchRun)));
+    let report = world.ledger.verify(&run).await.unwrap();
+    assert!(report.intact, "{report:?}");
+    assert_eq!(report.head_seq, 5);
 }
 
 #[rstest]
