@@ -59,8 +59,8 @@ pub struct Decides {
     pub approval_id: ApprovalId,
     /// What becomes of it.
     pub state: ApprovalState,
-    /// Who decided.
-    pub decided_by: String,
+    /// Who decided; nobody, where its time was over.
+    pub decided_by: Option<String>,
     /// What they noted.
     pub note: Option<String>,
 }

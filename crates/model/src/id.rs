@@ -61,6 +61,9 @@ macro_rules! id {
     };
 }
 
+/// The longest tool call ID, in characters.
+pub const MAX_TOOL_CALL_ID: usize = 128;
+
 /// ASCII letters, digits, `_` and `-`, the first a letter or digit, at most `max` of them.
 fn is_name(raw: &str, max: usize) -> bool {
     let bytes = raw.as_bytes();
@@ -76,7 +79,7 @@ id!(
 id!(
     /// Names one tool call of its run. Free text of the caller, without control characters.
     ToolCallId, "tool call ID", "1 to 128 characters, none of them a control character",
-    |raw| (1..=128).contains(&raw.chars().count()) && !raw.chars().any(char::is_control)
+    |raw| (1..=MAX_TOOL_CALL_ID).contains(&raw.chars().count()) && !raw.chars().any(char::is_control)
 );
 id!(
     /// Names a run token without being its secret.

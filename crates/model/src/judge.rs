@@ -5,7 +5,7 @@ mod change;
 mod path;
 mod sensitive;
 
-pub use self::change::{explain_path, judge_change};
+pub use self::change::{explain_path, judge_change, judge_new_text};
 pub use self::path::judge_path;
 use crate::{Effect, FileKind, LogicalPath, Refusal, Usage, Verdict};
 

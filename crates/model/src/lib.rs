@@ -29,8 +29,8 @@ pub use credential::{credential_in, new_credential};
 pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
-pub use id::{ApprovalId, ArtifactId, IdInvalid, RunId, TokenId, ToolCallId};
-pub use judge::{Access, ChangeFacts, Decision, PathFacts, explain_path, judge_change, judge_path};
+pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, RunId, TokenId, ToolCallId};
+pub use judge::{Access, ChangeFacts, Decision, PathFacts, explain_path, judge_change, judge_new_text, judge_path};
 pub use kind::{FileKind, is_binary};
 pub use patch::{Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section};
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};
@@ -38,4 +38,6 @@ pub use policy::{Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileEr
 pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
 pub use refusal::{About, Code, Conflict, Refusal, Result};
 pub use run::*;
-pub use text::{Decoded, Encoding, LineEnding, Page, PageFormat, decode, detect_encoding, encode, page};
+pub use text::{
+    Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, decode, detect_encoding, encode, page,
+};

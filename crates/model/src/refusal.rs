@@ -43,6 +43,7 @@ pub enum Code {
     RevertConflict,
     PatchBudgetExceeded,
     ApprovalRequired,
+    BatchNotDone,
     Unavailable,
     Internal,
 }
@@ -234,6 +235,7 @@ impl Code {
             Self::RevertConflict => "REVERT_CONFLICT",
             Self::PatchBudgetExceeded => "PATCH_BUDGET_EXCEEDED",
             Self::ApprovalRequired => "APPROVAL_REQUIRED",
+            Self::BatchNotDone => "BATCH_NOT_DONE",
             Self::Unavailable => "UNAVAILABLE",
             Self::Internal => "INTERNAL",
         }

@@ -6,7 +6,7 @@ mod page;
 use serde::{Deserialize, Serialize};
 
 pub use encoding::{Decoded, decode, detect_encoding, encode};
-pub use page::page;
+pub use page::{MAX_LINE_CHARS, page};
 
 /// How a text's bytes are its characters.
 ///

@@ -16,7 +16,7 @@ const HEAD_BYTES: usize = 8 * 1024;
 /// What is read at a time.
 const PIECE_BYTES: usize = 256 * 1024;
 /// A ranged read takes files up to so many times `maxFileBytes`; larger ones are not hashed either.
-pub(crate) const RANGED_FACTOR: u64 = 16;
+pub const RANGED_FACTOR: u64 = 16;
 
 /// What is at a path.
 #[derive(Clone, Debug)]

@@ -14,6 +14,19 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
+    /// Whether it is a refusal with `code`.
+    pub(crate) fn is(&self, code: Code) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == code)
+    }
+
+    /// Whether it passes by itself, so that the same call may be tried again.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.code.passes(),
+            Self::Internal(_) => true,
+        }
+    }
+
     /// Store or disk full or away: nothing was changed, try again.
     pub(crate) fn unavailable(cause: &(dyn std::error::Error + 'static)) -> Self {
         tracing::warn!(error = cause, "unavailable");

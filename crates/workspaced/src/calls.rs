@@ -15,6 +15,11 @@ use crate::service::{Caller, LiveRun, Service, took_too_long};
 use crate::tools::{Read, ReadContext, Told, Tool, ToolRun};
 use crate::{CallError, json, pipeline};
 
+/// The longest reason of a mutation, in characters.
+pub(crate) const MAX_REASON: usize = 2000;
+/// The longest step that a caller names, in characters.
+pub(crate) const MAX_STEP_ID: usize = 128;
+
 /// An answer to a tool call that went well.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -153,10 +158,7 @@ impl Service {
             Err(CallError::Refused(refusal)) => return Err(self.record_refused(&head, &paths, refusal).await),
             Err(error) => return Err(self.record_failed(&head, &paths, error).await),
         };
-        let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
-        draft.paths_read = std::mem::take(&mut told.paths_read);
-        draft.files = std::mem::take(&mut told.files);
-        let entry = head.entry(draft, None);
+        let entry = read_entry(&head, &mut told);
         match self.append(entry).await? {
             Appended::Recorded(_) => Ok((told, head.tool_call_id)),
             Appended::Reused | Appended::NotPending => Err(self.record_reused(&head).await),
@@ -201,16 +203,7 @@ impl Service {
 
     /// Records a refused call, and gives the refusal back with the record's `seq` and hash.
     pub(crate) async fn record_refused(&self, head: &Head, paths: &[LogicalPath], refusal: Refusal) -> CallError {
-        let mut draft = head.draft(verdict_of(refusal.code), Outcome::Refused);
-        draft.code = Some(refusal.code);
-        draft.reasons = reasons_of(&refusal);
-        draft.files = asked(paths);
-        let passes = refusal.code.passes();
-        let reply = (head.tool.mutates() && !passes).then(|| stored_reply(&refusal));
-        let mut entry = head.entry(draft, reply);
-        // What passes by itself is no answer to keep: the caller is told to try the same call again.
-        entry.claimed &= !passes;
-        match self.append(entry).await {
+        match self.append(refused_entry(head, paths, &refusal)).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
             Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
             Err(error) => error.into(),
@@ -219,12 +212,7 @@ impl Service {
 
     /// Records a call that failed by a fault of ours.
     pub(crate) async fn record_failed(&self, head: &Head, paths: &[LogicalPath], error: CallError) -> CallError {
-        let mut draft = head.draft(Verdict::Allow, Outcome::Failed);
-        draft.code = Some(Code::Internal);
-        draft.files = asked(paths);
-        // Another call's ID must not be taken by a failure: the caller may try the same call again.
-        let entry = Entry { claimed: false, ..head.entry(draft, None) };
-        match self.append(entry).await {
+        match self.append(failed_entry(head, paths)).await {
             Ok(_) => error,
             Err(second) => {
                 tracing::error!(error = &second as &dyn std::error::Error, "a failed call could not be recorded");
@@ -310,9 +298,9 @@ impl Head {
             self.claimed = true;
         }
         self.step_id = text_member(&mut members, "stepId")?;
-        if self.step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > 128) {
+        if self.step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > MAX_STEP_ID) {
             return Err(Refusal::invalid(
-                "`stepId` takes 1 to 128 characters",
+                format!("`stepId` takes 1 to {MAX_STEP_ID} characters"),
                 "Give a shorter stepId, or leave it out.",
             ));
         }
@@ -398,15 +386,46 @@ fn take_reason(members: &mut Map<String, Value>) -> Result<String, Refusal> {
     let hint = "Say in `reason`, in 1 to 2,000 characters, why you make this change.";
     match text_member(members, "reason")? {
         None => Err(Refusal::invalid("`reason` is missing", hint)),
-        Some(reason) if reason.trim().is_empty() || reason.chars().count() > 2000 => {
+        Some(reason) if reason.trim().is_empty() || reason.chars().count() > MAX_REASON => {
             Err(Refusal::invalid("`reason` takes 1 to 2,000 characters", hint))
         }
         Some(reason) => Ok(reason),
     }
 }
 
+/// The record of a read that told something.
+pub(crate) fn read_entry(head: &Head, told: &mut Told) -> Entry {
+    let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
+    draft.paths_read = std::mem::take(&mut told.paths_read);
+    draft.files = std::mem::take(&mut told.files);
+    head.entry(draft, None)
+}
+
+/// The record of a refused call, with what a repetition of it is answered.
+pub(crate) fn refused_entry(head: &Head, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
+    let mut draft = head.draft(verdict_of(refusal.code), Outcome::Refused);
+    draft.code = Some(refusal.code);
+    draft.reasons = reasons_of(refusal);
+    draft.files = asked(paths);
+    let passes = refusal.code.passes();
+    let reply = (head.tool.mutates() && !passes).then(|| stored_reply(refusal));
+    let mut entry = head.entry(draft, reply);
+    // What passes by itself is no answer to keep: the caller is told to try the same call again.
+    entry.claimed &= !passes;
+    entry
+}
+
+/// The record of a call that failed by a fault of ours.
+pub(crate) fn failed_entry(head: &Head, paths: &[LogicalPath]) -> Entry {
+    let mut draft = head.draft(Verdict::Allow, Outcome::Failed);
+    draft.code = Some(Code::Internal);
+    draft.files = asked(paths);
+    // Another call's ID must not be taken by a failure: the caller may try the same call again.
+    Entry { claimed: false, ..head.entry(draft, None) }
+}
+
 /// Puts the members that every answer has in front of a tool's own.
-fn splice(tool_call_id: &ToolCallId, output: &str) -> String {
+pub(crate) fn splice(tool_call_id: &ToolCallId, output: &str) -> String {
     let id = Value::from(tool_call_id.as_str());
     let rest = output.strip_prefix('{').unwrap_or("}");
     let comma = if rest.starts_with('}') { "" } else { "," };
@@ -451,6 +470,7 @@ pub(crate) fn verdict_of(code: Code) -> Verdict {
         | Code::EditNotFound
         | Code::EditNotUnique
         | Code::RevertConflict
+        | Code::BatchNotDone
         | Code::Unavailable
         | Code::Internal => Verdict::Allow,
     }
@@ -491,7 +511,7 @@ pub(crate) fn run_not_open(state: RunState) -> Refusal {
     Refusal::new(Code::RunClosed, message, hint)
 }
 
-fn unknown_mount(name: &str, live: &LiveRun) -> Refusal {
+pub(crate) fn unknown_mount(name: &str, live: &LiveRun) -> Refusal {
     let known: Vec<_> = live.mounts.iter().map(|(mount, _)| mount.name.as_str()).collect();
     let hint = if known.is_empty() {
         "This run has no mounts.".to_owned()

@@ -1,5 +1,7 @@
 //! From what a tool wants to a planned change set with its diff.
 
+mod ahead;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
@@ -8,6 +10,8 @@ use model::{
 };
 use serde_json::{Map, Value};
 use workspace::{Overlay, Seen, Target};
+
+pub(crate) use ahead::{Ahead, View};
 
 /// What a tool wants at one path.
 #[derive(Debug)]

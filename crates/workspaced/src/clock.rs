@@ -8,6 +8,11 @@ pub(crate) fn now() -> String {
     text_of(clock())
 }
 
+/// Now, in seconds since the epoch.
+pub(crate) fn now_seconds() -> i64 {
+    clock().as_second()
+}
+
 /// So many seconds from now, in the same form.
 pub(crate) fn now_plus(seconds: i64) -> String {
     text_of(clock().checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))

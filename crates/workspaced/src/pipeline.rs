@@ -7,6 +7,7 @@
 mod approve;
 mod history;
 mod recover;
+mod together;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +15,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ledger::{Appended, Artifact, Decides, Entry, Reply};
 use model::{
     Code, Decision, LogicalPath, Outcome, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict,
-    judge_change,
+    judge_change, judge_new_text,
 };
 use serde_json::{Map, Value};
-use workspace::{ApplyFault, Staged};
+use workspace::{ApplyFault, Staged, Target};
 
 use crate::CallError;
 use crate::calls::{Answer, Head, forbidden, run_not_open};
-use crate::change::Planned;
+use crate::change::{Ahead, Planned};
 use crate::lane::Lane;
 use crate::service::{LiveRun, Service};
 use crate::tools::{Mutation, PlanContext, ToolRun, record_files};
 
 pub(crate) use approve::Decider;
 pub(crate) use recover::{recover, sync};
+pub(crate) use together::{Call, Together};
 
 /// A mutation that was planned and judged.
 struct Judged {
@@ -116,27 +118,49 @@ async fn with_history(
     Ok(tool)
 }
 
+/// What is known of a call's ID.
+enum First {
+    /// No call under it has an answer.
+    New,
+    /// It belongs to another call.
+    Reused,
+    /// This call was answered so before.
+    Answered(Result<Answer, Refusal>),
+}
+
 /// The first answer of this call, if it is a repetition.
 async fn replay(service: &Service, head: &Head) -> Result<Option<Result<Answer, CallError>>, CallError> {
+    Ok(match first_answer(service, head).await? {
+        First::New => None,
+        First::Reused => Some(Err(service.record_reused(head).await)),
+        First::Answered(Err(refusal)) if refusal.about.seq.is_none() => {
+            Some(Err(service.record_refused(head, &[], refusal).await))
+        }
+        First::Answered(told) => Some(told.map_err(CallError::from)),
+    })
+}
+
+/// Looks a call's ID up. A refusal without `seq` is this caller's own, and not recorded yet.
+async fn first_answer(service: &Service, head: &Head) -> Result<First, CallError> {
     if !head.claimed {
-        return Ok(None);
+        return Ok(First::New);
     }
-    let Some(call) = service.0.ledger.call(&head.run_id, &head.tool_call_id).await? else { return Ok(None) };
+    let Some(call) = service.0.ledger.call(&head.run_id, &head.tool_call_id).await? else { return Ok(First::New) };
     if call.tool != head.tool.name || call.input_sha256 != head.input_sha256 {
-        return Ok(Some(Err(service.record_reused(head).await)));
+        return Ok(First::Reused);
     }
     // A call that failed by a fault of ours left no answer: it may be tried again.
-    let Some(reply) = call.reply else { return Ok(None) };
+    let Some(reply) = call.reply else { return Ok(First::New) };
     let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
     if reply.status == DONE {
         let members: Map<String, Value> = serde_json::from_str(&reply.body).map_err(internal)?;
         if let Some(needed) = needed_by_first(head, &members) {
-            return Ok(Some(Err(service.record_refused(head, &[], forbidden(&[needed])).await)));
+            return Ok(First::Answered(Err(forbidden(&[needed]))));
         }
-        return Ok(Some(Ok(done_answer(head, members, call.seq, Some(call.hash)))));
+        return Ok(First::Answered(Ok(done_answer(head, members, call.seq, Some(call.hash)))));
     }
     let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
-    Ok(Some(Err(refusal.recorded(call.seq, Some(call.hash)).into())))
+    Ok(First::Answered(Err(refusal.recorded(call.seq, Some(call.hash)))))
 }
 
 /// The permission that the first call needed for what it did, where this caller lacks it.
@@ -164,10 +188,7 @@ async fn prepare(
     if live.needs_repair.load(Ordering::Acquire) {
         return Err(needs_repair().into());
     }
-    // Which files are new to the run counts only where all of its files together are bounded.
-    if live.rules.policy().run_budget.is_some() && live.lane.written().is_none() {
-        live.lane.set_written(history::written(service, &live.run_id).await?);
-    }
+    know_written(service, live).await?;
     let places = &service.0.pools.write;
     let _place = places.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
     let (run, head) = (Arc::clone(live), head.clone());
@@ -179,6 +200,14 @@ async fn prepare(
         Ok(judged)
     };
     service.blocking(work).await
+}
+
+/// Makes known which files the run has written: that counts only where all of its files together are bounded.
+async fn know_written(service: &Service, live: &LiveRun) -> Result<(), CallError> {
+    if live.rules.policy().run_budget.is_some() && live.lane.written().is_none() {
+        live.lane.set_written(history::written(service, &live.run_id).await?);
+    }
+    Ok(())
 }
 
 /// What would be decided over a mutation now. Nothing is changed or recorded.
@@ -198,16 +227,7 @@ pub(crate) async fn foresee(
 }
 
 fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Judged, CallError> {
-    let targets = tool.targets(&live.rules, &live.workspace)?;
-    if let Some(needed) = tool.permission(&targets).filter(|needed| !head.caller.permissions.contains(needed)) {
-        return Err(forbidden(&[needed]).into());
-    }
-    let context = PlanContext { rules: &live.rules, base_commit: live.workspace.base_commit() };
-    let mut planned = tool.plan(&context, targets)?;
-    if planned.tells_workspace_diff {
-        let hash = workspace_diff_after(live, &planned)?;
-        planned.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
-    }
+    let planned = plan(live, head, tool, &Ahead::default())?;
     let written = live.lane.written().unwrap_or_default();
     let facts = planned.facts(|path| written.contains(path));
     let decision = judge_change(&live.rules, &facts, &live.lane.usage());
@@ -235,14 +255,49 @@ impl Judged {
     }
 }
 
+/// Plans a mutation upon what was planned before it.
+fn plan(live: &LiveRun, head: &Head, tool: &dyn Mutation, ahead: &Ahead) -> Result<Planned, CallError> {
+    let targets = tool.targets(&live.rules, &live.workspace).map_err(CallError::from);
+    let targets = targets.and_then(|targets| Ok(ahead.over(targets)?));
+    if let Some(secret) = brought_secret(tool, targets.as_deref().unwrap_or_default()) {
+        return Err(match targets {
+            Err(CallError::Refused(refusal)) => refusal.first(secret).into(),
+            Err(error) => error,
+            Ok(_) => secret.into(),
+        });
+    }
+    let targets = targets?;
+    if let Some(needed) = tool.permission(&targets).filter(|needed| !head.caller.permissions.contains(needed)) {
+        return Err(forbidden(&[needed]).into());
+    }
+    let context = PlanContext { rules: &live.rules, base_commit: live.workspace.base_commit() };
+    let mut planned = tool.plan(&context, targets)?;
+    if planned.tells_workspace_diff {
+        let hash = workspace_diff_after(live, &planned, ahead)?;
+        planned.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
+    }
+    Ok(planned)
+}
+
+/// The refusal of a call that brings a credential along. It comes before all that tells of what is there.
+fn brought_secret(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
+    tool.brings().into_iter().find_map(|brought| {
+        let there = targets.iter().find(|target| target.path == brought.into).and_then(|target| target.before.as_ref());
+        judge_new_text(&brought.path, there.map(|(_, bytes)| bytes.as_slice()), &brought.text)
+    })
+}
+
 /// The hash of the workspace's whole diff as it will be.
 ///
 /// The whole tree is looked at once; from then on only what is known to differ, and what mutations touch.
-fn workspace_diff_after(live: &LiveRun, planned: &Planned) -> Result<Sha256, CallError> {
+fn workspace_diff_after(live: &LiveRun, planned: &Planned, ahead: &Ahead) -> Result<Sha256, CallError> {
     let known = live.changed.get();
     let cancel = AtomicBool::new(false);
-    let after = live.workspace.diff_after(&live.rules, known.as_ref(), &planned.overlay(), &cancel)?;
+    let after = live.workspace.diff_after(&live.rules, known.as_ref(), &ahead.overlay(planned), &cancel)?;
     live.changed.set(after.changed);
+    // Whether it will be carried out is not decided: what differs now may not be left out.
+    live.changed.add(&paths_of(planned));
+    live.changed.add(&ahead.paths());
     Ok(after.diff_sha256)
 }
 
@@ -279,35 +334,37 @@ async fn carry_out(
             return Err(error.into());
         }
     };
-    bring_in(service, live, staged, &record).await?;
-    Ok(done_answer(head, members, record.seq, record.hash))
+    let (seq, hash) = (record.seq, record.hash);
+    bring_in(service, live, staged, &[record]).await?;
+    Ok(done_answer(head, members, seq, hash))
 }
 
 /// Moves what is journalled into the tree.
-async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record: &Record) -> Result<(), CallError> {
+async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, records: &[Record]) -> Result<(), CallError> {
     // From here on a panic would leave a change that is journalled but not applied.
     let open = OpenJournal::new(&live.lane);
     crate::failpoint::hit("pipeline.journalled");
     let run = Arc::clone(live);
     let applied = tokio::task::spawn_blocking(move || run.workspace.apply(staged)).await;
     crate::failpoint::hit("pipeline.applied");
-    live.changed.add(&record.paths_written);
-    live.lane.add_written(&record.paths_written);
+    let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
+    for record in records {
+        live.changed.add(&record.paths_written);
+        live.lane.add_written(&record.paths_written);
+    }
     match applied {
-        Ok(Ok(applied)) => service.0.syncer.push(live, record.seq, applied).await,
+        Ok(Ok(applied)) => service.0.syncer.push(live, seqs, applied).await,
         Ok(Err(ApplyFault::ChangedOutside(changed))) => {
             recover::mark_for_repair(service, live, &changed).await?;
             return Err(needs_repair().into());
         }
         Ok(Err(ApplyFault::Io(error))) => {
-            let (run, seq) = (&live.run_id, record.seq);
-            tracing::warn!(run.id = %run, seq, %error, "a change is journalled but not applied: once more");
-            recover::apply_again(service, live, record.seq).await?;
+            tracing::warn!(run.id = %live.run_id, ?seqs, %error, "a change is journalled but not applied: once more");
+            recover::apply_again(service, live, &seqs).await?;
         }
         Err(panic) => {
-            let (run, seq) = (&live.run_id, record.seq);
-            tracing::error!(run.id = %run, seq, error = %panic, "applying a change panicked: once more");
-            recover::apply_again(service, live, record.seq).await?;
+            tracing::error!(run.id = %live.run_id, ?seqs, error = %panic, "applying a change panicked: once more");
+            recover::apply_again(service, live, &seqs).await?;
         }
     }
     open.close();
@@ -364,6 +421,13 @@ fn entry_of(
 }
 
 async fn finish_dry_run(service: &Service, head: &Head, judged: Judged) -> Result<Answer, CallError> {
+    let (entry, members) = dry_entry(head, judged);
+    let record = append(service, head, entry).await?;
+    Ok(done_answer(head, members, record.seq, record.hash))
+}
+
+/// The ledger's entry of a change that is only told, and the answer's members but for `seq`.
+fn dry_entry(head: &Head, judged: Judged) -> (Entry, Map<String, Value>) {
     let planned = judged.planned;
     let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
     draft.paths_read = paths_of(&planned);
@@ -379,8 +443,7 @@ async fn finish_dry_run(service: &Service, head: &Head, judged: Judged) -> Resul
     members.insert("summary".to_owned(), Value::from(format!("dry run: would have {}", planned.summary)));
     members.insert("warnings".to_owned(), Value::from(planned.warnings));
     let reply = Reply { status: DONE, body: Value::Object(members.clone()).to_string() };
-    let record = append(service, head, head.entry(draft, Some(reply))).await?;
-    Ok(done_answer(head, members, record.seq, record.hash))
+    (head.entry(draft, Some(reply)), members)
 }
 
 async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, CallError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, Entry, Ledger};
+use ledger::{Appended, AppendedAll, Entry, Ledger};
 use model::{Code, Permission, Profiles, Refusal};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ use crate::telemetry::{self, CallNumbers};
 use crate::throttle::Throttle;
 use crate::tokens::Tokens;
 
-pub(crate) use crate::clock::{new_approval_id, new_artifact_id, new_tool_call_id, now, now_plus};
+pub(crate) use crate::clock::{new_approval_id, new_artifact_id, new_tool_call_id, now, now_plus, now_seconds};
 pub(crate) use crate::live::LiveRun;
 
 /// The service. Cheap to clone.
@@ -118,6 +118,23 @@ impl Service {
         let appended = self.0.ledger.append(entry).await?;
         if matches!(appended, Appended::Recorded(_)) {
             numbers.count(started.elapsed());
+        }
+        Ok(appended)
+    }
+
+    /// Records calls that stand or fall together, counted.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub(crate) async fn append_all(&self, entries: Vec<Entry>) -> ledger::Result<AppendedAll> {
+        let started = Instant::now();
+        let numbers: Vec<_> = entries.iter().map(|entry| CallNumbers::of(&entry.draft)).collect();
+        let appended = self.0.ledger.append_all(entries).await?;
+        if matches!(appended, AppendedAll::Recorded(_)) {
+            for numbers in numbers {
+                numbers.count(started.elapsed());
+            }
         }
         Ok(appended)
     }

@@ -22,7 +22,7 @@ const GATHER: Duration = Duration::from_millis(100);
 /// A change that is in the tree, but may not be on the disk yet.
 struct Waiting {
     run_id: RunId,
-    seq: u64,
+    seqs: Vec<u64>,
     applied: Applied,
 }
 
@@ -40,14 +40,14 @@ impl Syncer {
         Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
     }
 
-    /// Hands over a change; waits while too many are waiting.
-    pub(crate) async fn push(&self, live: &LiveRun, seq: u64, applied: Applied) {
+    /// Hands over what the records `seqs` have changed together; waits while too many are waiting.
+    pub(crate) async fn push(&self, live: &LiveRun, seqs: Vec<u64>, applied: Applied) {
         let sender = self.sender.lock().await.clone();
         let Some(sender) = sender else { return };
-        let waiting = Waiting { run_id: live.run_id.clone(), seq, applied };
+        let waiting = Waiting { run_id: live.run_id.clone(), seqs: seqs.clone(), applied };
         if sender.send(waiting).await.is_err() {
             // The task has ended with the service; the next start does the steps again.
-            tracing::warn!(run.id = %live.run_id, seq, "a change was left to the next start to sync");
+            tracing::warn!(run.id = %live.run_id, ?seqs, "a change was left to the next start to sync");
         }
     }
 
@@ -66,8 +66,11 @@ async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
     let mut batch = Vec::new();
     while receiver.recv_many(&mut batch, MAX_BATCH).await > 0 {
         gather(&mut receiver, &mut batch).await;
-        let (done, applied) =
-            batch.drain(..).map(|one| ((one.run_id, one.seq), one.applied)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let (mut done, mut applied) = (Vec::new(), Vec::new());
+        for one in batch.drain(..) {
+            done.extend(one.seqs.into_iter().map(|seq| (one.run_id.clone(), seq)));
+            applied.push(one.applied);
+        }
         let synced = tokio::task::spawn_blocking(move || pipeline::sync(&applied)).await;
         if synced.is_err() {
             tracing::error!("changes could not be synced; the next start does them again");

@@ -1,6 +1,7 @@
 //! The catalogue: every tool, declared once. Routes, OpenAPI and `GET /v1/tools` are read off it.
 
 mod apply_patch;
+mod bounds;
 mod catalogue;
 mod delete_file;
 mod diff_workspace;
@@ -29,6 +30,7 @@ use workspace::{Fault, Target, Transfer, Tree, Workspace};
 
 use crate::change::Planned;
 
+pub(crate) use bounds::ToolLimits;
 pub(crate) use catalogue::{CATALOGUE, ToolInfo, input_schema, output_schema};
 pub(crate) use schema::ToolSchema;
 
@@ -146,8 +148,31 @@ pub(crate) trait Mutation: Send {
         None
     }
 
+    /// The texts that the call brings along itself, each with its path: judged before anything of the tree is told.
+    fn brings(&self) -> Vec<Brought> {
+        Vec::new()
+    }
+
     /// Plans the change from what is there; `targets` stand in the order of [`paths`](Self::paths).
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal>;
+}
+
+/// A text that a call brings along.
+#[derive(Debug)]
+pub(crate) struct Brought {
+    /// Where it goes.
+    pub(crate) path: LogicalPath,
+    /// Where the text is that it is put into.
+    pub(crate) into: LogicalPath,
+    /// The text.
+    pub(crate) text: Vec<u8>,
+}
+
+impl Brought {
+    /// A text for the file at `path`.
+    pub(crate) fn to(path: &LogicalPath, text: Vec<u8>) -> Self {
+        Self { path: path.clone(), into: path.clone(), text }
+    }
 }
 
 /// Which earlier calls a plan needs.

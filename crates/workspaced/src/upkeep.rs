@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use model::ApprovalState;
-
 use crate::service::{Service, now};
 use crate::{CallError, telemetry};
 
@@ -42,10 +40,7 @@ async fn sweep(service: &Service) -> Result<(), CallError> {
         service.run(&run).await?;
     }
     for approval in service.0.ledger.lapsed_approvals(&now(), PAGE).await? {
-        service.0.ledger.decide_approval(&approval.approval_id, ApprovalState::Expired, None, None).await?;
-        if let Some(live) = service.0.runs.get(&approval.run_id) {
-            service.refresh_state(&live).await?;
-        }
+        service.expire(&approval).await?;
     }
     Ok(())
 }

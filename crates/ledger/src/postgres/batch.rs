@@ -103,7 +103,7 @@ impl Known {
         let run_no = head.run_no;
         let id = (run_no, draft.tool_call_id.clone());
         if let Some(decides) = &entry.decides {
-            let decision = rows::approval_decision(Some(&decides.decided_by), decides.note.as_deref())?;
+            let decision = rows::approval_decision(decides.decided_by.as_deref(), decides.note.as_deref())?;
             self.pending.remove(&(run_no, decides.approval_id.clone()));
             batch.decisions.push((decides.approval_id.as_str(), decides.state.as_str(), decision));
         }

@@ -162,7 +162,7 @@ fn is_pending(connection: &Connection, decides: &Decides, run_no: i64) -> Result
 }
 
 fn decide(connection: &Connection, decides: &Decides, run_no: i64) -> Result<()> {
-    let decision = rows::approval_decision(Some(&decides.decided_by), decides.note.as_deref())?;
+    let decision = rows::approval_decision(decides.decided_by.as_deref(), decides.note.as_deref())?;
     let mut update = connection.prepare_cached(DECIDE).map_err(failed)?;
     let values = params![decides.state.as_str(), decision, decides.approval_id.as_str(), run_no];
     update.execute(values).map(drop).map_err(failed)

@@ -109,7 +109,7 @@ async fn entries_that_belong_together_are_all_appended_or_none(
     undecided.decides = Some(Decides {
         approval_id: ApprovalId::parse("none").unwrap(),
         state: ApprovalState::Denied,
-        decided_by: "ada".into(),
+        decided_by: Some("ada".into()),
         note: None,
     });
     let appended = world.ledger.append_all(vec![write("r1", "newer", "a"), undecided]).await.unwrap();

@@ -47,8 +47,12 @@ fn asking(run: &str, id: &str) -> Entry {
 fn deciding(run: &str, id: &str, state: ApprovalState) -> Entry {
     let mut entry = write(run, id, "Cargo.lock");
     entry.claimed = false;
-    entry.decides =
-        Some(Decides { approval_id: approval_id(id), state, decided_by: "ann \0".into(), note: Some("fine".into()) });
+    entry.decides = Some(Decides {
+        approval_id: approval_id(id),
+        state,
+        decided_by: Some("ann \0".into()),
+        note: Some("fine".into()),
+    });
     entry
 }
 

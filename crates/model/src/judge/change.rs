@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::sensitive::{is_build_file, is_security_sensitive};
 use super::{Access, ChangeFacts, Decision, PathFacts, api, judge_path};
 use crate::policy::BudgetOverrides;
-use crate::{Budget, Code, Effect, FileKind, Refusal, Rules, Trigger, Usage, Verdict, new_credential};
+use crate::{Budget, Code, Effect, FileKind, LogicalPath, Refusal, Rules, Trigger, Usage, Verdict, new_credential};
 
 /// Judges a whole change set by what it does: credentials in new text, mode bits, budgets, triggers. Every path has been
 /// through [`judge_path`](crate::judge_path) with [`Access::Mutate`](crate::Access::Mutate) before.
@@ -68,20 +68,29 @@ pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Dec
 fn judge_secrets(changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
     let secret = |facts: &ChangeFacts<'_>| {
         if matches!(facts.kind, FileKind::SecretLike | FileKind::GitInternal) {
-            return Some((format!("kind:{}", facts.kind.as_str()), "is where secrets are kept".to_owned()));
+            let reason = format!("kind:{}", facts.kind.as_str());
+            return Some(secret_refusal(facts.path, &reason, "is where secrets are kept"));
         }
-        let what = new_credential(facts.old_text, facts.new_text?)?;
-        let reason = format!("credential:{}", what.to_lowercase().replace(' ', "-"));
-        Some((reason, format!("would hold a credential that it did not hold before: {what}")))
+        judge_new_text(facts.path, facts.old_text, facts.new_text?)
     };
-    let (facts, (reason, what)) = changes.iter().find_map(|facts| Some((facts, secret(facts)?)))?;
-    let message = format!("`{}` {what}", facts.path);
+    changes.iter().find_map(secret)
+}
+
+/// Refuses a text for `path` that holds a credential which the text before it does not hold.
+///
+/// What a call brings along is judged so before it is told whether the file is there and which version.
+pub fn judge_new_text(path: &LogicalPath, old: Option<&[u8]>, new: &[u8]) -> Option<Refusal> {
+    let what = new_credential(old, new)?;
+    let reason = format!("credential:{}", what.to_lowercase().replace(' ', "-"));
+    Some(secret_refusal(path, &reason, &format!("would hold a credential that it did not hold before: {what}")))
+}
+
+fn secret_refusal(path: &LogicalPath, reason: &str, what: &str) -> Refusal {
+    let message = format!("`{path}` {what}");
     let hint = "Leave the credential out: read it from the environment or from a secret store, and show a placeholder.";
-    Some(
-        Refusal::new(Code::PolicyDeniedSecret, message, hint)
-            .at(facts.path)
-            .about(|about| about.reasons = vec![reason]),
-    )
+    Refusal::new(Code::PolicyDeniedSecret, message, hint)
+        .at(path)
+        .about(|about| about.reasons = vec![reason.to_owned()])
 }
 
 fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
@@ -173,6 +182,8 @@ fn meters(name: &str, limits: &BudgetOverrides, call: &Usage, before: &Usage) ->
 /// What a change set uses up; a file counts as touched where `touches` says so.
 pub(super) fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFacts<'_>) -> bool) -> Usage {
     let mut usage = Usage::default();
+    // Calls that are judged together may change one file several times.
+    let mut seen = BTreeSet::new();
     for facts in changes {
         if *facts.effect == Effect::Delete {
             usage.files_deleted += 1;
@@ -180,7 +191,7 @@ pub(super) fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFact
         if facts.kind == FileKind::Lockfile {
             continue;
         }
-        usage.files_touched += u64::from(touches(facts));
+        usage.files_touched += u64::from(touches(facts) && seen.insert(facts.path));
         usage.insertions = usage.insertions.saturating_add(facts.insertions);
         usage.deletions = usage.deletions.saturating_add(facts.deletions);
         usage.bytes = usage.bytes.saturating_add(bytes_written(facts));

@@ -4,7 +4,7 @@ use super::encoding::view;
 use super::{LineEnding, Page, PageFormat};
 
 /// Characters of a numbered line that are shown.
-const MAX_LINE_CHARS: usize = 2000;
+pub const MAX_LINE_CHARS: usize = 2000;
 /// Bytes that a page is expected to have, so that its text seldom has to grow.
 const LIKELY_BYTES: usize = 12 * 1024;
 

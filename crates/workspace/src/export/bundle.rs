@@ -34,6 +34,17 @@ pub struct Bundle {
     pub message: String,
 }
 
+impl Bundle {
+    /// Checks what git would not take.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` for a bad branch.
+    pub fn check(&self) -> Result<(), Refusal> {
+        check_branch(&self.branch)
+    }
+}
+
 impl Workspace {
     /// Writes a git bundle to `out` whose branch is one commit on the run's base, and returns the commit. Changes that
     /// policy hides and files that git ignores are not in it.
@@ -50,7 +61,7 @@ impl Workspace {
         out: &mut dyn Write,
         cancel: &AtomicBool,
     ) -> Result<String, Fault> {
-        check_branch(&bundle.branch)?;
+        bundle.check()?;
         let changes = self.changes(rules, cancel)?;
         let scratch = Scratch::new(self)?;
         let stop = || cancel.load(Ordering::Relaxed);
@@ -68,7 +79,9 @@ impl Workspace {
         let commit = commit.map_err(fault)?;
         let branch = format!("refs/heads/{}", bundle.branch);
         let base = format!("^{}", self.base_commit());
-        let mut args = vec!["bundle", "create", "--quiet", "-", &branch];
+        // So that a clone of the bundle checks the branch out.
+        std::fs::write(scratch.git.dir().join("HEAD"), format!("ref: {branch}\n"))?;
+        let mut args = vec!["bundle", "create", "--quiet", "-", "HEAD", &branch];
         if self.base().git().dir().join(FETCHED).exists() {
             args.push(&base);
         }

@@ -9,13 +9,12 @@ use rustix::io::Errno;
 
 use super::{Entry, EntryType};
 use crate::guard::{GuardFault, is_hard_linked};
+use crate::stat::RANGED_FACTOR;
 use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
 
 /// So many first bytes tell the kind of a file whose name does not.
 const HEAD_BYTES: usize = 8 * 1024;
-/// A ranged read takes files up to so many times `maxFileBytes`.
-const RANGED_FACTOR: u64 = 16;
 
 /// An entry of a folder that is to be described.
 pub(crate) struct Described<'a> {

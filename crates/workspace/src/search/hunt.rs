@@ -9,12 +9,11 @@ use super::scan::{Scanned, Scanner};
 use super::{Match, SearchQuery, SearchReport};
 use crate::globs::Globs;
 use crate::guard::{GuardFault, Opened};
+use crate::stat::RANGED_FACTOR;
 use crate::survey::{Candidate, Survey};
 use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
 
-/// A search takes files up to so many times `maxFileBytes`.
-const RANGED_FACTOR: u64 = 16;
 /// Matches stop at so many bytes of text, and the answer stays below about twice as much as JSON.
 const MAX_BYTES: usize = 256 * 1024;
 /// So many files are named that were not searched.

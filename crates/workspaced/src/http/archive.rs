@@ -1,6 +1,8 @@
-//! A run's tree, in and out as an archive, streamed between the connection and a thread that may block.
+//! A run as a whole, in as an archive, out as an archive, a diff or a git bundle, streamed between the connection and a thread that may block.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,6 +15,7 @@ use model::{Refusal, Run, RunId};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::artifacts::{Export, NewCommit, Outlet};
 use crate::http::auth::{Operator, RunCaller};
 use crate::http::extract::{Json, Path, Query, too_slow};
 use crate::http::problem::{Problem, ProblemBody};
@@ -135,21 +138,78 @@ pub(super) async fn get_archive(
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
-    let export = service.begin_export(&run, caller).await?;
+    let export = service.begin_export(&run, caller, Outlet::Archive).await?;
+    Ok(stream(&service, export, "application/gzip", &format!("{run}.tar.gz")))
+}
+
+/// Sends everything that differs from the base.
+///
+/// As one unified diff on the base commit; secret-like and ignored files are left out. It is streamed, however long it is.
+/// Needs the permission `file:diff`, and is recorded.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch", params(("run" = RunId, Path)),
+    responses((status = 200, description = "The diff.", body = String, content_type = "text/x-diff",
+        example = json!("diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"))),
+)]
+pub(super) async fn get_patch(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Query(()): Query<()>,
+) -> Result<Response, Problem> {
+    let export = service.begin_export(&run, caller, Outlet::Patch).await?;
+    Ok(stream(&service, export, "text/x-diff", &format!("{run}.diff")))
+}
+
+/// Sends everything that differs from the base as a git bundle.
+///
+/// It holds one branch, which is one commit on the base: fetch it into a clone of the repository that the run was made
+/// from. The bundle of a run without such a repository holds its base too, and can be cloned. Secret-like, git-internal and
+/// ignored files are left out. Needs the permission `file:read`, and is recorded.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/bundle", tag = "files", operation_id = "getBundle",
+    params(("run" = RunId, Path), NewCommit),
+    responses(
+        (status = 200, description = "A git bundle.", body = Vec<u8>, content_type = "application/x-git-bundle"),
+        (status = 409, description = "`RUN_CLOSED`: the run is preparing or deleted.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn get_bundle(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Query((commit,)): Query<(NewCommit,)>,
+) -> Result<Response, Problem> {
+    let export = service.begin_export(&run, caller, Outlet::Bundle(commit)).await?;
+    Ok(stream(&service, export, "application/x-git-bundle", &format!("{run}.bundle")))
+}
+
+/// Sends an export while it is written.
+fn stream(service: &Service, export: Export, media_type: &'static str, file_name: &str) -> Response {
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
     let outgoing = Outgoing { sender: sender.clone(), piece: BytesMut::new() };
     service.0.tasks.spawn(async move {
-        if let Err(error) = export.write(outgoing).await {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let write = export.write(outgoing, Arc::clone(&cancel));
+        tokio::pin!(write);
+        let written = tokio::select! {
+            written = &mut write => written,
+            () = sender.closed() => {
+                // Whoever asked has gone away: nobody needs the rest.
+                cancel.store(true, Ordering::Relaxed);
+                write.await
+            }
+        };
+        if let Err(error) = written {
             tracing::warn!(error = &error as &dyn std::error::Error, "an export broke off");
             // Breaks the connection off, so that nobody takes a part for the whole.
             let _ = sender.send(Err(io::Error::other("the export broke off"))).await;
         }
     });
-    let name = HeaderValue::from_str(&format!("attachment; filename=\"{run}.tar.gz\""));
+    let name = HeaderValue::from_str(&format!("attachment; filename=\"{file_name}\""));
     let mut response = Body::from_stream(ReceiverStream::new(receiver)).into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/gzip"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     response.headers_mut().extend(name.ok().map(|name| (header::CONTENT_DISPOSITION, name)));
-    Ok(response)
+    response
 }
 
 /// A body, as a thread writes it.

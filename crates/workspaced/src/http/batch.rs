@@ -1,15 +1,20 @@
 //! Several tool calls in one request.
 
+use std::collections::HashSet;
+
 use axum::extract::State;
 use axum::http::StatusCode;
-use model::{Refusal, RunId};
+use model::{Refusal, RunId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::CallError;
+use crate::calls::{Answer, Head};
 use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
-use crate::service::Service;
+use crate::pipeline::{Call, Together};
+use crate::service::{Caller, Service};
 use crate::tools;
 
 /// The most calls of one batch.
@@ -26,7 +31,7 @@ pub(crate) struct Batch {
     /// Whether the calls behind one that does not succeed are left out.
     #[serde(default)]
     stop_on_error: bool,
-    /// One change set of all calls: refused for now. `apply_patch` changes many files at once.
+    /// Whether the calls are one change: planned one upon another, judged together, done all or none.
     #[serde(default)]
     atomic: bool,
 }
@@ -54,6 +59,10 @@ pub(crate) struct BatchAnswer {
     results: Vec<BatchResult>,
     /// How many calls were left out behind one that did not succeed.
     skipped: usize,
+    /// Of an atomic batch that was refused: the place in `results`, from 0, of the call that is at fault. Missing where no
+    /// single one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_call: Option<usize>,
 }
 
 /// What one call answered.
@@ -73,6 +82,13 @@ pub(crate) struct BatchResult {
 ///
 /// In order, each as if it were called by itself: with its own permission, judgement and record. One that fails undoes
 /// none of those before it.
+///
+/// With `atomic: true` the calls are one change: each is planned upon those before it, their budgets count together, one
+/// approval stands for all, and one transaction records each call under its own `toolCallId`. Where one is refused,
+/// nothing is done: it is answered why, every other `BATCH_NOT_DONE`. A read sees what the calls before it would leave, in
+/// files that it names; one that looks at more than those (a folder, a search) has to stand before the changes. A batch
+/// that waits for a person leaves its reads out. Repeated as it was, it answers what it answered the first time. `dryRun`
+/// is set in all changes or in none.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/batch", tag = "tools", operation_id = "batch", params(("run" = RunId, Path)),
     request_body = Batch,
@@ -85,6 +101,9 @@ pub(super) async fn batch(
     Json(batch): Json<Batch>,
 ) -> Result<Json<BatchAnswer>, Problem> {
     check(&batch)?;
+    if batch.atomic {
+        return Ok(Json(together(&service, &run, &caller, batch.calls).await?));
+    }
     let asked = batch.calls.len();
     let mut results = Vec::with_capacity(asked);
     let mut ok = true;
@@ -105,14 +124,57 @@ pub(super) async fn batch(
             break;
         }
     }
-    Ok(Json(BatchAnswer { ok, skipped: asked - results.len(), results }))
+    Ok(Json(BatchAnswer { ok, skipped: asked - results.len(), results, failed_call: None }))
+}
+
+/// Carries the calls out as one change.
+async fn together(
+    service: &Service,
+    run: &RunId,
+    caller: &Caller,
+    calls: Vec<BatchCall>,
+) -> Result<BatchAnswer, CallError> {
+    let mut heads = Vec::with_capacity(calls.len());
+    for (place, call) in calls.into_iter().enumerate() {
+        let tool = tools::find(&call.tool).ok_or_else(|| {
+            let Refusal { code, hint, .. } = super::tools::tool_not_found();
+            Refusal::new(code, format!("call {place} of the batch: there is no tool `{}`", call.tool), hint)
+        })?;
+        heads.push(Head::of(run, caller.clone(), tool, call.input));
+    }
+    check_together(&heads)?;
+    let told: Vec<_> = heads.iter().map(|(head, _)| (head.tool.name, head.tool_call_id.clone())).collect();
+    let Together { answers, failed } = service.call_together(heads).await?;
+    let result = |((tool, id), answer): ((&str, ToolCallId), Result<Answer, CallError>)| {
+        let (status, answer) = match answer {
+            Ok(answer) => (StatusCode::OK, serde_json::from_str(&answer.body).unwrap_or_default()),
+            Err(error) => self::told(&Problem::from(error).of_call(id)),
+        };
+        BatchResult { tool: tool.to_owned(), status: status.as_u16(), answer }
+    };
+    let results: Vec<_> = told.into_iter().zip(answers).map(result).collect();
+    let ok = results.iter().all(|result| result.status == StatusCode::OK);
+    Ok(BatchAnswer { ok, results, skipped: 0, failed_call: failed })
+}
+
+/// What calls must have in common to be one change.
+fn check_together(heads: &[Call]) -> Result<(), Refusal> {
+    let mut ids = HashSet::new();
+    if let Some((head, _)) = heads.iter().find(|(head, _)| head.claimed && !ids.insert(&head.tool_call_id)) {
+        let message = format!("two calls of the batch have the tool call ID `{}`", head.tool_call_id);
+        return Err(Refusal::invalid(message, "Give every call an ID of its own, or leave toolCallId out."));
+    }
+    // An input that could not be taken apart is refused as its call's own.
+    let mut changes = heads.iter().filter(|(head, members)| head.tool.mutates() && members.is_ok());
+    let first = changes.next().map(|(head, _)| head.dry_run);
+    if changes.any(|(head, _)| Some(head.dry_run) != first) {
+        let message = "`dryRun` is set in some changes of the batch and not in others";
+        return Err(Refusal::invalid(message, "Set `dryRun` in all changes of an atomic batch, or in none."));
+    }
+    Ok(())
 }
 
 fn check(batch: &Batch) -> Result<(), Refusal> {
-    if batch.atomic {
-        let hint = "Leave `atomic` out, or change all files by one apply_patch, which is whole or not at all.";
-        return Err(Refusal::invalid("`atomic` is not taken by this service", hint));
-    }
     if !(1..=MAX_CALLS).contains(&batch.calls.len()) {
         let message = format!("`calls` has {} entries; it takes 1 to {MAX_CALLS}", batch.calls.len());
         return Err(Refusal::invalid(message, "Make several batches.")

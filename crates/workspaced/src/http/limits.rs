@@ -1,15 +1,16 @@
 //! Every bound in one document.
 
 use axum::extract::State;
-use model::{Budget, MAX_PATH_BYTES};
+use model::Budget;
 use serde::Serialize;
 
+use crate::artifacts::{MAX_AUTHOR, MAX_MESSAGE_BYTES};
 use crate::http::auth::ToolUser;
 use crate::http::batch::MAX_CALLS;
 use crate::http::extract::{Json, Query};
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::service::Service;
-use crate::tools::tree::MAX_PATCH_BYTES;
+use crate::tools::ToolLimits;
 
 /// Every bound. Those of a run's policy are in the run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -17,8 +18,12 @@ use crate::tools::tree::MAX_PATCH_BYTES;
 pub(crate) struct LimitsTold {
     /// Bounds of requests.
     requests: RequestLimits,
-    /// Bounds of paths and of what tools tell.
+    /// Bounds of paths, and of what tools take and tell.
     tools: ToolLimits,
+    /// Bounds of the service as a whole.
+    service: ServiceLimits,
+    /// Bounds of a git bundle's commit.
+    bundle: BundleLimits,
     /// What one call may use up where the policy says nothing else.
     default_budget: Budget,
 }
@@ -53,25 +58,36 @@ pub(crate) struct RequestLimits {
     max_batch_calls: usize,
 }
 
-/// Bounds of paths and of what tools tell.
+/// Bounds of the service as a whole.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ToolLimits {
-    max_path_bytes: usize,
-    max_reason_characters: u32,
-    max_tool_call_id_characters: u32,
-    list_dir_max_depth: u32,
-    list_dir_max_entries: u32,
-    read_file_max_lines: u32,
-    read_file_max_content_bytes: u32,
-    read_files_max_paths: u32,
-    find_files_max_results: u32,
-    search_text_max_matches: u32,
-    search_text_max_context_lines: u32,
-    /// A ranged `read_file` and `search_text` take files up to so many times `maxFileBytes`.
-    ranged_read_factor: u32,
-    diff_workspace_max_bytes: u32,
-    max_patch_bytes: usize,
+pub(crate) struct ServiceLimits {
+    /// Connections at a time.
+    max_connections: usize,
+    /// How long a request's head may take to come in.
+    header_timeout_seconds: u64,
+    /// How long a connection may be silent between two requests.
+    idle_timeout_seconds: u64,
+    /// Quick looks at a time.
+    read_threads: usize,
+    /// Searches, diffs and exports at a time.
+    search_threads: usize,
+    /// Mutations that are planned at a time.
+    write_threads: usize,
+    /// Imports at a time; others wait.
+    import_threads: usize,
+    /// Runs that are held open; others are opened when they are called.
+    max_live_runs: usize,
+}
+
+/// Bounds of a git bundle's commit.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BundleLimits {
+    /// The longest name and address of an author.
+    max_author_characters: usize,
+    /// The longest message.
+    max_message_bytes: usize,
 }
 
 /// Lists every bound.
@@ -101,22 +117,18 @@ pub(super) async fn get_limits(
             max_wait_seconds: crate::audit::MAX_WAIT_SECONDS,
             max_batch_calls: MAX_CALLS,
         },
-        tools: ToolLimits {
-            max_path_bytes: MAX_PATH_BYTES,
-            max_reason_characters: 2000,
-            max_tool_call_id_characters: 128,
-            list_dir_max_depth: 20,
-            list_dir_max_entries: 10_000,
-            read_file_max_lines: 1000,
-            read_file_max_content_bytes: 64 * 1024,
-            read_files_max_paths: 50,
-            find_files_max_results: 10_000,
-            search_text_max_matches: 1000,
-            search_text_max_context_lines: 3,
-            ranged_read_factor: 16,
-            diff_workspace_max_bytes: 1024 * 1024,
-            max_patch_bytes: MAX_PATCH_BYTES,
+        tools: ToolLimits::TOLD,
+        service: ServiceLimits {
+            max_connections: limits.max_connections,
+            header_timeout_seconds: limits.header_timeout.as_secs(),
+            idle_timeout_seconds: limits.idle_timeout.as_secs(),
+            read_threads: limits.read_threads,
+            search_threads: limits.search_threads,
+            write_threads: limits.write_threads,
+            import_threads: limits.import_threads,
+            max_live_runs: limits.max_live_runs,
         },
+        bundle: BundleLimits { max_author_characters: MAX_AUTHOR, max_message_bytes: MAX_MESSAGE_BYTES },
         default_budget: Budget::default(),
     })
 }

@@ -227,6 +227,7 @@ pub(crate) fn status(code: Code) -> StatusCode {
         | Code::RevertConflict => StatusCode::CONFLICT,
         Code::FileTooLarge | Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::UnsupportedBinary => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::BatchNotDone => StatusCode::FAILED_DEPENDENCY,
         Code::PatchBudgetExceeded => StatusCode::UNPROCESSABLE_ENTITY,
         Code::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
         Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,

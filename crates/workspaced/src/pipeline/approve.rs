@@ -1,14 +1,20 @@
 //! Calls that wait for a person, and what becomes of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::Decides;
-use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, Code, Effect, Outcome, Permission, Refusal, Verdict};
-use serde_json::Value;
+use ledger::{Decides, Entry};
+use model::{
+    Approval, ApprovalFile, ApprovalId, ApprovalState, Code, Effect, LogicalPath, Outcome, Permission, Record, Refusal,
+    RunId, ToolCallId, Verdict,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use super::together::{Failure, Plan, Together};
 use super::{Judged, Until, append, carry_out, not_pending, paths_of, prepare, recover, with_history};
 use crate::CallError;
-use crate::calls::{Answer, Head, asked, reasons_of, stored_reply, verdict_of};
+use crate::calls::{Answer, Head, asked, reasons_of, refused_entry, stored_reply, verdict_of};
 use crate::change::Planned;
 use crate::service::{Caller, LiveRun, Service};
 use crate::tools::{self, ToolRun};
@@ -24,30 +30,138 @@ pub(super) async fn ask(
     judged: Judged,
 ) -> Result<Answer, CallError> {
     let Judged { planned, decision, .. } = judged;
-    let mut refusal = Refusal::new(
-        Code::ApprovalRequired,
-        "the call needs a person's approval; nothing has changed yet",
-        "Go on with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} tells the outcome.",
-    );
-    refusal.about.reasons.clone_from(&decision.reasons);
-    let mut draft = head.draft(Verdict::RequireApproval, Outcome::Pending);
-    draft.code = Some(Code::ApprovalRequired);
-    draft.reasons.clone_from(&decision.reasons);
-    draft.files = asked(&paths_of(&planned));
+    let mut refusal = required(&decision.reasons);
     if head.dry_run {
-        let record = append(service, head, head.entry(draft, Some(stored_reply(&refusal)))).await?;
+        let record = append(service, head, pending_entry(head, &planned, &refusal)).await?;
         return Err(refusal.recorded(record.seq, record.hash).into());
     }
     let approval = approval_of(head, &planned, decision.reasons);
     refusal.about.approval_id = Some(approval.approval_id.clone());
-    let mut entry = head.entry(draft, Some(stored_reply(&refusal)));
+    let mut entry = pending_entry(head, &planned, &refusal);
     entry.approval = Some((approval, head.input.clone()));
     let record = append(service, head, entry).await?;
     live.awaits_approval();
     Err(refusal.recorded(record.seq, record.hash).into())
 }
 
+fn required(reasons: &[String]) -> Refusal {
+    Refusal::new(
+        Code::ApprovalRequired,
+        "the call needs a person's approval; nothing has changed yet",
+        "Go on with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} tells the outcome.",
+    )
+    .about(|about| about.reasons = reasons.to_vec())
+}
+
+/// The record of a call that asks for a person, with what a repetition of it is answered.
+fn pending_entry(head: &Head, planned: &Planned, refusal: &Refusal) -> Entry {
+    let mut draft = head.draft(Verdict::RequireApproval, Outcome::Pending);
+    draft.code = Some(Code::ApprovalRequired);
+    draft.reasons.clone_from(&refusal.about.reasons);
+    draft.files = asked(&paths_of(planned));
+    head.entry(draft, Some(stored_reply(refusal)))
+}
+
+/// What the approval of a batch names in place of a tool.
+const BATCH: &str = "batch";
+/// The longest reason that is made of several.
+const MAX_REASON: usize = 2000;
+
+/// The changes of a batch as they are kept, in their order.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    calls: Vec<KeptCall>,
+}
+
+/// One of them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KeptCall {
+    tool: String,
+    tool_call_id: ToolCallId,
+    reason: String,
+    input: String,
+}
+
+/// Keeps a batch for a person to decide: one approval for all of its changes. Its reads are left out.
+pub(super) async fn ask_together(
+    service: &Service,
+    heads: &[Head],
+    live: &Arc<LiveRun>,
+    plan: Plan,
+    dry_run: bool,
+) -> Result<Together, Failure> {
+    let mut refusal = required(&plan.decision.reasons);
+    let mut approval = if dry_run { None } else { approval_of_all(heads, &plan)? };
+    refusal.about.approval_id = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
+    let mut answers = Vec::with_capacity(heads.len());
+    let mut entries = Vec::with_capacity(heads.len());
+    for (head, change) in heads.iter().zip(plan.changes()) {
+        let (answer, entry) = if let Some(judged) = change {
+            let mut entry = pending_entry(head, &judged.planned, &refusal);
+            entry.approval = approval.take();
+            (refusal.clone(), entry)
+        } else {
+            let left = left_out();
+            let entry = refused_entry(head, &[], &left);
+            (left, entry)
+        };
+        answers.push(answer);
+        entries.push(entry);
+    }
+    let records = service.record_together(heads, entries).await.map_err(Failure::Said)?;
+    if !dry_run {
+        live.awaits_approval();
+    }
+    let tell = |(answer, record): (Refusal, Record)| Err(answer.recorded(record.seq, record.hash).into());
+    Ok(Together { answers: answers.into_iter().zip(records).map(tell).collect(), failed: None })
+}
+
+/// A read of a batch whose changes wait.
+fn left_out() -> Refusal {
+    let message = "the read was left out: the changes of its batch need a person's approval";
+    Refusal::new(Code::BatchNotDone, message, "Make the read by itself, now or when the batch is decided.")
+}
+
+/// The approval of all changes of a batch, with their inputs.
+fn approval_of_all(heads: &[Head], plan: &Plan) -> Result<Option<(Approval, String)>, Failure> {
+    let changes: Vec<_> = heads.iter().zip(plan.changes()).filter_map(|(head, change)| Some((head, change?))).collect();
+    let Some((first, _)) = changes.first() else { return Ok(None) };
+    let reasons: Vec<_> = changes.iter().filter_map(|(head, _)| head.reason.as_deref()).collect();
+    let diff: Vec<u8> = changes.iter().flat_map(|(_, judged)| judged.planned.diff.iter().copied()).collect();
+    let approval = Approval {
+        tool: BATCH.to_owned(),
+        reason: joined(&reasons),
+        ..approval_from(first, files_of_all(plan), &diff, plan.decision.reasons.clone())
+    };
+    let calls = changes.iter().map(|(head, _)| KeptCall {
+        tool: head.tool.name.to_owned(),
+        tool_call_id: head.tool_call_id.clone(),
+        reason: head.reason.clone().unwrap_or_default(),
+        input: head.input.clone(),
+    });
+    let kept = serde_json::to_string(&Kept { calls: calls.collect() });
+    Ok(Some((approval, kept.map_err(|error| Failure::Said(CallError::Internal(Box::new(error))))?)))
+}
+
+/// Every reason once, one a line.
+fn joined(reasons: &[&str]) -> String {
+    let mut seen = BTreeSet::new();
+    let distinct: Vec<_> = reasons.iter().copied().filter(|reason| seen.insert(*reason)).collect();
+    distinct.join("\n").chars().take(MAX_REASON).collect()
+}
+
+/// What each change of a batch comes to, in their order.
+fn files_of_all(plan: &Plan) -> Vec<ApprovalFile> {
+    plan.changes().flatten().flat_map(|judged| files_of(&judged.planned)).collect()
+}
+
 fn approval_of(head: &Head, planned: &Planned, reasons: Vec<String>) -> Approval {
+    approval_from(head, files_of(planned), &planned.diff, reasons)
+}
+
+fn approval_from(head: &Head, files: Vec<ApprovalFile>, diff: &[u8], reasons: Vec<String>) -> Approval {
     Approval {
         approval_id: crate::service::new_approval_id(),
         run_id: head.run_id.clone(),
@@ -57,8 +171,8 @@ fn approval_of(head: &Head, planned: &Planned, reasons: Vec<String>) -> Approval
         actor: head.caller.actor.clone(),
         state: ApprovalState::Pending,
         reasons,
-        files: files_of(planned),
-        diff: String::from_utf8_lossy(&planned.diff).into_owned(),
+        files,
+        diff: String::from_utf8_lossy(diff).into_owned(),
         created_at: head.timestamp.clone(),
         expires_at: crate::service::now_plus(APPROVAL_SECONDS),
         decided_by: None,
@@ -109,10 +223,10 @@ impl Service {
     /// Turns the call that waits for `id` down.
     pub(crate) async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<Approval, CallError> {
         let approval = self.pending(id).await?;
-        let head = self.head_of(&approval, &decider).await?;
+        let heads = self.heads_of(&approval, Some(&decider)).await?;
         let refusal = Refusal::new(Code::PolicyDenied, "a person has turned the call down", "Ask the operator why.")
             .about(|about| about.reasons = vec![format!("approval:{id}:denied")]);
-        self.record_decision(&head, &approval, &decider, ApprovalState::Denied, &refusal).await?;
+        self.record_decision(&heads, &approval, Some(&decider), ApprovalState::Denied, &refusal).await?;
         self.approval(id).await
     }
 
@@ -130,27 +244,72 @@ impl Service {
             return Err(not_pending().into());
         }
         if approval.expires_at <= crate::service::now() {
-            self.0.ledger.decide_approval(id, ApprovalState::Expired, None, None).await?;
+            self.expire(&approval).await?;
             return Err(not_pending().into());
         }
         Ok(approval)
     }
 
+    /// Ends an approval whose time is over: nobody has decided, and the call's record says so.
+    pub(crate) async fn expire(&self, approval: &Approval) -> Result<(), CallError> {
+        let heads = self.heads_of(approval, None).await?;
+        let message = "nobody has approved the call in time; nothing was changed";
+        let refusal = Refusal::new(Code::ApprovalRequired, message, "Make the call anew under another ID.")
+            .about(|about| about.reasons = vec![format!("approval:{}:expired", approval.approval_id)]);
+        match self.record_decision(&heads, approval, None, ApprovalState::Expired, &refusal).await {
+            // Somebody was faster.
+            Err(CallError::Refused(refusal)) if refusal.code == Code::AlreadyExists => Ok(()),
+            done => done,
+        }
+    }
+
     async fn carry_out_approved(&self, approval: &Approval, decider: &Decider) -> Result<(), CallError> {
-        let head = self.head_of(approval, decider).await?;
+        let heads = self.heads_of(approval, Some(decider)).await?;
         let live = self.live(&approval.run_id).await?;
-        let judged = match self.judge_again(&head, &live, approval).await {
-            Ok(judged) => judged,
+        let decides = decision_of(approval, Some(decider), ApprovalState::Approved);
+        let done = match heads.as_slice() {
+            [head] if approval.tool != BATCH => match self.judge_again(head, &live, approval).await {
+                Ok((_pass, judged)) => {
+                    carry_out(self, head, &live, judged, Some(decides)).await?;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+            heads => match self.judge_all_again(heads, &live, approval).await {
+                Ok((_pass, plan)) => {
+                    self.commit_together(heads, &live, plan, Some(decides)).await.map_err(Failure::into_error)?;
+                    Ok(())
+                }
+                Err(failure) => Err(failure.into_error()),
+            },
+        };
+        match done {
+            Ok(()) => self.refresh_state(&live).await,
             // What passes by itself leaves the approval pending.
             Err(CallError::Refused(refusal)) if !refusal.code.passes() => {
-                return self.record_decision(&head, approval, decider, ApprovalState::Failed, &refusal).await;
+                self.record_decision(&heads, approval, Some(decider), ApprovalState::Failed, &refusal).await
             }
-            Err(error) => return Err(error),
-        };
-        let decides = decision_of(approval, decider, ApprovalState::Approved);
-        let (_pass, judged) = judged;
-        carry_out(self, &head, &live, judged, Some(decides)).await?;
-        self.refresh_state(&live).await
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Plans and judges a batch again; refused unless it comes to the changes that were approved.
+    async fn judge_all_again<'a>(
+        &self,
+        heads: &[Head],
+        live: &'a Arc<LiveRun>,
+        approval: &Approval,
+    ) -> Result<(crate::lane::Pass<'a>, Plan), Failure> {
+        let mut parts = Vec::with_capacity(heads.len());
+        for head in heads {
+            let members = kept_members(head).map_err(Failure::All)?;
+            parts.push(self.part(head, members).await.map_err(Failure::All)?);
+        }
+        let (pass, plan) = self.prepare_together(heads, live, parts).await?;
+        if files_of_all(&plan) != approval.files {
+            return Err(Failure::All(other_change().into()));
+        }
+        Ok((pass, plan))
     }
 
     /// Plans and judges the call again; refused unless it comes to the change that was approved.
@@ -160,10 +319,7 @@ impl Service {
         live: &'a Arc<LiveRun>,
         approval: &Approval,
     ) -> Result<(crate::lane::Pass<'a>, Judged), CallError> {
-        let Ok(Value::Object(members)) = serde_json::from_str(&head.input) else {
-            return Err(CallError::Internal("a kept input is no object".into()));
-        };
-        let members = Head::without_common(members);
+        let members = kept_members(head)?;
         let ToolRun::Mutation(parse) = head.tool.run else {
             return Err(CallError::Internal("a kept call is no mutation".into()));
         };
@@ -176,63 +332,97 @@ impl Service {
             return Err(judged.decision.refusal.unwrap_or_else(|| super::denied(reasons)).into());
         }
         if files_of(&judged.planned) != approval.files {
-            let message = "the files have changed since the call was made: it would come to another change";
-            return Err(Refusal::new(Code::WriteConflict, message, "Read the files again and make a new call.").into());
+            return Err(other_change().into());
         }
         Ok((pass, judged))
     }
 
     async fn record_decision(
         &self,
-        head: &Head,
+        heads: &[Head],
         approval: &Approval,
-        decider: &Decider,
+        decider: Option<&Decider>,
         state: ApprovalState,
         refusal: &Refusal,
     ) -> Result<(), CallError> {
-        let mut draft = head.draft(verdict_of(refusal.code), Outcome::Refused);
-        draft.code = Some(refusal.code);
-        draft.reasons = reasons_of(refusal);
-        draft.files = asked(&approval.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>());
-        let mut entry = head.entry(draft, None);
-        entry.decides = Some(decision_of(approval, decider, state));
-        append(self, head, entry).await?;
-        let live = self.live(&approval.run_id).await?;
-        self.refresh_state(&live).await
+        let paths: BTreeSet<_> = approval.files.iter().map(|file| file.path.clone()).collect();
+        let paths: Vec<_> = paths.into_iter().collect();
+        let mut entries: Vec<_> = heads.iter().map(|head| undone_entry(head, &paths, refusal)).collect();
+        if let Some(first) = entries.first_mut() {
+            first.decides = Some(decision_of(approval, decider, state));
+        }
+        self.record_together(heads, entries).await?;
+        // A run that nobody has open learns it from the ledger.
+        match self.0.runs.get(&approval.run_id) {
+            Some(live) => self.refresh_state(&live).await,
+            None => Ok(()),
+        }
     }
 
-    /// The call as it was made, with the one who decides as its actor.
-    async fn head_of(&self, approval: &Approval, decider: &Decider) -> Result<Head, CallError> {
-        let input = self.0.ledger.approval_input(&approval.approval_id).await?;
-        let tool = tools::find_recorded(&approval.tool)
-            .ok_or_else(|| CallError::Internal("a kept call has no tool".into()))?;
-        Ok(Head {
-            run_id: approval.run_id.clone(),
-            tool,
-            tool_call_id: approval.tool_call_id.clone(),
-            // The ID is this call's own: nothing to check.
-            claimed: false,
-            step_id: None,
-            input_sha256: model::Sha256::of(input.as_deref().unwrap_or_default().as_bytes()),
-            input: input.unwrap_or_default(),
-            caller: Caller {
-                actor: format!("operator:{}", decider.decided_by),
-                permissions: Permission::ALL.into_iter().collect(),
-            },
-            reason: Some(approval.reason.clone()),
-            dry_run: false,
-            mount: None,
-            timestamp: crate::service::now(),
-            started: std::time::Instant::now(),
-        })
+    /// The calls as they were made, with the one who decides as their actor: one, or those of a batch.
+    async fn heads_of(&self, approval: &Approval, decider: Option<&Decider>) -> Result<Vec<Head>, CallError> {
+        let input = self.0.ledger.approval_input(&approval.approval_id).await?.unwrap_or_default();
+        let calls = if approval.tool == BATCH {
+            let kept: Kept = serde_json::from_str(&input).map_err(|error| CallError::Internal(Box::new(error)))?;
+            kept.calls
+        } else {
+            let (tool, tool_call_id) = (approval.tool.clone(), approval.tool_call_id.clone());
+            vec![KeptCall { tool, tool_call_id, reason: approval.reason.clone(), input }]
+        };
+        calls.into_iter().map(|call| head_of(&approval.run_id, call, decider)).collect()
     }
 }
 
-fn decision_of(approval: &Approval, decider: &Decider, state: ApprovalState) -> Decides {
+fn head_of(run: &RunId, call: KeptCall, decider: Option<&Decider>) -> Result<Head, CallError> {
+    let tool = tools::find_recorded(&call.tool).ok_or_else(|| CallError::Internal("a kept call has no tool".into()))?;
+    Ok(Head {
+        run_id: run.clone(),
+        tool,
+        tool_call_id: call.tool_call_id,
+        // The ID is this call's own: nothing to check.
+        claimed: false,
+        step_id: None,
+        input_sha256: model::Sha256::of(call.input.as_bytes()),
+        input: call.input,
+        caller: Caller {
+            actor: decider.map_or_else(|| "service".to_owned(), |decider| format!("operator:{}", decider.decided_by)),
+            permissions: Permission::ALL.into_iter().collect(),
+        },
+        reason: Some(call.reason),
+        dry_run: false,
+        mount: None,
+        timestamp: crate::service::now(),
+        started: std::time::Instant::now(),
+    })
+}
+
+/// The tool's own members of a kept input.
+fn kept_members(head: &Head) -> Result<Map<String, Value>, CallError> {
+    let Ok(Value::Object(members)) = serde_json::from_str(&head.input) else {
+        return Err(CallError::Internal("a kept input is no object".into()));
+    };
+    Ok(Head::without_common(members))
+}
+
+fn other_change() -> Refusal {
+    let message = "the files have changed since the call was made: it would come to another change";
+    Refusal::new(Code::WriteConflict, message, "Read the files again and make a new call.")
+}
+
+/// The record of a decision that is not to carry the call out.
+fn undone_entry(head: &Head, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
+    let mut draft = head.draft(verdict_of(refusal.code), Outcome::Refused);
+    draft.code = Some(refusal.code);
+    draft.reasons = reasons_of(refusal);
+    draft.files = asked(paths);
+    head.entry(draft, None)
+}
+
+fn decision_of(approval: &Approval, decider: Option<&Decider>, state: ApprovalState) -> Decides {
     Decides {
         approval_id: approval.approval_id.clone(),
         state,
-        decided_by: decider.decided_by.clone(),
-        note: decider.note.clone(),
+        decided_by: decider.map(|decider| decider.decided_by.clone()),
+        note: decider.and_then(|decider| decider.note.clone()),
     }
 }

@@ -40,12 +40,12 @@ async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError>
     Ok(())
 }
 
-/// Does the steps of one record again, for whose paths the caller holds the pass.
-pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seq: u64) -> Result<(), CallError> {
+/// Does the steps of some records again, for whose paths the caller holds the pass.
+pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seqs: &[u64]) -> Result<(), CallError> {
     // Should this fail too, the next mutation does it again.
     live.lane.set_unsettled(true);
     let mut open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
-    open.retain(|steps| steps.seq == seq);
+    open.retain(|steps| seqs.contains(&steps.seq));
     if redo(service, live, open).await?.is_empty() { Ok(()) } else { Err(needs_repair().into()) }
 }
 

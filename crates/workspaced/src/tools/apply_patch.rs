@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Code, Conflict, Effect, HunkOffset, LogicalPath, Patch, PatchOperation, Permission, Refusal, Section, Sha256,
+    Code, Conflict, Effect, HunkLine, HunkOffset, LogicalPath, Patch, PatchOperation, Permission, Refusal, Section,
+    Sha256,
 };
 use serde::{Deserialize, Serialize};
 use workspace::Target;
 
 use super::write_file::{already_exists, expect_version, members};
-use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
 use crate::change::{Desired, Planned};
 
 /// The permission bits of a new file whose section names none.
@@ -125,6 +126,15 @@ impl Mutation for ApplyPatch {
         true
     }
 
+    fn brings(&self) -> Vec<Brought> {
+        let brought = |section: &Section| Brought {
+            path: section.path.clone(),
+            into: section.from.clone(),
+            text: inserted(section),
+        };
+        self.patch.sections.iter().map(brought).collect()
+    }
+
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
         if let Some(expected) = self.base_commit.as_deref().filter(|expected| *expected != context.base_commit) {
             let message = format!("the run started from {}, not from {expected}", context.base_commit);
@@ -227,6 +237,20 @@ fn missing(section: &Section) -> Refusal {
         "To make a new file, write `--- /dev/null` in place of its old name.".clone_into(&mut refusal.hint);
     }
     refusal
+}
+
+/// The lines that the section adds.
+fn inserted(section: &Section) -> Vec<u8> {
+    let mut text = Vec::new();
+    for line in section.hunks.iter().flat_map(|hunk| &hunk.lines) {
+        if let HunkLine::Insert(line) = line {
+            text.extend_from_slice(line);
+            if !line.ends_with(b"\n") {
+                text.push(b'\n');
+            }
+        }
+    }
+    text
 }
 
 /// Whether the section takes its source away.

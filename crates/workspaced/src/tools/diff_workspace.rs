@@ -7,7 +7,7 @@ use workspace::{DiffFile, DiffQuery, Fault};
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse};
 
 /// The most diff text that one call tells, in bytes.
-const MAX_DIFF_BYTES: u64 = 1024 * 1024;
+pub(super) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 
 pub(super) const TOOL: Tool = Tool {
     name: "diff_workspace",

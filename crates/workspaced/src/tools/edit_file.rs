@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use workspace::Target;
 
 use super::write_file::{expect_version, members};
-use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
 use crate::change::{Desired, Planned};
 
 pub(super) const TOOL: Tool = Tool {
@@ -97,6 +97,10 @@ impl TryFrom<EditFileInput> for EditFile {
 impl Mutation for EditFile {
     fn paths(&self) -> Vec<LogicalPath> {
         vec![self.path.clone()]
+    }
+
+    fn brings(&self) -> Vec<Brought> {
+        vec![Brought::to(&self.path, self.new.clone().into_bytes())]
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {

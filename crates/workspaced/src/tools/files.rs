@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use workspace::{Fault, StagedFile, Target, Workspace};
 
 use super::write_file::{already_exists, expect_version, members};
-use super::{Mutation, PlanContext, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, file_path, parse};
+use super::{Brought, Mutation, PlanContext, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, file_path, parse};
 use crate::change::{Desired, Planned, Upload};
 
 /// The permission bits of a new file.
@@ -139,6 +139,13 @@ impl Mutation for PutFile {
 
     fn targets(&self, rules: &Rules, workspace: &Workspace) -> Result<Vec<Target>, Fault> {
         any_kind(rules, workspace, &self.path)
+    }
+
+    fn brings(&self) -> Vec<Brought> {
+        match &self.content {
+            NewContent::Inline(bytes) => vec![Brought::to(&self.path, bytes.clone())],
+            NewContent::Staged(_) => Vec::new(),
+        }
     }
 
     fn permission(&self, _targets: &[Target]) -> Option<Permission> {

@@ -7,7 +7,10 @@ use workspace::{Fault, FindQuery, FindSort, FoundFile};
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
 
 /// The most globs of one call.
-const MAX_GLOBS: usize = 100;
+pub(super) const MAX_GLOBS: usize = 100;
+
+/// The most files that are told.
+pub(super) const MAX_RESULTS: u64 = 10_000;
 
 pub(super) const TOOL: Tool = Tool {
     name: "find_files",
@@ -67,7 +70,7 @@ impl TryFrom<FindFilesInput> for FindFiles {
             let message = format!("`glob` has {} entries; it takes 1 to {MAX_GLOBS}", input.glob.len());
             return Err(Refusal::invalid(message, "Give globs such as `*.rs` or `src/**`; `**` finds every file."));
         }
-        let max_results = bounded("maxResults", input.max_results, 1, 10_000)?;
+        let max_results = bounded("maxResults", input.max_results, 1, MAX_RESULTS)?;
         Ok(Self(FindQuery {
             path: any_path(&input.path)?,
             globs: input.glob,

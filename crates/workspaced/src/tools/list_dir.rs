@@ -6,6 +6,11 @@ use workspace::{Entry, Fault, ListQuery};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
 
+/// The deepest listing.
+pub(super) const MAX_DEPTH: u64 = 20;
+/// The most entries of a listing.
+pub(super) const MAX_ENTRIES: u64 = 10_000;
+
 pub(super) const TOOL: Tool = Tool {
     name: "list_dir",
     description: "Lists the files and folders in a folder, sorted by path. Hidden entries, and entries that git ignores \
@@ -60,8 +65,8 @@ impl TryFrom<ListDirInput> for ListDir {
     type Error = Refusal;
 
     fn try_from(input: ListDirInput) -> Result<Self, Refusal> {
-        let max_depth = bounded("maxDepth", input.max_depth, 1, 20)?;
-        let max_entries = bounded("maxEntries", input.max_entries, 1, 10_000)?;
+        let max_depth = bounded("maxDepth", input.max_depth, 1, MAX_DEPTH)?;
+        let max_entries = bounded("maxEntries", input.max_entries, 1, MAX_ENTRIES)?;
         Ok(Self(ListQuery {
             path: any_path(&input.path)?,
             max_depth: u32::try_from(max_depth).unwrap_or(20),

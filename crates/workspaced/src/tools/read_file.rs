@@ -2,16 +2,17 @@
 
 use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, FileRead};
+use workspace::{Fault, FileRead, RANGED_FACTOR};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_path, parse};
 
 /// The most content that one call tells, in bytes.
-const MAX_CONTENT_BYTES: usize = 64 * 1024;
-/// How much larger than `maxFileBytes` a file may be of which only some lines are told.
-const RANGED_FACTOR: u64 = 16;
+pub(super) const MAX_CONTENT_BYTES: usize = 64 * 1024;
 /// Larger files are read on a thread of their own, even where they are in memory.
 const MAX_PROMPT_BYTES: u64 = 256 * 1024;
+
+/// The most lines that one call tells.
+pub(super) const MAX_LINES: u64 = 1000;
 
 pub(super) const TOOL: Tool = Tool {
     name: "read_file",
@@ -101,7 +102,7 @@ impl TryFrom<ReadFileInput> for ReadFile {
     fn try_from(input: ReadFileInput) -> Result<Self, Refusal> {
         Ok(Self {
             start_line: bounded("startLine", input.start_line, 1, u64::MAX)?,
-            max_lines: bounded("maxLines", input.max_lines, 1, 1000)?,
+            max_lines: bounded("maxLines", input.max_lines, 1, MAX_LINES)?,
             format: input.format,
             path: file_path(&input.path)?,
         })

@@ -9,9 +9,9 @@ use workspace::Fault;
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, file_path, parse};
 
 /// The most files that one call names.
-const MAX_PATHS: usize = 50;
+pub(super) const MAX_PATHS: usize = 50;
 /// The most content that one call tells, in bytes, over all files.
-const MAX_CONTENT_BYTES: usize = 512 * 1024;
+pub(super) const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
 pub(super) const TOOL: Tool = Tool {
     name: "read_files",

@@ -11,7 +11,7 @@ use super::{History, Mutation, PastCall, PlanContext, Tool, ToolRun, ToolSchema,
 use crate::change::{Desired, Planned};
 
 /// The most calls that are named at once.
-const MAX_CALLS: usize = 100;
+pub(super) const MAX_CALLS: usize = 100;
 /// The permission bits of a file that comes back, where its diff names none.
 const DEFAULT_MODE: u32 = 0o644;
 

@@ -9,9 +9,14 @@ use workspace::{Fault, Match, SearchMode, SearchQuery};
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
 
 /// The longest query, in bytes.
-const MAX_QUERY_BYTES: usize = 4096;
+pub(super) const MAX_QUERY_BYTES: usize = 4096;
 /// The most globs of either kind.
-const MAX_GLOBS: usize = 100;
+pub(super) const MAX_GLOBS: usize = 100;
+
+/// The most matches that are told.
+pub(super) const MAX_MATCHES: u64 = 1000;
+/// The most lines of context on either side.
+pub(super) const MAX_CONTEXT_LINES: u64 = 3;
 
 pub(super) const TOOL: Tool = Tool {
     name: "search_text",
@@ -104,7 +109,7 @@ impl TryFrom<SearchTextInput> for SearchText {
             let message = format!("at most {MAX_GLOBS} globs of a kind are taken");
             return Err(Refusal::invalid(message, "Use fewer, wider globs."));
         }
-        let max_matches = bounded("maxMatches", input.max_matches, 1, 1000)?;
+        let max_matches = bounded("maxMatches", input.max_matches, 1, MAX_MATCHES)?;
         Ok(Self(SearchQuery {
             path: any_path(&input.path)?,
             query: input.query,
@@ -113,8 +118,8 @@ impl TryFrom<SearchTextInput> for SearchText {
             exclude_glob: input.exclude_glob,
             case_sensitive: input.case_sensitive,
             whole_word: input.whole_word,
-            max_matches: usize::try_from(max_matches).unwrap_or(1000),
-            context_lines: usize::try_from(input.context_lines.min(3)).unwrap_or(3),
+            max_matches: usize::try_from(max_matches).unwrap_or(usize::MAX),
+            context_lines: usize::try_from(input.context_lines.min(MAX_CONTEXT_LINES)).unwrap_or(usize::MAX),
         }))
     }
 }

@@ -1,28 +1,13 @@
-//! Looks at a whole run that are no tools: the diff from its base, and what differs from what its ledger says. They are
-//! judged and recorded as reads are.
+//! A look at a whole run that is no tool: what differs from what its ledger says. It is judged and recorded as reads are.
 
 use std::collections::BTreeMap;
 
-use model::{Code, LogicalPath, Permission, Refusal, Sha256};
+use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{DiffQuery, Fault, Workspace};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, parse};
 use crate::feed::change_of;
-
-/// The largest diff that is sent as one, in bytes.
-pub(crate) const MAX_PATCH_BYTES: usize = 64 * 1024 * 1024;
-
-/// `GET …/patch`.
-pub(crate) static PATCH: Tool = Tool {
-    name: "patch",
-    description: "Sends everything that differs from what the run started with, as one unified diff.",
-    takes_long: true,
-    permissions: &[Permission::FileDiff],
-    input: ToolSchema::of::<Nothing>,
-    output: ToolSchema::of::<Nothing>,
-    run: ToolRun::Read(|members| parse::<Nothing>(members).map(|_| Box::new(WholePatch) as Box<dyn Read>)),
-};
 
 /// `GET …/drift`.
 pub(crate) static DRIFT: Tool = Tool {
@@ -39,29 +24,6 @@ pub(crate) static DRIFT: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
-
-struct WholePatch;
-
-impl Read for WholePatch {
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
-        let query = DiffQuery { path: None, stat_only: false, max_bytes: MAX_PATCH_BYTES };
-        let diff = own(context)?.diff(context.rules, &query, context.cancel)?;
-        if diff.truncated {
-            let limit = MAX_PATCH_BYTES as u64;
-            let message = format!("the diff has more than {limit} bytes");
-            let refusal = Refusal::new(Code::FileTooLarge, message, "Take the run's archive, or its diff by folder.");
-            return Err(refusal.about(|about| about.limit = Some(limit)).into());
-        }
-        let paths = diff.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok());
-        let paths_read = paths.take(super::MAX_PATHS_TOLD).collect();
-        // The diff itself is what is told.
-        Ok(Told { output: diff.diff, paths_read, files: Vec::new(), transfer: None })
-    }
-
-    fn paths(&self) -> Vec<LogicalPath> {
-        Vec::new()
-    }
-}
 
 /// What the ledger says of every path that the run has written.
 #[derive(Debug, Deserialize, Serialize)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use workspace::Target;
 
-use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
 use crate::change::{Desired, Planned};
 
 /// The permission bits of a new file.
@@ -102,6 +102,10 @@ impl Mutation for WriteFile {
             (WriteMode::CreateNew, _) | (WriteMode::CreateOrReplace, false) => Permission::FileWriteCreate,
             (WriteMode::ReplaceExisting, _) | (WriteMode::CreateOrReplace, true) => Permission::FileWriteReplace,
         })
+    }
+
+    fn brings(&self) -> Vec<Brought> {
+        vec![Brought::to(&self.path, self.content.clone().into_bytes())]
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {

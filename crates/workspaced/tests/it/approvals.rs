@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, assert_chain, sha256};
+use crate::harness::{Answer, Backend, Run, Server, assert_chain, sha256};
 
 /// A run with a call that waits: its lockfile is to change.
 async fn waiting(backend: Backend) -> (Run, String) {
@@ -121,4 +121,29 @@ async fn a_decision_says_who_decides(#[values(Backend::Sqlite, Backend::Postgres
     }
     decide(&run, &second, "deny").await.ok();
     assert_eq!(run.get().await["state"], "awaiting_approval", "others still wait");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_approval_that_nobody_decides_ends_with_a_record(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("Cargo.lock", "old\n")], json!({})).await;
+    let id = ask(&run, "ask", "old\n", "new\n").await;
+    server.kill();
+    server.database.tamper("update approval set expires_at = '2001-01-01T00:00:00.000000Z'").await.unwrap();
+    server.restart();
+    let run = server.reconnect(&run);
+    let told = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask?waitSeconds=60", run.id)).await.ok();
+    assert_eq!((&told["outcome"], &told["code"]), (&json!("refused"), &json!("APPROVAL_REQUIRED")), "{told:#}");
+    assert_eq!((&told["actor"], &told["pathsWritten"]), (&json!("service"), &json!([])));
+    assert_eq!(told["reasons"], json!([format!("approval:{id}:expired")]));
+    let expired = state(&run, &id).await;
+    assert_eq!((&expired["state"], expired.get("decidedBy")), (&json!("expired"), None), "{expired:#}");
+    assert!((400..500).contains(&decide(&run, &id, "approve").await.status));
+    assert_eq!((run.on_disk("Cargo.lock"), run.get().await["state"].clone()), ("old\n".into(), json!("open")));
+    let records = run.audit().await;
+    assert_chain(&run.id, &records);
+    assert_eq!(records.len(), 2, "{records:#?}");
 }

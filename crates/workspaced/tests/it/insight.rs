@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, sha256};
+use crate::harness::{Answer, Backend, Run, Server, Setup, sha256};
 
 async fn get(run: &Run, what: &str) -> Answer {
     run.agent.get(&format!("/v1/runs/{}/{what}", run.id)).await
@@ -55,6 +55,57 @@ async fn every_bound_is_told_to_whoever_uses_tools(#[values(Backend::Sqlite)] ba
     }
     server.auditor().get("/v1/limits").await.refused("FORBIDDEN");
     server.nobody().get("/v1/limits").await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_bound_that_is_set_is_the_bound_that_is_told_and_kept(#[values(Backend::Sqlite)] backend: Backend) {
+    let settings = [
+        ("--max-body-bytes", 70_000, "/requests/maxBodyBytes"),
+        ("--max-archive-bytes", 80_000, "/requests/maxArchiveBytes"),
+        ("--request-timeout-seconds", 61, "/requests/requestTimeoutSeconds"),
+        ("--body-timeout-seconds", 31, "/requests/bodyTimeoutSeconds"),
+        ("--token-concurrency", 17, "/requests/tokenConcurrency"),
+        ("--rate-limit-per-second", 1001, "/requests/ratePerSecond"),
+        ("--rate-limit-burst", 2003, "/requests/rateBurst"),
+        ("--max-connections", 321, "/service/maxConnections"),
+        ("--header-timeout-seconds", 11, "/service/headerTimeoutSeconds"),
+        ("--idle-timeout-seconds", 77, "/service/idleTimeoutSeconds"),
+        ("--read-threads", 5, "/service/readThreads"),
+        ("--search-threads", 6, "/service/searchThreads"),
+        ("--write-threads", 7, "/service/writeThreads"),
+        ("--import-threads", 3, "/service/importThreads"),
+        ("--max-live-runs", 99, "/service/maxLiveRuns"),
+    ];
+    let setup = settings.iter().fold(Setup::new(backend), |setup, (flag, value, _)| setup.arg(flag, value));
+    let server = Server::start_with(setup).await;
+    let limits = server.operator().get("/v1/limits").await.ok();
+    for (flag, value, place) in settings {
+        assert_eq!(limits.pointer(place), Some(&json!(value)), "{flag}: {limits:#}");
+    }
+    // What tools are bounded by is what they keep to.
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let bound = |name: &str| usize::try_from(limits["tools"][name].as_u64().unwrap()).unwrap();
+    let most = |what: usize| vec![json!("a.txt"); what];
+    let reason =
+        |length: usize| json!({"path": "a.txt", "content": "", "mode": "CREATE_NEW", "reason": "r".repeat(length)});
+    let id = |length: usize| json!({"path": "a.txt", "toolCallId": "i".repeat(length)});
+    let step = |length: usize| json!({"path": "a.txt", "stepId": "s".repeat(length)});
+    let query = |length: usize| json!({"query": "q".repeat(length)});
+    for (tool, input, bound, at_bound) in [
+        ("read_files", (&|n| json!({"paths": most(n)})) as &dyn Fn(usize) -> Value, bound("readFilesMaxPaths"), 200),
+        ("find_files", &|n| json!({"glob": most(n)}), bound("findFilesMaxGlobs"), 200),
+        ("search_text", &query, bound("searchTextMaxQueryBytes"), 200),
+        ("search_text", &|n| json!({"query": "q", "includeGlob": most(n)}), bound("searchTextMaxGlobs"), 200),
+        ("write_file", &reason, bound("maxReasonCharacters"), 409),
+        ("read_file", &id, bound("maxToolCallIdCharacters"), 200),
+        ("read_file", &step, bound("maxStepIdCharacters"), 200),
+    ] {
+        assert_eq!(run.call(tool, input(bound)).await.status, at_bound, "{tool} at its bound");
+        run.call(tool, input(bound + 1)).await.refused("INVALID_REQUEST");
+    }
+    let body = json!({"path": "b.txt", "content": "x".repeat(70_000), "reason": "r"});
+    run.call("write_file", body).await.refused("BODY_TOO_LARGE");
 }
 
 #[rstest]
@@ -251,7 +302,7 @@ async fn a_batch_is_its_calls_one_by_one(#[values(Backend::Sqlite, Backend::Post
     assert_eq!((stopped["results"].as_array().unwrap().len(), &stopped["skipped"]), (3, &json!(2)));
     assert_eq!(stopped["results"][0]["answer"]["seq"], done["results"][0]["answer"]["seq"], "a replay");
     let many: Vec<_> = (0..101).map(|_| json!({"tool": "list_dir"})).collect();
-    for body in [json!({"calls": []}), json!({"calls": many}), json!({"calls": calls, "atomic": true}), json!({})] {
+    for body in [json!({"calls": []}), json!({"calls": many}), json!({"calls": calls, "atomic": 1}), json!({})] {
         run.agent.post(&path, body).await.refused("INVALID_REQUEST");
     }
 }

@@ -14,6 +14,8 @@ mod approvals;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod batches;
+#[cfg(test)]
 mod checkpoints;
 #[cfg(test)]
 mod crash;
@@ -23,6 +25,8 @@ mod deploy;
 mod diffing;
 #[cfg(test)]
 mod editing;
+#[cfg(test)]
+mod effects;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
@@ -51,6 +55,8 @@ mod mounts;
 mod mutations;
 #[cfg(test)]
 mod openapi;
+#[cfg(test)]
+mod outlets;
 #[cfg(test)]
 mod patches;
 #[cfg(test)]

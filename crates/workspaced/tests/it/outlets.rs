@@ -1,0 +1,187 @@
+//! What leaves a run as a whole: the diff from its base, one commit on it.
+
+use std::path::{Path, PathBuf};
+
+use rstest::rstest;
+use serde_json::json;
+
+use crate::harness::{Answer, Backend, Run, Server, commit_all, git, sha256};
+
+async fn get(run: &Run, what: &str) -> Answer {
+    run.agent.get(&format!("/v1/runs/{}/{what}", run.id)).await
+}
+
+/// Writes a bundle beside `place` and gives its file.
+fn keep(place: &Path, answer: &Answer) -> PathBuf {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.header("content-type"), "application/x-git-bundle");
+    let file = place.with_extension("bundle");
+    std::fs::write(&file, &answer.body).unwrap();
+    file
+}
+
+async fn git_run(server: &Server, files: &[(&str, &str)]) -> (Run, PathBuf) {
+    let (place, _) = server.repository(files);
+    (server.run(json!({"source": {"type": "git", "url": place}})).await, place)
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_bundle_is_one_commit_on_the_base_of_a_git_run(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    let files = [
+        ("a.txt", "one\n"),
+        ("gone.txt", "g\n"),
+        (".env", "A=1\n"),
+        (".gitignore", "*.log\n"),
+        ("run.sh", "#!/bin/sh\n"),
+    ];
+    let (run, place) = git_run(&server, &files).await;
+    let input = json!({"path": "a.txt", "content": "two\n", "expectedSha256": sha256("one\n"), "reason": "count on"});
+    run.ok("write_file", input).await;
+    let gone = json!({"path": "gone.txt", "expectedSha256": sha256("g\n"), "reason": "no longer used"});
+    run.ok("delete_file", gone).await;
+    run.ok("write_file", json!({"path": "new/ü.txt", "content": "n\n", "reason": "count on"})).await;
+    run.put(".env", "A=2\n");
+    run.put("id_rsa", "secret\n");
+    run.put("x.log", "ignored\n");
+    run.put("sub/.git/config", "[core]\n");
+    let file = keep(&place, &get(&run, "bundle").await);
+    let file = file.to_str().unwrap();
+    git(&place, &["bundle", "verify", "-q", file]);
+    git(&place, &["fetch", "-q", file, &format!("workspaced/{}:agent", run.id)]);
+    let base = git(&place, &["rev-parse", "HEAD"]);
+    assert_eq!(run.get().await["baseCommit"], base.as_str());
+    assert_eq!(git(&place, &["rev-parse", "agent^"]), base);
+    assert_eq!(
+        git(&place, &["-c", "core.quotepath=false", "ls-tree", "-r", "--name-only", "agent"]),
+        ".env\n.gitignore\na.txt\nnew/ü.txt\nrun.sh"
+    );
+    assert_eq!(git(&place, &["show", "agent:.env"]), "A=1", "what policy hides stays as it was");
+    assert_eq!(git(&place, &["show", "agent:a.txt"]), "two");
+    assert_eq!(git(&place, &["show", "agent:new/ü.txt"]), "n");
+    assert_eq!(git(&place, &["log", "-1", "--format=%an|%ae", "agent"]), "workspaced|agent@workspaced.invalid");
+    let message = git(&place, &["log", "-1", "--format=%B", "agent"]);
+    assert_eq!(message.trim_end(), format!("Changes of run {}\n\n- count on\n- no longer used", run.id));
+    let record = run.last_record().await;
+    assert_eq!(
+        (&record["tool"], &record["pathsRead"], &record["outcome"]),
+        (&json!("bundle"), &json!(["."]), &json!("ok"))
+    );
+    // A clone of the repository becomes the tree by a merge that only goes ahead.
+    git(&place, &["merge", "-q", "--ff-only", "agent"]);
+    assert_eq!(std::fs::read_to_string(place.join("new/ü.txt")).unwrap(), "n\n");
+    assert!(!place.join("gone.txt").exists() && !place.join("id_rsa").exists() && !place.join("x.log").exists());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_bundle_says_what_its_caller_wants_it_to_say(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (run, place) = git_run(&server, &[("a.txt", "a\n")]).await;
+    run.create("n.txt", "n\n").await;
+    let query = "bundle?authorName=An%20Agent&authorEmail=an@agent.example&branch=fix/it&message=Say%20n%0A%0Abecause";
+    let file = keep(&place, &get(&run, query).await);
+    git(&place, &["fetch", "-q", file.to_str().unwrap(), "fix/it:agent"]);
+    let told = git(&place, &["log", "-1", "--format=%an|%ae|%cn|%s|%b", "agent"]);
+    assert_eq!(told.trim_end(), "An Agent|an@agent.example|An Agent|Say n|because");
+    // One reason that fits a line is the whole message.
+    let file = keep(&place, &get(&run, "bundle?branch=b").await);
+    git(&place, &["fetch", "-q", file.to_str().unwrap(), "b:b"]);
+    assert_eq!(git(&place, &["log", "-1", "--format=%B", "b"]).trim_end(), "test");
+    for bad in [
+        "authorName=",
+        "authorName=a%3Cb",
+        "authorName=a%0Ab",
+        "authorEmail=%3Ea",
+        "branch=a..b",
+        "branch=-x",
+        "branch=a%20b",
+        "message=",
+        "surprise=1",
+    ] {
+        get(&run, &format!("bundle?{bad}")).await.refused("INVALID_REQUEST");
+    }
+    let long = format!("bundle?authorName={}", "a".repeat(257));
+    get(&run, &long).await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_bundle_of_any_other_run_is_a_history_of_its_own(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), (".env", "A=1\n")]).await;
+    run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
+    let place = server.template(&[]);
+    let file = keep(&place, &get(&run, "bundle").await);
+    let clone = place.with_extension("clone");
+    git(&place, &["clone", "-q", file.to_str().unwrap(), clone.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(clone.join("a.txt")).unwrap(), "b\n");
+    let base = run.get().await["baseCommit"].as_str().unwrap().to_owned();
+    assert_eq!(git(&clone, &["rev-list", "HEAD^"]), base);
+    assert_eq!(git(&clone, &["show", "HEAD^:a.txt"]), "a");
+    assert!(commit_all(&clone, "goes on").len() == 40);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_leaves_a_run_needs_its_permission(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    for (what, needed, other) in [
+        ("archive", "file:read", "file:diff"),
+        ("bundle", "file:read", "file:diff"),
+        ("patch", "file:diff", "file:read"),
+    ] {
+        for (permission, may) in [(needed, true), (other, false)] {
+            let path = format!("/v1/runs/{}/tokens", run.id);
+            let token = run.operator.post(&path, json!({"permissions": [permission]})).await.is(201);
+            let client = run.agent.with_token(token["token"].as_str());
+            let answer = client.get(&format!("/v1/runs/{}/{what}", run.id)).await;
+            if may {
+                assert_eq!(answer.status, 200);
+            } else {
+                answer.refused("FORBIDDEN");
+            }
+            let record = run.last_record().await;
+            let outcome = if may { "ok" } else { "refused" };
+            assert_eq!((&record["tool"], &record["outcome"]), (&json!(what), &json!(outcome)));
+        }
+        server.auditor().get(&format!("/v1/runs/{}/{what}", run.id)).await.refused("FORBIDDEN");
+        run.operator.get(&format!("/v1/runs/none-such/{what}")).await.refused("RUN_NOT_FOUND");
+    }
+    run.operator.delete(&format!("/v1/runs/{}", run.id)).await;
+    for what in ["bundle", "patch"] {
+        run.operator.get(&format!("/v1/runs/{}/{what}", run.id)).await.refused("RUN_CLOSED");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_patch_of_any_length_is_streamed_in_flat_memory(#[values(Backend::Sqlite)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    // Warm, so that what is measured is the patch's own.
+    assert_eq!(get(&run, "patch").await.status, 200);
+    let line = format!("{}\n", "x".repeat(99));
+    for file in 0..12 {
+        run.put(&format!("big/{file:02}.txt"), line.repeat(80 * 1024));
+    }
+    let status = std::path::PathBuf::from(format!("/proc/{}/status", server.process_id()));
+    let peak = || {
+        let told = std::fs::read_to_string(&status).unwrap();
+        let line = told.lines().find(|line| line.starts_with("VmHWM:")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let before = peak();
+    let patch = get(&run, "patch").await;
+    assert_eq!(patch.status, 200);
+    assert!(patch.body.len() > 90 << 20, "{}", patch.body.len());
+    let added = patch.body.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"+x"));
+    assert_eq!(added.count(), 12 * 80 * 1024);
+    let grown = (peak() - before) >> 10;
+    assert!(grown < 80, "the peak grew by {grown} MiB for a patch of {} MiB", patch.body.len() >> 20);
+    server.stop();
+}
