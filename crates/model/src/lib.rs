@@ -32,7 +32,7 @@ pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, RunId, TokenId, ToolCallId};
 pub use judge::{Access, ChangeFacts, Decision, PathFacts, explain_path, judge_change, judge_new_text, judge_path};
 pub use kind::{FileKind, is_binary};
-pub use patch::{Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section};
+pub use patch::{FileModes, Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section, diff_modes};
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};
 pub use policy::{Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Rules, Trigger};
 pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};

@@ -11,8 +11,11 @@ mod fault;
 mod hunk;
 mod lines;
 mod locate;
+mod modes;
 mod name;
 mod unified;
+
+pub use modes::{FileModes, diff_modes};
 
 use crate::{Counts, LogicalPath, Refusal};
 

@@ -93,6 +93,9 @@ pub struct About {
     /// A short diff between what was expected and what is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
+    /// What has changed since the version that the caller expected, as a unified diff; cut at a line's end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
     /// The approval that the call now waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,

@@ -1,6 +1,7 @@
 //! Steps → tree: staged beside it, renamed into it, done again after a kill.
 
 mod redo;
+mod restore;
 mod stage;
 mod sync;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use crate::guard::{self, GuardFault, Place, Root};
 use crate::import::fresh_name;
 
 pub use redo::Redo;
+pub use restore::Restore;
 pub use stage::{Staged, StagedFile};
 pub use sync::Applied;
 

@@ -1,6 +1,7 @@
 //! The diff of the whole tree against its base.
 
 mod after;
+mod past;
 mod report;
 mod scan;
 mod stat;
@@ -127,6 +128,13 @@ impl Workspace {
         candidates.retain(|candidate| is_told(rules, candidate));
         candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(candidates)
+    }
+
+    /// Every path, hidden ones too, whose file or link is not surely the base's; ignored ones left out.
+    pub(crate) fn touched_paths(&self, cancel: &AtomicBool) -> Result<Vec<LogicalPath>, Fault> {
+        let loaded = self.base().load()?;
+        let candidates = Scan::run(self.tree(), &loaded, &Where::Folder(LogicalPath::root()), cancel)?;
+        Ok(candidates.into_iter().map(|candidate| candidate.path).collect())
     }
 
     /// Every file that differs and that policy lets the caller know of, in the order of paths.

@@ -57,6 +57,9 @@ pub struct Seen(pub(crate) Stamp);
 /// A file that a mutation finds: its state, its bytes, and the version that they were read from.
 type FoundFile = (FileState, Vec<u8>, Option<Seen>);
 
+/// What stands at a path.
+type Look<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<FoundFile>, Fault>;
+
 impl Tree {
     /// Opens `path` as a mount: everything in it counts as tracked, nothing as ignored.
     ///
@@ -151,11 +154,37 @@ impl Workspace {
     /// The refusal that comes first in the order of refusal, over all paths: `PATH_REJECTED`, `POLICY_DENIED_SECRET`,
     /// `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`. A missing file is an answer, not an error.
     pub fn targets(&self, rules: &Rules, paths: &[LogicalPath]) -> Result<Vec<Target>, Fault> {
+        self.look_at(rules, paths, &|path| self.tree.target(rules, path))
+    }
+
+    /// As [`targets`](Self::targets), for files of any kind and size. Of one with more than `max_bytes` the bytes stay on
+    /// the disk: one NUL stands for them, which makes any diff a binary one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`targets`](Self::targets), but for `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY`.
+    pub fn targets_of_any_kind(
+        &self,
+        rules: &Rules,
+        paths: &[LogicalPath],
+        max_bytes: u64,
+    ) -> Result<Vec<Target>, Fault> {
+        self.look_at(rules, paths, &|path| match self.transfer_target(rules, path)? {
+            None => Ok(None),
+            Some(transfer) => {
+                let bytes = transfer.whole(max_bytes)?.unwrap_or_else(|| vec![0]);
+                let seen = transfer.seen();
+                Ok(Some((transfer.state, bytes, Some(seen))))
+            }
+        })
+    }
+
+    fn look_at(&self, rules: &Rules, paths: &[LogicalPath], look: Look<'_>) -> Result<Vec<Target>, Fault> {
         let asks_for_ignored = rules.policy().ignored_files == Verdict::RequireApproval;
         let mut targets = Vec::with_capacity(paths.len());
         let mut refusal: Option<Refusal> = None;
         for path in paths {
-            match self.tree.target(rules, path) {
+            match look(path) {
                 Ok(found) => {
                     let ignored = asks_for_ignored && self.tree.is_ignored(path, None, Wait::Allowed)?;
                     let seen = found.as_ref().and_then(|(_, _, seen)| *seen);

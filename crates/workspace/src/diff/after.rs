@@ -73,7 +73,7 @@ impl Workspace {
         Ok(DiffAfter { diff_sha256: diff.diff_sha256, changed })
     }
 
-    fn is_hidden(&self, path: &LogicalPath) -> Result<bool, Fault> {
+    pub(super) fn is_hidden(&self, path: &LogicalPath) -> Result<bool, Fault> {
         let tree = self.tree();
         match &tree.ignored {
             Some(ignored) => Ok(ignored.holds_file(&tree.root, path, Wait::Allowed)?),

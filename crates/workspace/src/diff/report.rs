@@ -32,18 +32,23 @@ pub(super) struct Report<'a> {
     sha256: sha2::Sha256,
     /// What a planned change will leave, in place of what is there.
     pub(super) overlay: BTreeMap<LogicalPath, &'a Overlay>,
+    /// What stands at a path at another time than now.
+    pub(super) past: Option<Then<'a>>,
     /// Where all text goes as well.
     pub(super) out: Option<&'a mut dyn io::Write>,
 }
 
+/// Tells what stands at a path.
+pub(super) type Then<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<Version>, Fault>;
+
 /// One side of a file's change.
-struct Version {
-    sha256: Sha256,
-    size: u64,
+pub(super) struct Version {
+    pub(super) sha256: Sha256,
+    pub(super) size: u64,
     /// `None` where there are too many to be shown.
-    bytes: Option<Vec<u8>>,
-    is_link: bool,
-    mode: u32,
+    pub(super) bytes: Option<Vec<u8>>,
+    pub(super) is_link: bool,
+    pub(super) mode: u32,
 }
 
 impl<'a> Report<'a> {
@@ -58,6 +63,7 @@ impl<'a> Report<'a> {
             truncated: false,
             sha256: sha2::Sha256::new(),
             overlay: BTreeMap::new(),
+            past: None,
             out: None,
         }
     }
@@ -104,8 +110,13 @@ impl<'a> Report<'a> {
 
     /// Whether the change was diffed before and is still the same.
     fn knows(&self, candidate: &Candidate, file: FileIndex) -> bool {
-        !self.overlay.contains_key(&candidate.path)
+        !self.is_planned(&candidate.path)
             && self.loaded.part(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
+    }
+
+    /// Whether what is told of the path is not what is there now.
+    fn is_planned(&self, path: &LogicalPath) -> bool {
+        self.past.is_some() || self.overlay.contains_key(path)
     }
 
     fn sha256_of(&self, path: &LogicalPath, now: &Now) -> Result<Option<Sha256>, Fault> {
@@ -126,7 +137,7 @@ impl<'a> Report<'a> {
         for candidate in candidates {
             check(cancel)?;
             let stamp = candidate.now.as_ref().map(|now| now.stamp);
-            let planned = self.overlay.contains_key(&candidate.path);
+            let planned = self.is_planned(&candidate.path);
             let known = candidate.base.filter(|_| !planned).and_then(|file| self.loaded.part(file, stamp));
             let part = match known {
                 Some(part) => part,
@@ -166,10 +177,11 @@ impl<'a> Report<'a> {
     /// One file's change; `None` where there turns out to be none.
     fn make(&self, candidate: &Candidate, blobs: Option<&mut OpenBlobs>) -> Result<Option<Part>, Fault> {
         let path = &candidate.path;
-        let new = match (self.overlay.get(path), &candidate.now) {
-            (Some(overlay), _) => overlay.after.as_ref().map(|(bytes, mode)| Version::of(bytes, *mode)),
-            (None, Some(now)) => self.read(path, now)?,
-            (None, None) => None,
+        let new = match (self.past, self.overlay.get(path), &candidate.now) {
+            (Some(then), ..) => then(path)?,
+            (None, Some(overlay), _) => overlay.after.as_ref().map(|(bytes, mode)| Version::of(bytes, *mode)),
+            (None, None, Some(now)) => self.read(path, now)?,
+            (None, None, None) => None,
         };
         let old = match candidate.base {
             Some(file) => Some(self.read_base(candidate, file, blobs)?),
@@ -290,7 +302,7 @@ impl Version {
 }
 
 /// The change as git writes it.
-fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Option<&Version>) -> FileDiff {
+pub(super) fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Option<&Version>) -> FileDiff {
     let mut diff = match (old, new) {
         // One goes and another comes, where a file becomes a link or a link a file.
         (Some(gone), Some(come)) if gone.is_link != come.is_link => {

@@ -1,0 +1,93 @@
+//! The modes that a diff of the service's own tells, file by file.
+
+use super::name;
+use crate::LogicalPath;
+
+/// What a diff tells of one file's mode, in git's words (`0o100644`, `0o100755`, `0o120000`); `None` where it tells
+/// nothing: then the mode stays, or there is no such side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileModes {
+    /// Where the file was.
+    pub from: LogicalPath,
+    /// Where it is.
+    pub path: LogicalPath,
+    /// Before the change.
+    pub old: Option<u32>,
+    /// After it.
+    pub new: Option<u32>,
+}
+
+/// Reads the modes in `diff`, which [`diff_file`](crate::diff_file) wrote, binary files included. What has another form
+/// is left out.
+pub fn diff_modes(diff: &[u8]) -> Vec<FileModes> {
+    let mut all: Vec<FileModes> = Vec::new();
+    // Lines of files begin with a mark of their own, never as the lines of a header do.
+    for line in diff.split(|byte| *byte == b'\n') {
+        if let Some(names) = line.strip_prefix(b"diff --git ") {
+            // A rename has two names, which come again.
+            let path = name::same_in_git_line(names).and_then(|name| parse(&name)).unwrap_or_else(LogicalPath::root);
+            all.push(FileModes { from: path.clone(), path, old: None, new: None });
+            continue;
+        }
+        let Some(last) = all.last_mut() else { continue };
+        if let Some(mode) = mode(line, &["old mode ", "deleted file mode "]) {
+            last.old = Some(mode);
+        } else if let Some(mode) = mode(line, &["new mode ", "new file mode "]) {
+            last.new = Some(mode);
+        } else if let Some(from) = moved(line, b"rename from ") {
+            last.from = from;
+        } else if let Some(path) = moved(line, b"rename to ") {
+            last.path = path;
+        }
+    }
+    all.retain(|modes| !modes.path.is_root());
+    all
+}
+
+fn parse(name: &[u8]) -> Option<LogicalPath> {
+    LogicalPath::parse(std::str::from_utf8(name).ok()?).ok()
+}
+
+fn moved(line: &[u8], mark: &[u8]) -> Option<LogicalPath> {
+    parse(&name::alone(line.strip_prefix(mark)?)?)
+}
+
+fn mode(line: &[u8], marks: &[&str]) -> Option<u32> {
+    let told = marks.iter().find_map(|mark| line.strip_prefix(mark.as_bytes()))?;
+    u32::from_str_radix(std::str::from_utf8(told).ok()?, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Side, diff_file};
+
+    fn path(raw: &str) -> LogicalPath {
+        LogicalPath::parse(raw).unwrap()
+    }
+
+    #[test]
+    fn every_form_of_a_change_tells_its_modes() {
+        let (a, odd, to) = (path("a b.txt"), path("ü \"x\".sh"), path("dir/to.sh"));
+        let side = |path, bytes: &'static [u8], mode| Some(Side { path, bytes, mode });
+        let text = b"diff --git a/x b/x\nold mode 100755\n";
+        let cases = [
+            (None, side(&a, text, 0o644), None, Some(0o100_644)),
+            (None, side(&odd, b"\0", 0o755), None, Some(0o100_755)),
+            (side(&odd, b"1\n", 0o755), None, Some(0o100_755), None),
+            (side(&a, b"1\n", 0o755), side(&a, b"1\n", 0o644), Some(0o100_755), Some(0o100_644)),
+            (side(&odd, b"1\n", 0o644), side(&to, b"1\n", 0o755), Some(0o100_644), Some(0o100_755)),
+            (side(&a, b"1\n", 0o644), side(&odd, b"2\n", 0o644), None, None),
+            (side(&a, text, 0o644), side(&a, b"other\n", 0o644), None, None),
+        ];
+        let mut whole = Vec::new();
+        let mut wanted = Vec::new();
+        for (old, new, old_mode, new_mode) in cases {
+            whole.extend(diff_file(old, new).text);
+            let (from, path) = (old.or(new).unwrap().path.clone(), new.or(old).unwrap().path.clone());
+            wanted.push(FileModes { from, path, old: old_mode, new: new_mode });
+        }
+        assert_eq!(diff_modes(&whole), wanted);
+        assert_eq!(diff_modes(b"no diff at all\nnew mode 100755\n"), []);
+    }
+}

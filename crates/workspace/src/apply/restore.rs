@@ -1,0 +1,73 @@
+//! Paths brought to a state whatever stands there: for an operator who repairs a run.
+
+use model::{LogicalPath, StepContent};
+use rustix::fs::FileType;
+
+use super::stage::{put, remove};
+use super::{Applied, MoveFault, move_in, take_out};
+use crate::Workspace;
+use crate::guard::GuardFault;
+use crate::import::fresh_name;
+
+/// What shall stand at a path.
+#[derive(Clone, Debug)]
+pub enum Restore {
+    /// Nothing.
+    Nothing,
+    /// A file.
+    File(StepContent),
+    /// A symbolic link that leads there.
+    Link(Vec<u8>),
+}
+
+impl Workspace {
+    /// Brings each path to what it shall be, files and links that stand there replaced; syncs nothing. False where
+    /// something is in the way that is neither, such as a folder: then that path and those behind it are as they were.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails.
+    pub fn restore(&self, wanted: &[(LogicalPath, Restore)]) -> std::io::Result<(Applied, bool)> {
+        let mut applied = Applied::new(self.tree().root.clone(), self.tmp().clone());
+        for (path, want) in wanted {
+            match self.restore_one(path, want, &mut applied) {
+                Ok(()) => {}
+                Err(MoveFault::Outside) => return Ok((applied, false)),
+                Err(MoveFault::Io(error)) => return Err(error),
+            }
+        }
+        Ok((applied, true))
+    }
+
+    fn restore_one(&self, path: &LogicalPath, want: &Restore, applied: &mut Applied) -> Result<(), MoveFault> {
+        let (root, tmp) = (&self.tree().root, self.tmp());
+        let replaces = match root.place(path) {
+            Err(GuardFault::Missing | GuardFault::NotADirectory) if matches!(want, Restore::Nothing) => return Ok(()),
+            Err(GuardFault::Missing) => false,
+            place => match place?.stat().map_err(MoveFault::Io)? {
+                None => false,
+                Some(stat)
+                    if matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Symlink) =>
+                {
+                    true
+                }
+                Some(_) => return Err(MoveFault::Outside),
+            },
+        };
+        let (name, journalled) = match want {
+            Restore::Nothing if replaces => return take_out(tmp, root, path, applied),
+            Restore::Nothing => return Ok(()),
+            Restore::File(content) => put(tmp, content).map_err(MoveFault::Io)?,
+            Restore::Link(target) => {
+                let name = fresh_name("link-");
+                rustix::fs::symlinkat(&**target, tmp, &*name)?;
+                (name, false)
+            }
+        };
+        let moved = move_in(tmp, &name, root, path, replaces, applied);
+        if moved.is_err() && !journalled {
+            remove(tmp, &name).map_err(MoveFault::Io)?;
+        }
+        moved
+    }
+}

@@ -1,0 +1,247 @@
+//! A run's files made anew beside the run, and the run's tree compared with what the ledger says.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use model::{LogicalPath, Sha256};
+use rustix::fs::{FileType, Mode, OFlags};
+use sha2::Digest as _;
+
+use crate::base::OpenBlobs;
+use crate::guard::{GuardFault, Root, open_ambient_folder};
+use crate::past::of_git;
+use crate::{Contents, Fault, Kept, Past, PastFile, Workspace};
+
+/// So many files are made while git is attached once.
+const BATCH: usize = 2000;
+/// What is read at a time.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// What was made.
+#[derive(Debug, Default)]
+pub struct Rebuilt {
+    /// Files whose bytes have the hash that they should have.
+    pub files: u64,
+    /// Symbolic links, which lead where they led; nothing follows them.
+    pub links: u64,
+    /// Files whose bytes have another hash.
+    pub wrong: Vec<LogicalPath>,
+    /// Files that were not made: they were too large for the ledger to keep.
+    pub not_kept: Vec<LogicalPath>,
+}
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing.
+    Nothing,
+    /// A file.
+    File {
+        /// Hash of its bytes.
+        sha256: Sha256,
+        /// Whether anyone may execute it.
+        executable: bool,
+    },
+    /// A symbolic link.
+    Link {
+        /// Hash of where it leads.
+        sha256: Sha256,
+    },
+    /// A folder or something special, or something stands in the way there.
+    Other,
+}
+
+/// A path at which something else stands than the ledger says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The path.
+    pub path: LogicalPath,
+    /// What the ledger says.
+    pub expected: Standing,
+    /// What is there.
+    pub found: Standing,
+}
+
+impl Workspace {
+    /// Makes the past files in `to`, a folder that is empty or is made, from base and ledger alone.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk or the ledger fails; [`io::ErrorKind::DirectoryNotEmpty`] where something is in `to`.
+    pub fn rebuild(&self, past: &Past, to: &Path, contents: &dyn Contents) -> Result<Rebuilt, Fault> {
+        let root = Root::of_run(empty_folder(to)?);
+        let never = AtomicBool::new(false);
+        let loaded = self.base().load()?;
+        let mut rebuilt = Rebuilt::default();
+        // Links come last, so that no file is ever written through one.
+        let (links, files): (Vec<_>, Vec<_>) = past.files().iter().partition(|(_, file)| file.is_link);
+        for batch in files.chunks(BATCH).chain(links.chunks(BATCH)) {
+            let mut fault = None;
+            let made = self.base().blobs().with(&never, |blobs| {
+                for (path, file) in batch {
+                    let oid = loaded.manifest.get(path.as_str().as_bytes()).map(|at| loaded.manifest.oid(at));
+                    if let Err(found) = make(&root, path, file, (blobs, oid), contents, &mut rebuilt) {
+                        fault = Some(found);
+                        return Err(io::ErrorKind::Interrupted.into());
+                    }
+                }
+                Ok(())
+            });
+            if let Some(fault) = fault {
+                return Err(fault);
+            }
+            made.map_err(of_git)?;
+        }
+        Ok(rebuilt)
+    }
+
+    /// Every path at which the tree differs from `past`; what git ignores is looked at only where the run has written it.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails.
+    pub fn compare(&self, past: &Past) -> Result<Vec<Difference>, Fault> {
+        let mut paths: BTreeSet<LogicalPath> = past.files().keys().chain(past.written()).cloned().collect();
+        paths.extend(self.touched_paths(&AtomicBool::new(false))?);
+        let mut differences = Vec::new();
+        for path in paths {
+            let expected = past.files().get(&path).map_or(Standing::Nothing, Standing::of);
+            let found = self.standing(&path)?;
+            if expected != found && (expected, found) != (Standing::Nothing, Standing::Other) {
+                differences.push(Difference { path, expected, found });
+            }
+        }
+        Ok(differences)
+    }
+
+    /// What stands at `path` now.
+    fn standing(&self, path: &LogicalPath) -> Result<Standing, Fault> {
+        let root = &self.tree().root;
+        let place = match root.place(path) {
+            Ok(place) => place,
+            Err(GuardFault::Missing | GuardFault::NotADirectory) => return Ok(Standing::Nothing),
+            Err(GuardFault::Io(error)) => return Err(error.into()),
+            Err(GuardFault::Rejected(_) | GuardFault::Special | GuardFault::Unreadable) => return Ok(Standing::Other),
+        };
+        let Some(stat) = place.stat()? else { return Ok(Standing::Nothing) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&place.dir, &*place.name, Vec::new())?;
+                Ok(Standing::Link { sha256: Sha256::of(target.as_bytes()) })
+            }
+            FileType::RegularFile => {
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                let file = rustix::fs::openat(&place.dir, &*place.name, flags, Mode::empty())?;
+                let sha256 = copy(&mut File::from(file), &mut io::sink())?;
+                Ok(Standing::File { sha256, executable: stat.st_mode & 0o111 != 0 })
+            }
+            FileType::Directory
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Ok(Standing::Other),
+        }
+    }
+}
+
+impl Standing {
+    fn of(file: &PastFile) -> Self {
+        if file.is_link {
+            Self::Link { sha256: file.sha256 }
+        } else {
+            Self::File { sha256: file.sha256, executable: file.mode & 0o111 != 0 }
+        }
+    }
+
+    /// The hash of what stands there, where it is a file or a link.
+    pub fn sha256(self) -> Option<Sha256> {
+        match self {
+            Self::File { sha256, .. } | Self::Link { sha256 } => Some(sha256),
+            Self::Nothing | Self::Other => None,
+        }
+    }
+}
+
+/// Opens the folder `to`, which has nothing in it; makes it where it is missing.
+fn empty_folder(to: &Path) -> io::Result<OwnedFd> {
+    match std::fs::create_dir(to) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let dir = open_ambient_folder(to)?;
+    for entry in rustix::fs::Dir::read_from(&dir)? {
+        let entry = entry?;
+        if entry.file_name() != c"." && entry.file_name() != c".." {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+    }
+    Ok(dir)
+}
+
+/// Makes one file or link.
+fn make(
+    root: &Root,
+    path: &LogicalPath,
+    file: &PastFile,
+    (blobs, oid): (&mut OpenBlobs, Option<&[u8; 20]>),
+    contents: &dyn Contents,
+    rebuilt: &mut Rebuilt,
+) -> Result<(), Fault> {
+    let mut kept = None;
+    if let Kept::Ledger { seq, .. } = file.kept {
+        kept = contents.content(seq, &file.sha256)?;
+        if kept.is_none() {
+            rebuilt.not_kept.push(path.clone());
+            return Ok(());
+        }
+    }
+    let (place, _) = root.make_place(path).map_err(|fault| fault.at(path))?;
+    let missing = || io::Error::new(io::ErrorKind::InvalidData, "the base lacks one of its files");
+    let sha256 = if file.is_link {
+        let target = kept.map_or_else(|| blobs.get(oid.ok_or_else(missing)?), Ok)?;
+        rustix::fs::symlinkat(&*target, &place.dir, &*place.name)?;
+        Sha256::of(&target)
+    } else {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&place.dir, &*place.name, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut out = File::from(fd);
+        let mut sha256 = Sha256::ZERO;
+        if let Some(bytes) = kept {
+            sha256 = copy(&mut &*bytes, &mut out)?;
+        } else {
+            blobs.read(oid.ok_or_else(missing)?, &mut |mut from, _| {
+                sha256 = copy(&mut from, &mut out)?;
+                Ok(())
+            })?;
+        }
+        rustix::fs::fchmod(&out, Mode::from_raw_mode(file.mode & 0o777))?;
+        sha256
+    };
+    match (sha256 == file.sha256, file.is_link) {
+        (false, _) => rebuilt.wrong.push(path.clone()),
+        (true, true) => rebuilt.links += 1,
+        (true, false) => rebuilt.files += 1,
+    }
+    Ok(())
+}
+
+/// Copies all of `from`, and gives its hash.
+fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<Sha256> {
+    let (mut sha256, mut piece) = (sha2::Sha256::new(), vec![0; PIECE_BYTES]);
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(Sha256::from_bytes(sha256.finalize().into())),
+            Ok(count) => {
+                sha256.update(&piece[..count]);
+                to.write_all(&piece[..count])?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
