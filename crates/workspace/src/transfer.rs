@@ -45,7 +45,7 @@ impl Workspace {
     /// # Errors
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_A_FILE`.
-    pub fn transfer_target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<Transfer>, Fault> {
+    pub(crate) fn transfer_target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<Transfer>, Fault> {
         let tree = self.tree();
         let found = match tree.root.open_unlinked(path) {
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),

@@ -72,6 +72,11 @@ impl From<workspace::ImportFault> for CallError {
 impl From<std::io::Error> for CallError {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        // A thread that blocks may have asked the ledger.
+        let error = match error.downcast::<ledger::LedgerError>() {
+            Ok(error) => return error.into(),
+            Err(error) => error,
+        };
         match error.kind() {
             StorageFull | QuotaExceeded | ReadOnlyFilesystem => Self::unavailable(&error),
             _ => Self::Internal(Box::new(error)),

@@ -12,7 +12,7 @@ use model::{
 use serde_json::{Map, Value};
 
 use crate::service::{Caller, LiveRun, Service, took_too_long};
-use crate::tools::{Read, ReadContext, Told, Tool, ToolRun};
+use crate::tools::{LookBack, Read, ReadContext, Told, Tool, ToolRun};
 use crate::{CallError, json, pipeline};
 
 /// The longest reason of a mutation, in characters.
@@ -150,7 +150,7 @@ impl Service {
         live: &Arc<LiveRun>,
         tool: Box<dyn Read>,
     ) -> Result<(Told, ToolCallId), CallError> {
-        let paths = tool.paths();
+        let (paths, back) = (tool.paths(), tool.looks_back());
         let patience = self.0.limits.request_timeout;
         let looked = tokio::time::timeout(patience, self.look(&head, live, tool)).await;
         let mut told = match looked.unwrap_or_else(|_| Err(took_too_long(patience).into())) {
@@ -158,7 +158,8 @@ impl Service {
             Err(CallError::Refused(refusal)) => return Err(self.record_refused(&head, &paths, refusal).await),
             Err(error) => return Err(self.record_failed(&head, &paths, error).await),
         };
-        let entry = read_entry(&head, &mut told);
+        let mut entry = read_entry(&head, &mut told);
+        entry.draft.reasons.extend(back.map(|back| format!("atSeq:{}", back.seq)));
         match self.append(entry).await? {
             Appended::Recorded(_) => Ok((told, head.tool_call_id)),
             Appended::Reused | Appended::NotPending => Err(self.record_reused(&head).await),
@@ -169,6 +170,7 @@ impl Service {
         if matches!(live.state(), RunState::Preparing | RunState::Deleted) {
             return Err(run_not_open(live.state()).into());
         }
+        let back = tool.looks_back();
         let mount = match &head.mount {
             None => None,
             Some(name) => Some(live.mount(name).ok_or_else(|| unknown_mount(name, live))?),
@@ -176,14 +178,19 @@ impl Service {
         let tree = || mount.as_deref().unwrap_or_else(|| live.workspace.tree());
         let workspace = mount.is_none().then_some(&*live.workspace);
         let never = AtomicBool::new(false);
-        let context = ReadContext { rules: &live.rules, tree: tree(), workspace, cancel: &never };
+        let context = ReadContext { rules: &live.rules, tree: tree(), workspace, past: None, cancel: &never };
         crate::failpoint::hit("call.try");
-        if let Some(told) = tool.try_read(&context) {
+        let tried = if back.is_none() { tool.try_read(&context) } else { None };
+        if let Some(told) = tried {
             return told.map_err(CallError::from);
         }
         let pools = &self.0.pools;
         let pool = if head.tool.takes_long { &pools.search } else { &pools.read };
         let _place = pool.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let past = match back {
+            None => None,
+            Some(LookBack { seq, with_modes }) => Some(self.look_back(head, live, seq, with_modes).await?),
+        };
         let live = Arc::clone(live);
         let cancel = Arc::new(AtomicBool::new(false));
         // Dropped with this future when the caller goes away; the thread sees the flag and stops.
@@ -194,6 +201,7 @@ impl Service {
                 rules: &live.rules,
                 tree: mount.as_deref().unwrap_or_else(|| live.workspace.tree()),
                 workspace: mount.is_none().then_some(&live.workspace),
+                past: past.as_ref(),
                 cancel: &cancel,
             };
             tool.read(&context).map_err(CallError::from)

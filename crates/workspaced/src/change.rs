@@ -13,6 +13,9 @@ use workspace::{Overlay, Seen, Target};
 
 pub(crate) use ahead::{Ahead, View};
 
+/// So many first bytes tell a file's kind.
+const KIND_BYTES: usize = 8 * 1024;
+
 /// What a tool wants at one path.
 #[derive(Debug)]
 pub(crate) struct Desired {
@@ -67,12 +70,20 @@ impl Planned {
     ///
     /// `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY` for new content.
     pub(crate) fn draw(rules: &Rules, targets: Vec<Target>, desired: Vec<Desired>) -> Result<Self, Refusal> {
+        Self::draw_as(targets, desired, |path, bytes| check_content(rules, path, bytes))
+    }
+
+    fn draw_as<E>(
+        targets: Vec<Target>,
+        desired: Vec<Desired>,
+        kind_of: impl Fn(&LogicalPath, &[u8]) -> Result<FileKind, E>,
+    ) -> Result<Self, E> {
         let found = Before::of(targets);
         let mut kinds = BTreeMap::new();
         let mut changes = Vec::with_capacity(desired.len());
         for want in desired {
             let kind = match (&want.after, found.states.get(&want.path)) {
-                (Some((bytes, _)), _) => check_content(rules, &want.path, bytes)?,
+                (Some((bytes, _)), _) => kind_of(&want.path, bytes)?,
                 (None, Some(state)) => state.kind,
                 (None, None) => FileKind::of_path(&want.path),
             };
@@ -87,6 +98,17 @@ impl Planned {
         }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(Self::new(changes, kinds, found))
+    }
+
+    /// Draws the changes from `targets` to files of any kind, as they stood there before.
+    pub(crate) fn draw_kept(targets: Vec<Target>, desired: Vec<Desired>) -> Self {
+        let kind_of = |path: &LogicalPath, bytes: &[u8]| {
+            Ok::<_, std::convert::Infallible>(FileKind::of_file(path, &bytes[..bytes.len().min(KIND_BYTES)]))
+        };
+        match Self::draw_as(targets, desired, kind_of) {
+            Ok(planned) => planned,
+            Err(never) => match never {},
+        }
     }
 
     /// Draws the change of an upload, whose bytes need not be in memory.

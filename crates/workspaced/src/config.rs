@@ -7,6 +7,7 @@
 )]
 
 mod checkpoints;
+mod offline;
 mod settings;
 
 use std::fmt;
@@ -19,6 +20,8 @@ use serde::Deserialize;
 
 pub(crate) use self::checkpoints::CheckpointConfig;
 use self::settings::Settings;
+
+pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig};
 
 /// The command line.
 #[derive(Debug, clap::Parser)]
@@ -44,6 +47,10 @@ pub enum Command {
     Openapi,
     /// Check the audit chains in the database; exit code 1 if one is broken.
     Verify(VerifyArgs),
+    /// Make a run's files anew from its base and its ledger alone; exit code 1 where they, or the workspace, differ.
+    Replay(ReplayArgs),
+    /// Settle a run that answers `RUN_NEEDS_REPAIR`; without `--accept` it only shows what differs, with exit code 1.
+    Repair(RepairArgs),
 }
 
 /// Arguments of `serve`.

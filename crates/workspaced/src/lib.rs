@@ -22,8 +22,12 @@ mod json;
 mod lane;
 mod live;
 mod lock;
+mod offline;
 mod page;
+mod past;
 mod pipeline;
+mod repair;
+mod replay;
 mod runs;
 mod service;
 mod start;
@@ -34,8 +38,11 @@ mod tokens;
 mod tools;
 mod upkeep;
 mod verify;
+mod versions;
 
 pub(crate) use call_error::CallError;
+pub use repair::repair;
+pub use replay::replay;
 pub use start::{StartError, serve};
 pub use verify::verify;
 

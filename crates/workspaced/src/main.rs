@@ -44,6 +44,14 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             let intact = runtime(MORE_THREADS)?.block_on(workspaced::verify(args.check()?))?;
             Ok(if intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Replay(args) => {
+            let equal = runtime(MORE_THREADS)?.block_on(workspaced::replay(args.check()?))?;
+            Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Repair(args) => {
+            let settled = runtime(MORE_THREADS)?.block_on(workspaced::repair(args.check()?))?;
+            Ok(if settled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
     }
 }
 
@@ -74,7 +82,7 @@ fn not_understood(error: &clap::Error) -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         },
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            end("say what to do: serve, openapi or verify (--help tells more)", 2)
+            end("say what to do: serve, openapi, verify, replay or repair (--help tells more)", 2)
         }
         _ => {
             let text = error.to_string();

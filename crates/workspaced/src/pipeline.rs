@@ -5,6 +5,7 @@
 //! then does the ledger forget its steps.
 
 mod approve;
+mod conflict;
 mod history;
 mod recover;
 mod together;
@@ -74,7 +75,7 @@ pub(crate) async fn mutate(
         return answer;
     }
     let tool = match parse() {
-        Ok(tool) => with_history(service, &head, tool).await,
+        Ok(tool) => with_history(service, live, tool).await,
         Err(refusal) => Err(refusal.into()),
     };
     let tool = match tool {
@@ -83,6 +84,7 @@ pub(crate) async fn mutate(
         Err(error) => return Err(error),
     };
     let paths = tool.paths();
+    let seen: Vec<_> = paths.iter().filter_map(|path| Some((path.clone(), tool.seen(path)?))).collect();
     let held = if tool.exclusive() { vec![LogicalPath::root()] } else { paths.clone() };
     let _pass = match recover::enter_settled(service, live, held).await {
         Ok(pass) => pass,
@@ -92,7 +94,10 @@ pub(crate) async fn mutate(
     let until = if head.dry_run { Until::Judged } else { Until::Staged };
     let judged = match prepare(service, &head, live, tool, until).await {
         Ok(judged) => judged,
-        Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &paths, refusal).await),
+        Err(CallError::Refused(refusal)) => {
+            let refusal = conflict::tell(service, &head, live, &seen, refusal).await;
+            return Err(service.record_refused(&head, &paths, refusal).await);
+        }
         Err(error) => return Err(service.record_failed(&head, &paths, error).await),
     };
     match judged.decision.verdict {
@@ -109,11 +114,11 @@ pub(crate) async fn mutate(
 /// The tool with the earlier calls that it asks for.
 async fn with_history(
     service: &Service,
-    head: &Head,
+    live: &Arc<LiveRun>,
     mut tool: Box<dyn Mutation>,
 ) -> Result<Box<dyn Mutation>, CallError> {
     if let Some(wanted) = tool.history() {
-        tool.take_history(history::find(service, &head.run_id, wanted).await?)?;
+        tool.take_history(history::earlier(service, live, wanted).await?)?;
     }
     Ok(tool)
 }
@@ -220,7 +225,7 @@ pub(crate) async fn foresee(
     let ToolRun::Mutation(parse) = head.tool.run else {
         return Err(CallError::Internal("a read is not foreseen".into()));
     };
-    let tool = with_history(service, head, parse(members)?).await?;
+    let tool = with_history(service, live, parse(members)?).await?;
     let held = if tool.exclusive() { vec![LogicalPath::root()] } else { tool.paths() };
     let _pass = recover::enter_settled(service, live, held).await?;
     Ok(prepare(service, head, live, tool, Until::Judged).await?.decision)

@@ -29,6 +29,8 @@ use serde_json::{Map, Value};
 use workspace::{Fault, Target, Transfer, Tree, Workspace};
 
 use crate::change::Planned;
+use crate::past::PastView;
+use crate::versions::Version;
 
 pub(crate) use bounds::ToolLimits;
 pub(crate) use catalogue::{CATALOGUE, ToolInfo, input_schema, output_schema};
@@ -71,6 +73,11 @@ pub(crate) trait Read: Send {
         None
     }
 
+    /// The record whose files are wanted, in place of those that are there now.
+    fn looks_back(&self) -> Option<LookBack> {
+        None
+    }
+
     /// Looks, where blocking is allowed.
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault>;
 
@@ -86,8 +93,26 @@ pub(crate) struct ReadContext<'a> {
     pub(crate) tree: &'a Tree,
     /// The run's own, where no mount was named.
     pub(crate) workspace: Option<&'a Workspace>,
+    /// The files at another time, for a tool that [looks back](Read::looks_back).
+    pub(crate) past: Option<&'a PastView>,
     /// Set when the caller has gone away.
     pub(crate) cancel: &'a AtomicBool,
+}
+
+/// Which files are looked at in place of those that are there now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LookBack {
+    /// Those at this record.
+    pub(crate) seq: u64,
+    /// Whether the tool tells modes.
+    pub(crate) with_modes: bool,
+}
+
+impl<'a> ReadContext<'a> {
+    /// The past that the call asked for, with the run that it is of.
+    fn back(&self) -> Option<(&'a PastView, &'a Workspace)> {
+        self.past.zip(self.workspace)
+    }
 }
 
 /// What a reading tool tells.
@@ -126,7 +151,7 @@ pub(crate) trait Mutation: Send {
     }
 
     /// Takes the earlier calls that [`history`](Self::history) asked for.
-    fn take_history(&mut self, _calls: Vec<PastCall>) -> Result<(), Refusal> {
+    fn take_history(&mut self, _earlier: Earlier) -> Result<(), Refusal> {
         Ok(())
     }
 
@@ -136,6 +161,11 @@ pub(crate) trait Mutation: Send {
     /// Whether no other mutation of the run may be under way at the same time.
     fn exclusive(&self) -> bool {
         false
+    }
+
+    /// The version that the caller has seen at `path`, where it names one.
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        None
     }
 
     /// Looks at what is there; the answers stand in the order of [`paths`](Self::paths).
@@ -191,6 +221,26 @@ pub(crate) struct PastCall {
     pub(crate) record: Record,
     /// The diff that it left.
     pub(crate) diff: Vec<u8>,
+}
+
+/// Earlier calls, and what stood in their files before them.
+#[derive(Debug)]
+pub(crate) struct Earlier {
+    /// The calls, oldest first.
+    pub(crate) calls: Vec<PastCall>,
+    /// Each file that was there before the first of the calls that changed it.
+    pub(crate) files: Vec<EarlierFile>,
+}
+
+/// A file before some calls.
+#[derive(Debug)]
+pub(crate) struct EarlierFile {
+    /// Where it was.
+    pub(crate) path: LogicalPath,
+    /// Hash of its bytes.
+    pub(crate) sha256: Sha256,
+    /// Its bytes, as far as they are kept.
+    pub(crate) version: Version,
 }
 
 /// What a plan is made with.

@@ -2,16 +2,16 @@
 
 mod tree;
 
-use std::io::{self, Write as _};
+use std::io;
 
 use ledger::Ledger;
 use model::{ChainReport, CheckpointVerifier};
-use rustix::fs::Access;
 
 use self::tree::{TreeCheck, TreeReport};
 use crate::checkpoints::file::Notes;
 use crate::checkpoints::key;
 use crate::config::{BadSetting, VerifyConfig};
+use crate::offline::{check_database, print};
 use crate::start::StartError;
 
 /// Checks the chain of one run or of all, and the checkpoints over them; tells of each on standard output. False where
@@ -22,11 +22,7 @@ use crate::start::StartError;
 /// Where the database or the checkpoint file cannot be read, or there is no such run.
 pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
     // Opening would make an empty one, whose chains are all intact.
-    if let Some(file) = config.database_url.sqlite_file()
-        && rustix::fs::access(file, Access::READ_OK).is_err()
-    {
-        return Err(BadSetting(format!("--database-url: there is no database to read at {file}")).into());
-    }
+    check_database(&config.database_url)?;
     let ledger = ledger::open(&config.database_url.0).await.map_err(|error| database(&error))?;
     let checked = check(&config, ledger.as_ref()).await;
     ledger.close().await;
@@ -99,9 +95,4 @@ fn tell(report: &ChainReport) {
         None => print(&format!("{}: intact, {} records, head {}", report.run_id, report.records, report.head_hash)),
         Some(found) => print(&format!("{}: BROKEN at seq {}: {}", report.run_id, found.seq, found.problem)),
     }
-}
-
-fn print(line: &str) {
-    // A reader that has gone away has its exit code all the same.
-    let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -303,7 +303,7 @@ impl Service {
         let mut parts = Vec::with_capacity(heads.len());
         for head in heads {
             let members = kept_members(head).map_err(Failure::All)?;
-            parts.push(self.part(head, members).await.map_err(Failure::All)?);
+            parts.push(self.part(head, live, members).await.map_err(Failure::All)?);
         }
         let (pass, plan) = self.prepare_together(heads, live, parts).await?;
         if files_of_all(&plan) != approval.files {
@@ -323,7 +323,7 @@ impl Service {
         let ToolRun::Mutation(parse) = head.tool.run else {
             return Err(CallError::Internal("a kept call is no mutation".into()));
         };
-        let tool = with_history(self, head, parse(members)?).await?;
+        let tool = with_history(self, live, parse(members)?).await?;
         let held = if tool.exclusive() { vec![model::LogicalPath::root()] } else { tool.paths() };
         let pass = recover::enter_settled(self, live, held).await?;
         let judged = prepare(self, head, live, tool, Until::StagedAsApproved).await?;

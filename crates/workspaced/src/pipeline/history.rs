@@ -1,18 +1,47 @@
 //! Earlier calls that a plan needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use model::{ArtifactId, LogicalPath, Record, RunId};
+use model::{LogicalPath, Record, RunId, Sha256};
 
 use crate::CallError;
-use crate::service::Service;
-use crate::tools::{History, PastCall};
+use crate::past;
+use crate::service::{LiveRun, Service};
+use crate::tools::{Earlier, EarlierFile, History, PastCall};
+use crate::versions::{self, Version};
 
 /// Records looked at in one go.
 const PAGE: u32 = 500;
+/// The most bytes of earlier versions that are brought into memory for one call.
+const MAX_EARLIER_BYTES: usize = 64 << 20;
+
+/// The mutations that `wanted` names and that have changed files, with what stood in those files before the first of them.
+pub(super) async fn earlier(service: &Service, live: &Arc<LiveRun>, wanted: History) -> Result<Earlier, CallError> {
+    let calls = find(service, &live.run_id, wanted).await?;
+    let mut first: BTreeMap<&LogicalPath, (u64, Option<Sha256>)> = BTreeMap::new();
+    for call in &calls {
+        for file in &call.record.files {
+            first.entry(&file.path).or_insert((call.record.seq, file.old_sha256));
+        }
+    }
+    let (mut files, mut room) = (Vec::new(), MAX_EARLIER_BYTES);
+    for (path, (seq, sha256)) in first {
+        let Some(sha256) = sha256 else { continue };
+        let version = match service.version(live, path, sha256, seq.saturating_sub(1)).await? {
+            Version::Kept(bytes) if bytes.len() > room => Version::TooLarge,
+            version => version,
+        };
+        if let Version::Kept(bytes) = &version {
+            room -= bytes.len();
+        }
+        files.push(EarlierFile { path: path.clone(), sha256, version });
+    }
+    Ok(Earlier { calls, files })
+}
 
 /// The mutations of `run` that `wanted` names and that have changed files, oldest first.
-pub(super) async fn find(service: &Service, run: &RunId, wanted: History) -> Result<Vec<PastCall>, CallError> {
+async fn find(service: &Service, run: &RunId, wanted: History) -> Result<Vec<PastCall>, CallError> {
     let mut since = match &wanted {
         History::Calls(_) => 0,
         History::After(seq) => *seq,
@@ -24,11 +53,10 @@ pub(super) async fn find(service: &Service, run: &RunId, wanted: History) -> Res
             return Ok(found);
         }
         for stored in page {
-            let record: Record =
-                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
+            let record = versions::parse(&stored.text)?;
             since = record.seq;
             if asks_for(&wanted, &record) && !record.paths_written.is_empty() {
-                let diff = diff_of(service, run, &record).await?;
+                let diff = past::diff_of(service.0.ledger.as_ref(), run, &record).await?;
                 found.push(PastCall { record, diff });
             }
         }
@@ -45,8 +73,7 @@ pub(super) async fn written(service: &Service, run: &RunId) -> Result<BTreeSet<L
             return Ok(written);
         }
         for stored in page {
-            let record: Record =
-                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
+            let record = versions::parse(&stored.text)?;
             since = record.seq;
             written.extend(record.paths_written);
         }
@@ -58,15 +85,4 @@ fn asks_for(wanted: &History, record: &Record) -> bool {
         History::Calls(ids) => ids.contains(&record.tool_call_id),
         History::After(seq) => record.seq > *seq,
     }
-}
-
-async fn diff_of(service: &Service, run: &RunId, record: &Record) -> Result<Vec<u8>, CallError> {
-    let mut diff = Vec::new();
-    for uri in &record.artifact_uris {
-        let id = uri.rsplit('/').next().and_then(|raw| ArtifactId::parse(raw).ok());
-        if let Some(id) = id {
-            diff.extend(service.0.ledger.artifact(run, &id).await?.unwrap_or_default());
-        }
-    }
-    Ok(diff)
 }

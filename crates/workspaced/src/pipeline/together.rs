@@ -132,7 +132,7 @@ impl Service {
         }
         let mut parts = Vec::with_capacity(heads.len());
         for (place, members) in members.into_iter().enumerate() {
-            match self.part(&heads[place], members).await {
+            match self.part(&heads[place], live, members).await {
                 Ok(part) => parts.push(part),
                 Err(error) => {
                     let paths: Vec<_> = parts.iter().map(Part::paths).collect();
@@ -174,13 +174,22 @@ impl Service {
     }
 
     /// Takes one call's input apart, with the earlier calls that it asks for.
-    pub(super) async fn part(&self, head: &Head, members: Map<String, Value>) -> Result<Part, CallError> {
+    pub(super) async fn part(
+        &self,
+        head: &Head,
+        live: &Arc<LiveRun>,
+        members: Map<String, Value>,
+    ) -> Result<Part, CallError> {
         match head.tool.run {
-            ToolRun::Read(parse) => Ok(Part::Look(parse(members)?)),
-            ToolRun::Mutation(parse) => {
+            ToolRun::Read(parse) => {
                 let tool = parse(members)?;
-                Ok(Part::Change(with_history(self, head, tool).await?))
+                if tool.looks_back().is_some() {
+                    let message = "a batch that stands or falls together looks at no earlier record";
+                    return Err(Refusal::invalid(message, "Send the read with atSeq by itself.").into());
+                }
+                Ok(Part::Look(tool))
             }
+            ToolRun::Mutation(parse) => Ok(Part::Change(with_history(self, live, parse(members)?).await?)),
         }
     }
 
@@ -492,14 +501,16 @@ fn look(live: &LiveRun, head: &Head, ahead: &Ahead, tool: &dyn Read, cancel: &At
     let rules = &*live.rules;
     if let Some(name) = &head.mount {
         let tree = live.mount(name).ok_or_else(|| crate::calls::unknown_mount(name, live))?;
-        return Ok(tool.read(&ReadContext { rules, tree: &tree, workspace: None, cancel })?);
+        return Ok(tool.read(&ReadContext { rules, tree: &tree, workspace: None, past: None, cancel })?);
     }
     let told: Result<Told, Fault> = match ahead.view(&live.workspace, &tool.paths())? {
         View::Now => {
             let workspace = Some(&*live.workspace);
-            tool.read(&ReadContext { rules, tree: live.workspace.tree(), workspace, cancel })
+            tool.read(&ReadContext { rules, tree: live.workspace.tree(), workspace, past: None, cancel })
         }
-        View::Then(preview) => tool.read(&ReadContext { rules, tree: preview.tree(), workspace: None, cancel }),
+        View::Then(preview) => {
+            tool.read(&ReadContext { rules, tree: preview.tree(), workspace: None, past: None, cancel })
+        }
     };
     Ok(told?)
 }

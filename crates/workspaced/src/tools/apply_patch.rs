@@ -135,6 +135,10 @@ impl Mutation for ApplyPatch {
         self.patch.sections.iter().map(brought).collect()
     }
 
+    fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
+        self.expected.get(path).copied()
+    }
+
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
         if let Some(expected) = self.base_commit.as_deref().filter(|expected| *expected != context.base_commit) {
             let message = format!("the run started from {}, not from {expected}", context.base_commit);

@@ -62,6 +62,10 @@ impl Mutation for DeleteFile {
         vec![self.path.clone()]
     }
 
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
         let before = targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.sha256);
         let old_sha256 = before.ok_or_else(|| Refusal::not_found(&self.path))?;

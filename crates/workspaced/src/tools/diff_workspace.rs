@@ -4,7 +4,7 @@ use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{DiffFile, DiffQuery, Fault};
 
-use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse};
+use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse};
 
 /// The most diff text that one call tells, in bytes.
 pub(super) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
@@ -12,7 +12,7 @@ pub(super) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 pub(super) const TOOL: Tool = Tool {
     name: "diff_workspace",
     description: "Shows everything that differs from what the run started with, as one unified diff with counts. Use \
-                  statOnly first where much has changed.",
+                  statOnly first where much has changed. With atSeq it shows what differed at an earlier record.",
     takes_long: true,
     permissions: &[Permission::FileDiff],
     input: ToolSchema::of::<DiffWorkspaceInput>,
@@ -35,6 +35,10 @@ pub(crate) struct DiffWorkspaceInput {
     #[serde(default = "default_max_bytes")]
     #[schema(minimum = 1, maximum = 1_048_576, default = 120_000)]
     max_bytes: u64,
+    /// Compare the files as they were at this record of the run's audit; 0 is what the run started from.
+    #[serde(default)]
+    #[schema(minimum = 0)]
+    at_seq: Option<u64>,
 }
 
 fn default_max_bytes() -> u64 {
@@ -63,29 +67,44 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
     truncated: bool,
     /// Hash of the whole text, not only of what is shown.
     diff_sha256: Sha256,
+    /// The record whose files were compared, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_seq: Option<u64>,
 }
 
-struct Diff(DiffQuery);
+struct Diff {
+    query: DiffQuery,
+    at_seq: Option<u64>,
+}
 
 impl TryFrom<DiffWorkspaceInput> for Diff {
     type Error = Refusal;
 
     fn try_from(input: DiffWorkspaceInput) -> Result<Self, Refusal> {
         let max_bytes = bounded("maxBytes", input.max_bytes, 1, MAX_DIFF_BYTES)?;
-        Ok(Self(DiffQuery {
+        let query = DiffQuery {
             path: input.path.as_deref().map(any_path).transpose()?.filter(|path| !path.is_root()),
             stat_only: input.stat_only,
             max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
-        }))
+        };
+        Ok(Self { query, at_seq: input.at_seq })
     }
 }
 
 impl Read for Diff {
+    fn looks_back(&self) -> Option<LookBack> {
+        self.at_seq.map(|seq| LookBack { seq, with_modes: true })
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
         let workspace = context.workspace.ok_or_else(|| {
             Refusal::invalid("a mount has no diff: it never changes", "Call diff_workspace without `mount`.")
         })?;
-        let diff = workspace.diff(context.rules, &self.0, context.cancel)?;
+        let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
+        let diff = match context.past {
+            Some(past) => workspace.diff_past(rules, &past.files, query, &past.contents, cancel)?,
+            None => workspace.diff(rules, query, cancel)?,
+        };
         let output = DiffWorkspaceOutput {
             base_commit: workspace.base_commit(),
             files_changed: diff.files.len(),
@@ -96,12 +115,13 @@ impl Read for Diff {
             diff: &diff.diff,
             truncated: diff.truncated,
             diff_sha256: diff.diff_sha256,
+            at_seq: self.at_seq,
         };
         let paths = diff.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok());
         Told::new(&output, paths.take(super::MAX_PATHS_TOLD).collect())
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
-        self.0.path.iter().cloned().collect()
+        self.query.path.iter().cloned().collect()
     }
 }

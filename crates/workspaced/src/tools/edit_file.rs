@@ -103,6 +103,10 @@ impl Mutation for EditFile {
         vec![Brought::to(&self.path, self.new.clone().into_bytes())]
     }
 
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
         let Some((state, bytes)) = targets.first().and_then(|target| target.before.as_ref()) else {
             return Err(Refusal::not_found(&self.path));

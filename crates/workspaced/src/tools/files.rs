@@ -137,8 +137,12 @@ impl Mutation for PutFile {
         vec![self.path.clone()]
     }
 
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
     fn targets(&self, rules: &Rules, workspace: &Workspace) -> Result<Vec<Target>, Fault> {
-        any_kind(rules, workspace, &self.path)
+        workspace.targets_of_any_kind(rules, &self.paths(), rules.policy().max_file_bytes)
     }
 
     fn brings(&self) -> Vec<Brought> {
@@ -197,8 +201,12 @@ impl Mutation for DropFile {
         vec![self.path.clone()]
     }
 
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
     fn targets(&self, rules: &Rules, workspace: &Workspace) -> Result<Vec<Target>, Fault> {
-        any_kind(rules, workspace, &self.path)
+        workspace.targets_of_any_kind(rules, &self.paths(), rules.policy().max_file_bytes)
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
@@ -242,20 +250,6 @@ impl Read for GetFile {
     fn paths(&self) -> Vec<LogicalPath> {
         vec![self.0.clone()]
     }
-}
-
-/// What is at `path`, of any kind. Bytes that are too many or no text stay on the disk: a diff shows none of them.
-fn any_kind(rules: &Rules, workspace: &Workspace, path: &LogicalPath) -> Result<Vec<Target>, Fault> {
-    let (before, seen) = match workspace.transfer_target(rules, path)? {
-        None => (None, None),
-        Some(transfer) => {
-            // One NUL stands for what is not shown, since it makes any diff a binary one.
-            let bytes = transfer.whole(rules.policy().max_file_bytes)?.unwrap_or_else(|| vec![0]);
-            let seen = transfer.seen();
-            (Some((transfer.state, bytes)), Some(seen))
-        }
-    };
-    Ok(vec![Target { path: path.clone(), before, seen, ignored: false }])
 }
 
 fn state_of(targets: &[Target]) -> Option<FileState> {

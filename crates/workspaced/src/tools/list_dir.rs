@@ -4,7 +4,7 @@ use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
 use workspace::{Entry, Fault, ListQuery};
 
-use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
+use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
 
 /// The deepest listing.
 pub(super) const MAX_DEPTH: u64 = 20;
@@ -14,7 +14,8 @@ pub(super) const MAX_ENTRIES: u64 = 10_000;
 pub(super) const TOOL: Tool = Tool {
     name: "list_dir",
     description: "Lists the files and folders in a folder, sorted by path. Hidden entries, and entries that git ignores \
-                  or that are generated or vendored, are left out unless asked for.",
+                  or that are generated or vendored, are left out unless asked for. With atSeq it lists the folder as it \
+                  was at an earlier record.",
     takes_long: false,
     permissions: &[Permission::FileList],
     input: ToolSchema::of::<ListDirInput>,
@@ -39,11 +40,22 @@ pub(crate) struct ListDirInput {
     /// At most so many entries. Taken as 10,000 where it is more.
     #[schema(minimum = 1, maximum = 10_000)]
     max_entries: u64,
+    /// List the folder as it was at this record of the run's audit; 0 is what the run started from. Only files that the
+    /// audit knows are told, and the folders that they lie in. Not with `mount`.
+    #[schema(minimum = 0)]
+    at_seq: Option<u64>,
 }
 
 impl Default for ListDirInput {
     fn default() -> Self {
-        Self { path: root(), max_depth: 2, include_hidden: false, include_ignored: false, max_entries: 300 }
+        Self {
+            path: root(),
+            max_depth: 2,
+            include_hidden: false,
+            include_ignored: false,
+            max_entries: 300,
+            at_seq: None,
+        }
     }
 }
 
@@ -57,9 +69,15 @@ pub(crate) struct ListDirOutput {
     entries: Vec<Entry>,
     /// Whether entries are missing because there were too many.
     truncated: bool,
+    /// The record whose files these are, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_seq: Option<u64>,
 }
 
-struct ListDir(ListQuery);
+struct ListDir {
+    query: ListQuery,
+    at_seq: Option<u64>,
+}
 
 impl TryFrom<ListDirInput> for ListDir {
     type Error = Refusal;
@@ -67,25 +85,39 @@ impl TryFrom<ListDirInput> for ListDir {
     fn try_from(input: ListDirInput) -> Result<Self, Refusal> {
         let max_depth = bounded("maxDepth", input.max_depth, 1, MAX_DEPTH)?;
         let max_entries = bounded("maxEntries", input.max_entries, 1, MAX_ENTRIES)?;
-        Ok(Self(ListQuery {
+        let query = ListQuery {
             path: any_path(&input.path)?,
             max_depth: u32::try_from(max_depth).unwrap_or(20),
             include_hidden: input.include_hidden,
             include_ignored: input.include_ignored,
             max_entries: usize::try_from(max_entries).unwrap_or(10_000),
-        }))
+        };
+        Ok(Self { query, at_seq: input.at_seq })
     }
 }
 
 impl Read for ListDir {
+    fn looks_back(&self) -> Option<LookBack> {
+        self.at_seq.map(|seq| LookBack { seq, with_modes: false })
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
-        let listing = context.tree.list(context.rules, &self.0, context.cancel)?;
-        let path = self.0.path.clone();
-        let output = ListDirOutput { path: path.clone(), entries: listing.entries, truncated: listing.truncated };
+        let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
+        let listing = match context.back() {
+            Some((past, run)) => run.list_past(rules, &past.files, query, &past.contents, cancel)?,
+            None => context.tree.list(rules, query, cancel)?,
+        };
+        let path = query.path.clone();
+        let output = ListDirOutput {
+            path: path.clone(),
+            entries: listing.entries,
+            truncated: listing.truncated,
+            at_seq: self.at_seq,
+        };
         Told::new(&output, vec![path])
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.0.path.clone()]
+        vec![self.query.path.clone()]
     }
 }

@@ -73,6 +73,10 @@ impl Mutation for MoveFile {
         vec![self.from.clone(), self.to.clone()]
     }
 
+    fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
+        self.expected.filter(|_| *path == self.from)
+    }
+
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
         let before = |path: &LogicalPath| targets.iter().find(|target| target.path == *path)?.before.as_ref();
         let (state, bytes) = before(&self.from).ok_or_else(|| Refusal::not_found(&self.from))?;

@@ -4,7 +4,7 @@ use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Ref
 use serde::{Deserialize, Serialize};
 use workspace::{Fault, FileRead, RANGED_FACTOR};
 
-use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_path, parse};
+use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_path, parse};
 
 /// The most content that one call tells, in bytes.
 pub(super) const MAX_CONTENT_BYTES: usize = 64 * 1024;
@@ -17,7 +17,8 @@ pub(super) const MAX_LINES: u64 = 1000;
 pub(super) const TOOL: Tool = Tool {
     name: "read_file",
     description: "Reads lines of a text file, 200 unless asked for more, and tells the file's sha256, which write_file \
-                  and apply_patch take as the version that you saw. Go on with nextStartLine.",
+                  and apply_patch take as the version that you saw. Go on with nextStartLine. With atSeq it reads the \
+                  file as it was at an earlier record.",
     takes_long: false,
     permissions: &[Permission::FileRead],
     input: ToolSchema::of::<ReadFileInput>,
@@ -44,6 +45,10 @@ pub(crate) struct ReadFileInput {
     #[serde(default)]
     #[schema(inline)]
     format: PageFormat,
+    /// Read the file as it was at this record of the run's audit; 0 is what the run started from. Not with `mount`.
+    #[serde(default)]
+    #[schema(minimum = 0)]
+    at_seq: Option<u64>,
 }
 
 fn first() -> u64 {
@@ -82,6 +87,9 @@ pub(crate) struct ReadFileOutput<'a> {
     /// Lines that were cut for their length.
     #[serde(skip_serializing_if = "is_zero")]
     lines_cut: u64,
+    /// The record whose version this is, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_seq: Option<u64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -94,6 +102,7 @@ struct ReadFile {
     start_line: u64,
     max_lines: u64,
     format: PageFormat,
+    at_seq: Option<u64>,
 }
 
 impl TryFrom<ReadFileInput> for ReadFile {
@@ -104,6 +113,7 @@ impl TryFrom<ReadFileInput> for ReadFile {
             start_line: bounded("startLine", input.start_line, 1, u64::MAX)?,
             max_lines: bounded("maxLines", input.max_lines, 1, MAX_LINES)?,
             format: input.format,
+            at_seq: input.at_seq,
             path: file_path(&input.path)?,
         })
     }
@@ -120,8 +130,16 @@ impl Read for ReadFile {
         }
     }
 
+    fn looks_back(&self) -> Option<LookBack> {
+        self.at_seq.map(|seq| LookBack { seq, with_modes: false })
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
-        let file = context.tree.read(context.rules, &self.path, Self::max_bytes(context))?;
+        let (rules, path, max_bytes) = (context.rules, &self.path, Self::max_bytes(context));
+        let file = match context.back() {
+            Some((past, run)) => run.read_past(rules, &past.files, path, max_bytes, &past.contents, context.cancel)?,
+            None => context.tree.read(rules, path, max_bytes)?,
+        };
         self.tell(&file)
     }
 
@@ -150,6 +168,7 @@ impl ReadFile {
             encoding: page.encoding,
             line_ending: page.line_ending,
             lines_cut: page.lines_cut,
+            at_seq: self.at_seq,
         };
         let told = Told::new(&output, vec![self.path.clone()])?;
         Ok(told.with_file(&self.path, file.kind, file.sha256))

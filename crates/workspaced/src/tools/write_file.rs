@@ -96,6 +96,10 @@ impl Mutation for WriteFile {
         vec![self.path.clone()]
     }
 
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
     fn permission(&self, targets: &[Target]) -> Option<Permission> {
         let exists = targets.first().is_some_and(|target| target.before.is_some());
         Some(match (self.mode, exists) {

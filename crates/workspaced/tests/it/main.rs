@@ -38,6 +38,8 @@ mod guard;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod history;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod idempotency;
@@ -69,6 +71,8 @@ mod properties;
 mod reading;
 #[cfg(test)]
 mod readme;
+#[cfg(test)]
+mod rebuilding;
 #[cfg(test)]
 mod reverting;
 #[cfg(test)]

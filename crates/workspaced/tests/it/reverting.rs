@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -106,4 +107,98 @@ async fn a_file_that_has_changed_since_is_a_conflict_and_nothing_changes(
     let input = json!({"toolCallIds": ids(&[&first]), "reason": "undo"});
     run.call("revert_calls", input).await.refused("REVERT_CONFLICT");
     assert_eq!(run.on_disk("a.txt"), "from outside\n");
+}
+
+/// A call of the files plane: `old` is what is there, `new` what shall be.
+async fn store(run: &Run, path: &str, old: Option<&[u8]>, new: Option<&[u8]>) -> Value {
+    let method = if new.is_some() { Method::PUT } else { Method::DELETE };
+    let request = run.agent.request(method, &format!("/v1/runs/{}/files/{path}", run.id)).header("x-reason", "r");
+    let request = match old {
+        Some(old) => request.header("if-match", format!("\"{}\"", sha256(old))),
+        None => request.header("if-none-match", "*"),
+    };
+    run.agent.send(request.body(new.unwrap_or_default().to_vec())).await.is(if old.is_some() { 200 } else { 201 })
+}
+
+#[rstest]
+#[tokio::test]
+async fn files_of_any_kind_come_back_byte_for_byte(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [("pic.bin", "\0\u{1}\u{2}base"), ("tool.sh", "#!/bin/sh\n"), ("a.txt", "a\n")];
+    let extra = json!({"policy": {"allowModeChange": true}});
+    let (_server, run) = Run::shared_with(backend, &files, extra).await;
+    let base = files[0].1.as_bytes();
+    let wide: Vec<u8> =
+        [0xff, 0xfe].into_iter().chain("wide\r\nline\n".encode_utf16().flat_map(u16::to_le_bytes)).collect();
+    let latin = b"caf\xe9 au lait\n".as_slice();
+    let mut states = vec![files_of(&run)];
+    let mut calls = Vec::new();
+    for (path, old, new) in [
+        ("pic.bin", Some(base), Some(&b"\0second\xff"[..])),
+        ("pic.bin", Some(b"\0second\xff"), None),
+        ("pic.bin", None, Some(b"\0third")),
+        ("wide.txt", None, Some(&wide)),
+        ("latin.txt", None, Some(latin)),
+    ] {
+        calls.push(store(&run, path, old, new).await);
+        states.push(files_of(&run));
+    }
+    for (tool, input) in [
+        ("edit_file", json!({"path": "wide.txt", "oldString": "line", "newString": "Zeile", "reason": "r"})),
+        ("edit_file", json!({"path": "latin.txt", "oldString": "au lait", "newString": "noir", "reason": "r"})),
+        (
+            "apply_patch",
+            json!({"patch": "diff --git a/tool.sh b/scripts/tool\nold mode 100644\nnew mode 100755\nsimilarity index 100%\n\
+            rename from tool.sh\nrename to scripts/tool\n", "reason": "r"}),
+        ),
+        ("move_file", json!({"from": "wide.txt", "to": "w.txt", "expectedSha256": "", "reason": "r"})),
+        ("delete_file", json!({"path": "latin.txt", "expectedSha256": "", "reason": "r"})),
+    ] {
+        let mut input = input;
+        let path = input["path"].as_str().or(input["from"].as_str()).map(str::to_owned);
+        if input["expectedSha256"].is_string() {
+            input["expectedSha256"] = json!(sha256(std::fs::read(run.repo.join(path.unwrap())).unwrap()));
+        }
+        calls.push(run.ok(tool, input).await);
+        states.push(files_of(&run));
+    }
+    let last = states.last().unwrap().clone();
+    let mut undone = Vec::new();
+    for at in (0..calls.len()).rev() {
+        undone.push(revert(&run, &[&calls[at]]).await);
+        assert_eq!(files_of(&run), states[at], "call {at}: {:#}", calls[at]);
+    }
+    let again = revert(&run, &undone.iter().collect::<Vec<_>>()).await;
+    assert_eq!(files_of(&run), last, "all reverts reverted at once");
+    assert_eq!(again["reverted"].as_array().unwrap().len(), calls.len());
+    let all = run.ok("revert_calls", json!({"toSeq": 0, "reason": "from the start"})).await;
+    assert_eq!(files_of(&run), states[0], "{all:#}");
+    let record = run.last_record().await;
+    assert_eq!(record["seq"], all["seq"]);
+    for file in record["files"].as_array().unwrap() {
+        let there = std::fs::read(run.repo.join(file["path"].as_str().unwrap())).ok().map(sha256);
+        assert_eq!(file["newSha256"].as_str().map(str::to_owned), there, "{file:#}");
+    }
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_too_large_to_be_kept_is_a_conflict_that_says_so(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let large = vec![7; (1 << 20) + 1];
+    let made = store(&run, "large.bin", None, Some(&large)).await;
+    let gone = store(&run, "large.bin", Some(&large), None).await;
+    let other = run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
+    let tree = run.snapshot();
+    let input = json!({"toolCallIds": ids(&[&gone, &other]), "reason": "undo"});
+    let refused = run.call("revert_calls", input).await.refused("REVERT_CONFLICT");
+    assert_eq!(refused["path"], "large.bin");
+    assert!(refused["message"].as_str().unwrap().contains("too large to be kept"), "{refused:#}");
+    assert!(refused["hint"].as_str().unwrap().contains("files plane"), "{refused:#}");
+    assert_eq!(run.snapshot(), tree, "all or nothing");
+    // Both together leave nothing that would have to come back.
+    revert(&run, &[&made, &gone]).await;
+    assert_eq!(run.snapshot(), tree);
 }

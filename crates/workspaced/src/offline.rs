@@ -1,0 +1,164 @@
+//! A run's data without the service: for the operator's commands, which take the data folder for themselves.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use ledger::{Ledger, LedgerError, StoredRun};
+use model::{LogicalPath, RunId, RunState};
+use rustix::fs::{Access, Mode};
+use workspace::{Difference, Past, Standing, Workspace, Workspaces};
+
+use crate::config::{BadSetting, DatabaseUrl};
+use crate::lock::DataLock;
+use crate::past::{self, FromLedger};
+use crate::start::StartError;
+
+/// So many paths are told one by one.
+const MAX_TOLD: usize = 100;
+
+/// One run's data.
+pub(crate) struct Offline {
+    /// What is remembered.
+    pub(crate) ledger: Arc<dyn Ledger>,
+    /// The run.
+    pub(crate) stored: StoredRun,
+    /// Its files.
+    pub(crate) workspace: Arc<Workspace>,
+    _lock: DataLock,
+}
+
+impl Offline {
+    /// Opens what is kept of `run`.
+    ///
+    /// # Errors
+    ///
+    /// Where a service has it open, the database cannot be read, or the run is not there or has no files.
+    pub(crate) async fn open(data_dir: &Path, database_url: &DatabaseUrl, run: &RunId) -> Result<Self, StartError> {
+        check_database(database_url)?;
+        // Whatever is made is for this user alone, as where the service makes it.
+        rustix::process::umask(Mode::from_raw_mode(0o077));
+        let lock = DataLock::take(data_dir)?;
+        let ledger = ledger::open(&database_url.0).await.map_err(|error| StartError::failed("the database", &error))?;
+        match open_run(ledger.as_ref(), data_dir, run).await {
+            Ok((stored, workspace)) => Ok(Self { ledger, stored, workspace, _lock: lock }),
+            Err(error) => {
+                ledger.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The run's ID.
+    pub(crate) fn run(&self) -> &RunId {
+        &self.stored.run.run_id
+    }
+
+    /// The files as the ledger says, after the newest record.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger or the disk fails.
+    pub(crate) async fn expected(&self) -> Result<Past, StartError> {
+        let loaded = past::load(&self.ledger, self.run(), &self.workspace, u64::MAX, true).await;
+        loaded.map_err(|error| StartError::failed("the run's history", &error))
+    }
+
+    /// What the ledger keeps of the run's files.
+    pub(crate) fn contents(&self) -> FromLedger {
+        FromLedger::of(Arc::clone(&self.ledger), self.run().clone())
+    }
+
+    /// Runs `work` on the run's files where blocking is allowed.
+    ///
+    /// # Errors
+    ///
+    /// Where it fails, as `what`.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Workspace) -> Result<T, workspace::Fault> + Send + 'static,
+    ) -> Result<T, StartError> {
+        let workspace = Arc::clone(&self.workspace);
+        let done = tokio::task::spawn_blocking(move || work(&workspace)).await;
+        let done = done.map_err(|error| StartError::failed(what, &error))?;
+        done.map_err(|fault| StartError::failed(what, &fault))
+    }
+}
+
+/// Refused where there is no SQLite database: opening would make an empty one.
+///
+/// # Errors
+///
+/// The setting that names none.
+pub(crate) fn check_database(database_url: &DatabaseUrl) -> Result<(), BadSetting> {
+    match database_url.sqlite_file() {
+        Some(file) if rustix::fs::access(file, Access::READ_OK).is_err() => {
+            Err(BadSetting(format!("--database-url: there is no database to read at {file}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn open_run(
+    ledger: &dyn Ledger,
+    data_dir: &Path,
+    run: &RunId,
+) -> Result<(StoredRun, Arc<Workspace>), StartError> {
+    let database = |error: LedgerError| StartError::failed("the database", &error);
+    let Some(stored) = ledger.run(run).await.map_err(database)? else {
+        return Err(BadSetting(format!("--run {run}: there is no such run")).into());
+    };
+    let state = stored.run.state;
+    if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
+        return Err(BadSetting(format!("--run {run}: it is {} and has no files", state.as_str())).into());
+    }
+    let (data_dir, run) = (data_dir.to_owned(), run.clone());
+    let opened = tokio::task::spawn_blocking(move || Workspaces::open(&data_dir, &[])?.get(&run)).await;
+    let workspace = opened.map_err(io::Error::other).flatten();
+    Ok((stored, workspace.map_err(|error| StartError::failed("--data-dir", &error))?))
+}
+
+/// Prints a line on standard output.
+pub(crate) fn print(line: &str) {
+    // A reader that has gone away has its exit code all the same.
+    let _ = writeln!(io::stdout().lock(), "{line}");
+}
+
+/// Prints where the tree differs.
+pub(crate) fn print_differences(differences: &[Difference]) {
+    for Difference { path, expected, found } in differences.iter().take(MAX_TOLD) {
+        print(&format!("  {}: expected {}, found {}", shown(path), standing(*expected), standing(*found)));
+    }
+    print_rest(differences.len());
+}
+
+/// Prints paths, each behind `what`.
+pub(crate) fn print_paths(what: &str, paths: &[LogicalPath]) {
+    for path in paths.iter().take(MAX_TOLD) {
+        print(&format!("  {what}: {}", shown(path)));
+    }
+    print_rest(paths.len());
+}
+
+fn print_rest(count: usize) {
+    if count > MAX_TOLD {
+        print(&format!("  and {} more", count - MAX_TOLD));
+    }
+}
+
+/// A path for a terminal, on which control characters might do something.
+fn shown(path: &LogicalPath) -> String {
+    let odd = path.as_str().chars().any(char::is_control);
+    if odd { path.as_str().escape_debug().to_string() } else { path.to_string() }
+}
+
+fn standing(standing: Standing) -> String {
+    match standing {
+        Standing::Nothing => "nothing".to_owned(),
+        Standing::File { sha256, executable: false } => sha256.to_string(),
+        Standing::File { sha256, executable: true } => format!("{sha256} (executable)"),
+        Standing::Link { sha256 } => format!("a link, {sha256}"),
+        Standing::Other => "something that is no file".to_owned(),
+    }
+}

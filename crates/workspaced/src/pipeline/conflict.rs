@@ -1,0 +1,98 @@
+//! What a caller whose version is out of date is told: what has changed since.
+
+use std::sync::Arc;
+
+use model::{Code, LogicalPath, Permission, Refusal, Sha256, Side, diff_file};
+use workspace::Fault;
+
+use crate::CallError;
+use crate::calls::Head;
+use crate::service::{LiveRun, Service};
+use crate::versions::Version;
+
+/// The most diff that a refusal tells, in bytes.
+const MAX_DIFF_BYTES: usize = 16 * 1024;
+/// No record is behind this one.
+const NEWEST: u64 = i64::MAX as u64;
+
+/// The refusal with the diff from the version that the caller has seen to what is there now, where that version is still
+/// known and the caller may read the file. `seen` holds the version that the call expects at each of its paths.
+pub(super) async fn tell(
+    service: &Service,
+    head: &Head,
+    live: &Arc<LiveRun>,
+    seen: &[(LogicalPath, Sha256)],
+    refusal: Refusal,
+) -> Refusal {
+    if refusal.code != Code::WriteConflict || !head.caller.permissions.contains(&Permission::FileRead) {
+        return refusal;
+    }
+    let about = refusal.about.path.as_deref();
+    let Some((path, sha256)) = seen.iter().find(|(path, _)| Some(path.as_str()) == about) else { return refusal };
+    match diff(service, live, path, *sha256).await {
+        Ok(diff) => refusal.about(|about| about.diff = diff),
+        Err(error) => {
+            // The refusal stands without it.
+            tracing::warn!(error = &error as &dyn std::error::Error, "what has changed since could not be told");
+            refusal
+        }
+    }
+}
+
+async fn diff(
+    service: &Service,
+    live: &Arc<LiveRun>,
+    path: &LogicalPath,
+    seen: Sha256,
+) -> Result<Option<String>, CallError> {
+    let (run, at) = (Arc::clone(live), path.clone());
+    // Judged as a read, also where nothing is there any more.
+    let now = service.blocking(move || Ok(readable(&run, &at)?)).await?;
+    let now = match now {
+        Now::Text(text) => Some(text),
+        Now::Nothing => None,
+        Now::Hidden => return Ok(None),
+    };
+    let Version::Kept(seen) = service.version(live, path, seen, NEWEST).await? else { return Ok(None) };
+    let path = path.clone();
+    service.blocking(move || Ok(write(&path, &seen, now.as_deref()))).await
+}
+
+/// What stands at a path, as far as the caller may know.
+enum Now {
+    /// A text.
+    Text(String),
+    /// No file.
+    Nothing,
+    /// A file whose text may not be told, or that has none.
+    Hidden,
+}
+
+fn readable(live: &LiveRun, path: &LogicalPath) -> Result<Now, Fault> {
+    match live.workspace.tree().read(&live.rules, path, live.rules.policy().max_file_bytes) {
+        Ok(file) => Ok(model::decode(&file.bytes).map_or(Now::Hidden, |decoded| Now::Text(decoded.text))),
+        Err(Fault::Refused(refusal)) if refusal.code == Code::NotFound => Ok(Now::Nothing),
+        Err(Fault::Refused(_)) => Ok(Now::Hidden),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn side<'a>(path: &'a LogicalPath, text: &'a str) -> Side<'a> {
+    Side { path, bytes: text.as_bytes(), mode: 0o644 }
+}
+
+/// The diff, cut at a line's end; nothing where it would show no lines.
+fn write(path: &LogicalPath, seen: &[u8], now: Option<&str>) -> Option<String> {
+    let seen = model::decode(seen)?.text;
+    let diff = diff_file(Some(side(path, &seen)), now.map(|now| side(path, now)));
+    if diff.binary || diff.text.is_empty() {
+        return None;
+    }
+    let whole = diff.text.len();
+    if whole <= MAX_DIFF_BYTES {
+        return Some(String::from_utf8_lossy(&diff.text).into_owned());
+    }
+    let end = diff.text[..MAX_DIFF_BYTES].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let shown = String::from_utf8_lossy(&diff.text[..end]);
+    Some(format!("{shown}\\ cut here: the diff has {whole} bytes; read the file again for all of it\n"))
+}

@@ -1,0 +1,249 @@
+//! `workspaced repair`: a run whose tree was changed from outside while a change was pending, settled by an operator.
+
+use std::io::{self, BufRead as _};
+
+use ledger::{Appended, Artifact, Entry, OpenSteps};
+use model::{
+    Draft, FileKind, LogicalPath, Outcome, RecordFile, Rules, Sha256, Step, StepBytes, StepContent, Usage, Verdict,
+};
+use workspace::{Difference, OutsideChange, Past, Restore, Standing};
+
+use crate::config::{Accept, RepairConfig};
+use crate::offline::{Offline, print, print_differences, print_paths};
+use crate::service::{new_artifact_id, new_tool_call_id, now};
+use crate::start::StartError;
+
+/// Files up to so many bytes are kept in the ledger, as those of calls are.
+const MAX_KEPT_BYTES: u64 = 1 << 20;
+/// Why a repair was made, where the operator does not say.
+const REASON: &str = "the tree was changed from outside while a change was pending; it stays as it is";
+
+/// Shows where the tree of a run that needs repair differs from its ledger, or settles it. False where it is not settled.
+///
+/// # Errors
+///
+/// Where the run's data cannot be used.
+pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
+    let offline = Offline::open(&config.data_dir, &config.database_url, &config.run).await?;
+    let done = repair_run(&offline, &config).await;
+    offline.ledger.close().await;
+    done
+}
+
+async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, StartError> {
+    let run = offline.run();
+    if !offline.stored.needs_repair {
+        print(&format!("{run}: needs no repair"));
+        return Ok(true);
+    }
+    let expected = offline.expected().await?;
+    let past = expected.clone();
+    let differences = offline.blocking("the workspace", move |workspace| workspace.compare(&past)).await?;
+    print(&format!("{run}: needs repair; the workspace differs from the ledger at {} paths", differences.len()));
+    print_differences(&differences);
+    let open =
+        offline.ledger.open_steps(Some(run)).await.map_err(|error| StartError::failed("the database", &error))?;
+    match config.accept {
+        None => {
+            print("add --accept ledger to bring the files to what the ledger says,");
+            print("or --accept tree to keep them as they are and record that");
+            Ok(false)
+        }
+        Some(Accept::Ledger) => accept_ledger(offline, config, &expected, differences, &open).await,
+        Some(Accept::Tree) => accept_tree(offline, config, expected, differences, &open).await,
+    }
+}
+
+/// Brings every path that the ledger knows to what it says. Files that it has never known stay.
+async fn accept_ledger(
+    offline: &Offline,
+    config: &RepairConfig,
+    expected: &Past,
+    differences: Vec<Difference>,
+    open: &[OpenSteps],
+) -> Result<bool, StartError> {
+    let known = |path: &LogicalPath| expected.files().contains_key(path) || expected.has_written(path);
+    let (known, others): (Vec<_>, Vec<_>) = differences.into_iter().partition(|one| known(&one.path));
+    let others: Vec<_> = others.into_iter().map(|one| one.path).collect();
+    print_paths("stays, since the ledger has never known it", &others);
+    let (mut wanted, mut lost) = (Vec::with_capacity(known.len()), Vec::new());
+    for one in known {
+        match restore_of(offline, expected, &one.path, open).await? {
+            Some(restore) => wanted.push((one.path, restore)),
+            None => lost.push(one.path),
+        }
+    }
+    if !lost.is_empty() {
+        print_paths("cannot be brought back, since it was too large to be kept", &lost);
+        print("nothing was changed; put those files back, or take --accept tree");
+        return Ok(false);
+    }
+    if !is_sure(config, &format!("bring {} paths to what the ledger says", wanted.len())) {
+        return Ok(false);
+    }
+    let brought = offline
+        .blocking("the workspace", move |workspace| {
+            let (applied, all) = workspace.restore(&wanted)?;
+            applied.sync()?;
+            Ok(all)
+        })
+        .await?;
+    if !brought {
+        print("something stands in the way that is no file, such as a folder; remove it, and repair again");
+        return Ok(false);
+    }
+    settle(offline, open.iter().map(|steps| steps.seq)).await?;
+    print(&format!("{}: the files are as the ledger says; it takes mutations again", offline.run()));
+    Ok(true)
+}
+
+/// What brings `path` to what the ledger says; `None` where those bytes are not kept.
+async fn restore_of(
+    offline: &Offline,
+    expected: &Past,
+    path: &LogicalPath,
+    open: &[OpenSteps],
+) -> Result<Option<Restore>, StartError> {
+    let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(Restore::Nothing)) };
+    let (at, past, contents) = (path.clone(), file.clone(), offline.contents());
+    let bytes =
+        offline.blocking("the run's history", move |workspace| workspace.past_content(&at, &past, &contents)).await?;
+    Ok(match bytes {
+        Some(target) if file.is_link => Some(Restore::Link(target)),
+        Some(bytes) => {
+            let (sha256, mode) = (file.sha256, file.mode);
+            Some(Restore::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) }))
+        }
+        None => {
+            // What a pending call was sent lies beside the tree still.
+            let mut contents = open.iter().flat_map(|steps| &steps.steps).filter_map(|step| step.after.clone());
+            contents.find(|content| content.sha256 == file.sha256).map(Restore::File)
+        }
+    })
+}
+
+/// Records the tree as it is, as one more mutation.
+async fn accept_tree(
+    offline: &Offline,
+    config: &RepairConfig,
+    expected: Past,
+    differences: Vec<Difference>,
+    open: &[OpenSteps],
+) -> Result<bool, StartError> {
+    let odd: Vec<_> =
+        differences.iter().filter(|one| one.found == Standing::Other).map(|one| one.path.clone()).collect();
+    if !odd.is_empty() {
+        print_paths("is no file, so that the audit cannot tell it", &odd);
+        print("nothing was changed; remove it, and repair again");
+        return Ok(false);
+    }
+    if !is_sure(config, &format!("record {} paths as they are", differences.len())) {
+        return Ok(false);
+    }
+    let mut seqs: Vec<_> = open.iter().map(|steps| steps.seq).collect();
+    if !differences.is_empty() {
+        let rules = Rules::compile(offline.stored.run.policy.clone());
+        let rules = rules.map_err(|error| StartError::failed("the run's policy", &error))?;
+        let contents = offline.contents();
+        let found = offline.blocking("the workspace", move |workspace| {
+            let look = |one| workspace.found(&rules, &expected, one, &contents, MAX_KEPT_BYTES);
+            differences.into_iter().map(look).collect::<Result<Vec<_>, _>>()
+        });
+        let entry = entry_of(offline, config, found.await?);
+        let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
+        match offline.ledger.append(entry).await.map_err(database)? {
+            Appended::Recorded(record) => {
+                print(&format!("{}: recorded as {}, record {}", offline.run(), record.tool_call_id, record.seq));
+                seqs.push(record.seq);
+            }
+            Appended::Reused | Appended::NotPending => {
+                let error = io::Error::other("the repair could not be recorded");
+                return Err(StartError::failed("the database", &error));
+            }
+        }
+    }
+    settle(offline, seqs.into_iter()).await?;
+    print(&format!("{}: the audit tells the files as they are; it takes mutations again", offline.run()));
+    Ok(true)
+}
+
+fn entry_of(offline: &Offline, config: &RepairConfig, found: Vec<OutsideChange>) -> Entry {
+    let run_id = offline.run().clone();
+    let artifact_id = new_artifact_id();
+    let file = |one: &OutsideChange| RecordFile {
+        kind: one
+            .bytes
+            .as_ref()
+            .map_or_else(|| FileKind::of_path(&one.path), |bytes| FileKind::of_file(&one.path, bytes)),
+        new_sha256: one.new.sha256(),
+        old_sha256: one.old.sha256(),
+        path: one.path.clone(),
+    };
+    let draft = Draft {
+        actor: "operator".to_owned(),
+        artifact_uris: vec![format!("artifact://{run_id}/{artifact_id}")],
+        code: None,
+        decision: Verdict::Allow,
+        duration_micros: 0,
+        files: found.iter().map(file).collect(),
+        mutates: true,
+        outcome: Outcome::Ok,
+        paths_read: Vec::new(),
+        paths_written: found.iter().map(|one| one.path.clone()).collect(),
+        reason: Some(config.reason.clone().unwrap_or_else(|| REASON.to_owned())),
+        reasons: vec!["repair:acceptTree".to_owned()],
+        run_id,
+        step_id: None,
+        timestamp: now(),
+        tool: "repair".to_owned(),
+        tool_call_id: new_tool_call_id(),
+    };
+    let diff = found.iter().flat_map(|one| one.diff.iter().copied()).collect();
+    Entry {
+        draft,
+        input_sha256: Sha256::ZERO,
+        claimed: false,
+        reply: None,
+        steps: found.into_iter().filter_map(step_of).collect(),
+        artifact: Some(Artifact { artifact_id, diff }),
+        approval: None,
+        decides: None,
+        usage: Usage::default(),
+    }
+}
+
+/// The step that would make what was found: so that its bytes are kept. None for what is too large for that.
+fn step_of(found: OutsideChange) -> Option<Step> {
+    let after = match (found.new.sha256(), found.bytes) {
+        (Some(_), None) => return None,
+        (Some(sha256), Some(bytes)) => {
+            let mode = if matches!(found.new, Standing::File { executable: true, .. }) { 0o755 } else { 0o644 };
+            Some(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) })
+        }
+        (None, _) => None,
+    };
+    Some(Step { path: found.path, before: found.old.sha256(), after })
+}
+
+/// Nothing is pending any more.
+async fn settle(offline: &Offline, seqs: impl Iterator<Item = u64>) -> Result<(), StartError> {
+    let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
+    let done: Vec<_> = seqs.map(|seq| (offline.run().clone(), seq)).collect();
+    offline.ledger.forget(&done).await.map_err(database)?;
+    offline.ledger.set_needs_repair(offline.run(), false).await.map_err(database)?;
+    offline.blocking("the workspace", |workspace| Ok(workspace.clear_tmp()?)).await
+}
+
+/// Whether the operator means it.
+fn is_sure(config: &RepairConfig, what: &str) -> bool {
+    if config.yes {
+        return true;
+    }
+    print(&format!("this will {what}; type yes to go on"));
+    let mut line = String::new();
+    let sure = io::stdin().lock().read_line(&mut line).is_ok() && line.trim() == "yes";
+    if !sure {
+        print("nothing was changed; --yes goes on without asking");
+    }
+    sure
+}

@@ -1,0 +1,216 @@
+//! `workspaced replay` and `workspaced repair`: the ledger and the base tell a run's files whole, and an operator settles
+//! a run whose files were changed from outside at the wrong moment.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, Snapshot, assert_chain, sha256, snapshot};
+
+/// Files and links alone: a folder is there as long as something is in it.
+fn files_in(folder: &Path) -> Snapshot {
+    snapshot(folder).into_iter().filter(|(_, what)| what != "directory").collect()
+}
+
+fn offline(server: &Server, name: &str, args: &[&str]) -> Output {
+    server.command(name).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn told(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[track_caller]
+fn assert_ends(output: &Output, code: i32, says: &[&str]) {
+    let text = told(output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    for part in says {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+async fn put(run: &Run, path: &str, old: Option<&[u8]>, bytes: &[u8]) -> Value {
+    let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id)).header("x-reason", "r");
+    let request = match old {
+        Some(old) => request.header("if-match", format!("\"{}\"", sha256(old))),
+        None => request.header("if-none-match", "*"),
+    };
+    run.agent.send(request.body(bytes.to_vec())).await.is(if old.is_some() { 200 } else { 201 })
+}
+
+/// A run that has seen every kind of mutation.
+async fn busy_run(server: &Server) -> Run {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let files = [
+        ("a.txt", "a\n"),
+        ("dir/b.txt", "b\r\n"),
+        ("run.sh", "#!/bin/sh\n"),
+        ("pic.bin", "\0base"),
+        (".env", "SECRET=1\n"),
+        (".gitignore", "*.log\n"),
+        ("empty", ""),
+    ];
+    let place = server.template(&files);
+    std::fs::set_permissions(place.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("dir/b.txt", place.join("link")).unwrap();
+    let source = json!({"type": "directory", "path": place});
+    let run = server.run(json!({"source": source, "policy": {"allowModeChange": true}})).await;
+    run.replace("a.txt", "A\n", &sha256("a\n")).await.ok();
+    let made = run.create("new/deep/n.txt", "n\n").await;
+    put(&run, "pic.bin", Some(b"\0base"), b"\0second\xff").await;
+    put(&run, "new/raw.bin", None, &[7, 0, 9]).await;
+    run.patch("diff --git a/run.sh b/bin2/run\nold mode 100755\nnew mode 100644\nsimilarity index 100%\nrename from run.sh\nrename to bin2/run\n")
+        .await
+        .ok();
+    run.patch(
+        "diff --git a/tool.sh b/tool.sh\nnew file mode 100755\n--- /dev/null\n+++ b/tool.sh\n@@ -0,0 +1 @@\n+x\n",
+    )
+    .await
+    .ok();
+    let moved = json!({"from": "dir/b.txt", "to": "dir/c.txt", "expectedSha256": sha256("b\r\n"), "reason": "r"});
+    run.ok("move_file", moved).await;
+    run.ok("delete_file", json!({"path": "empty", "expectedSha256": sha256(""), "reason": "r"})).await;
+    run.ok("revert_calls", json!({"toolCallIds": [made["toolCallId"]], "reason": "r"})).await;
+    let dry = json!({"path": "dry.txt", "content": "d\n", "reason": "r", "dryRun": true});
+    run.ok("write_file", dry).await;
+    run.put("x.log", "ignored, and not the run's\n");
+    run
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_is_rebuilt_from_its_base_and_its_ledger(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = busy_run(&server).await;
+    let (first, second) = (server.home.join("first"), server.home.join("second"));
+    let args = |to: &Path| ["--run".to_owned(), run.id.clone(), "--to".to_owned(), to.display().to_string()];
+    let replay = |server: &Server, to: &Path| {
+        let args = args(to);
+        offline(server, "replay", &args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert_ends(&replay(&server, &first), 2, &["another workspaced is using this folder"]);
+    assert!(!first.exists());
+    assert!(server.stop().success());
+    let equal = replay(&server, &first);
+    assert_ends(&equal, 0, &["every hash is as the ledger says", "the workspace is equal"]);
+    let mut tree = files_in(&run.repo);
+    assert_eq!(tree.remove("x.log").map(|_| ()), Some(()));
+    assert_eq!(files_in(&first), tree);
+    assert_eq!(tree["link"], "-> dir/b.txt", "a link is made as it was, and leads nowhere now");
+    assert!(tree["tool.sh"].starts_with("755 ") && tree["bin2/run"].starts_with("644 "), "{tree:?}");
+    assert_ends(&replay(&server, &first), 2, &["--to", "not empty"]);
+
+    run.put("a.txt", "from outside\n");
+    std::fs::remove_file(run.repo.join("tool.sh")).unwrap();
+    run.put("extra.txt", "extra\n");
+    let differs = replay(&server, &second);
+    let expected = format!("a.txt: expected {}, found {}", sha256("A\n"), sha256("from outside\n"));
+    let lost = format!("tool.sh: expected {} (executable), found nothing", sha256("x\n"));
+    let extra = format!("extra.txt: expected nothing, found {}", sha256("extra\n"));
+    assert_ends(&differs, 1, &["every hash is as", "DIFFERS at 3 paths", &expected, &lost, &extra]);
+    assert!(!told(&differs).contains("x.log"), "what git ignores is not the run's");
+    assert_eq!(files_in(&second), tree, "the ledger is told, not the tree");
+    assert_ends(&offline(&server, "replay", &["--run", "none-such", "--to", "x"]), 2, &["there is no such run"]);
+    assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_too_large_to_be_kept_is_told_and_not_rebuilt(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    put(&run, "large.bin", None, &vec![7; (1 << 20) + 1]).await;
+    assert!(server.stop().success());
+    let to = server.home.join("rebuilt").display().to_string();
+    let replayed = offline(&server, "replay", &["--run", &run.id, "--to", &to]);
+    assert_ends(&replayed, 1, &["rebuilt 1 files", "too large to be kept: large.bin", "the workspace is equal"]);
+}
+
+const PATCH: &str =
+    "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+A\n--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+b\n";
+
+/// A server whose run was changed from outside while a change was pending; and another run.
+async fn broken_run(backend: Backend) -> (Server, Run, Run) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
+    let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    server.kill();
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.restart();
+    server.setup.env.clear();
+    let agent = server.reconnect(&run).agent;
+    let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
+    let call = agent.request(Method::POST, &path).json(&json!({"patch": PATCH, "reason": "pending"}));
+    assert!(agent.try_send(call).await.is_err(), "it lived through the failpoint");
+    server.wait(Duration::from_secs(10));
+    run.put("a.txt", "from outside\n");
+    server.restart();
+    let (run, other) = (server.reconnect(&run), server.reconnect(&other));
+    (server, run, other)
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_that_needs_repair_is_settled_by_its_operator(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("ledger", "tree")] accept: &str,
+) {
+    let (mut server, run, other) = broken_run(backend).await;
+    let write = json!({"path": "c.txt", "content": "C\n", "expectedSha256": sha256("c\n"), "reason": "r"});
+    for _ in 0..2 {
+        run.call("write_file", write.clone()).await.refused("RUN_NEEDS_REPAIR");
+    }
+    assert_eq!(run.ok("read_file", json!({"path": "c.txt"})).await["sha256"], sha256("c\n"));
+    other.replace("a.txt", "other\n", &sha256("a\n")).await.ok();
+    assert!(server.stop().success());
+
+    let tree = run.snapshot();
+    let shown = offline(&server, "repair", &["--run", &run.id]);
+    let changed = format!("a.txt: expected {}, found {}", sha256("A\n"), sha256("from outside\n"));
+    let pending = format!("new/b.txt: expected {}, found nothing", sha256("b\n"));
+    assert_ends(&shown, 1, &["at 2 paths", &changed, &pending, "--accept"]);
+    assert_ends(&offline(&server, "repair", &["--run", &run.id, "--accept", accept]), 1, &["nothing was changed"]);
+    assert_eq!(run.snapshot(), tree, "nothing happens unasked");
+    let done = offline(&server, "repair", &["--run", &run.id, "--accept", accept, "--yes"]);
+    assert_ends(&done, 0, &["takes mutations again"]);
+    let settled = run.snapshot();
+    if accept == "ledger" {
+        assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
+    } else {
+        assert_eq!(settled, tree, "the files stay as they are");
+    }
+
+    server.restart();
+    let run = server.reconnect(&run);
+    run.call("write_file", write).await.ok();
+    assert_eq!(run.verify().await["intact"], true);
+    let records = run.audit().await;
+    assert_chain(&run.id, &records);
+    let repair = records.iter().find(|record| record["tool"] == "repair");
+    assert_eq!(repair.is_some(), accept == "tree");
+    if let Some(repair) = repair {
+        assert_eq!((&repair["actor"], &repair["outcome"]), (&json!("operator"), &json!("ok")), "{repair:#}");
+        assert!(repair["reason"].as_str().unwrap().contains("from outside"), "{repair:#}");
+        assert_eq!(repair["pathsWritten"], json!(["a.txt", "new/b.txt"]));
+        let diff = run.artifact(repair["artifactUris"][0].as_str().unwrap()).await;
+        assert!(diff.contains("\n-A\n+from outside\n") && diff.contains("deleted file mode 100644\n"), "{diff}");
+        let before = json!({"path": "a.txt", "atSeq": repair["seq"]});
+        assert_eq!(run.ok("read_file", before).await["sha256"], sha256("from outside\n"));
+        // It can be taken back like any other.
+        run.ok("revert_calls", json!({"toolCallIds": [repair["toolCallId"]], "reason": "r"})).await;
+        assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
+    }
+    assert!(server.stop().success());
+    let to = server.home.join("rebuilt").display().to_string();
+    assert_ends(&offline(&server, "replay", &["--run", &run.id, "--to", &to]), 0, &["the workspace is equal"]);
+    let verified = server.verify(&["--run", &run.id]);
+    assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
+    assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
+}
