@@ -152,3 +152,29 @@ fn verify_finds_the_database_as_serve_does() {
     assert_eq!(config.run, Some(RunId::parse("r1").unwrap()));
     assert!(Args::try_parse_from(["workspaced", "verify", "--run", "../x"]).is_err());
 }
+
+#[test]
+fn checkpoints_have_their_settings_and_their_key_comes_from_the_environment_alone() {
+    let defaults = check(&["--data-dir", "/srv/w"]).unwrap().checkpoints;
+    assert_eq!((defaults.every, defaults.records), (Duration::from_secs(5), 1000));
+    assert_eq!(defaults.file.to_str(), Some("/srv/w/checkpoints.log"));
+    assert!(defaults.key.is_none() && defaults.origin.is_none());
+
+    let key = model::CheckpointKey::from_seed("example.org/log", &[3; 32]).unwrap();
+    let env = |name: &str| (name == "WORKSPACED_CHECKPOINT_KEY").then(|| key.to_text());
+    let (_folder, path) = file("checkpoint-seconds = 9\ncheckpoint-records = 10\ncheckpoint-origin = \"o\"\n");
+    let given = check_with(&["--config", &path, "--checkpoint-file", "/log/c", "--checkpoint-records", "11"], &env);
+    let given = given.unwrap();
+    assert!(!format!("{given:?}").contains("PRIVATE"), "{given:?}");
+    let given = given.checkpoints;
+    assert_eq!((given.every, given.records, given.file.to_str()), (Duration::from_secs(9), 11, Some("/log/c")));
+    assert_eq!((given.origin.as_deref(), given.key.map(|key| key.to_text())), (Some("o"), Some(key.to_text())));
+
+    for (flag, value) in
+        [("--checkpoint-seconds", "0"), ("--checkpoint-records", "0"), ("--checkpoint-records", "1000001")]
+    {
+        assert!(told(check(&[flag, value])).contains(flag), "{flag} {value}");
+    }
+    let bad = told(check_with(&[], &|name| (name == "WORKSPACED_CHECKPOINT_KEY").then(|| "hunter2".to_owned())));
+    assert!(bad.starts_with("WORKSPACED_CHECKPOINT_KEY") && !bad.contains("hunter2"), "{bad}");
+}

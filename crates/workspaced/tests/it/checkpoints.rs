@@ -287,3 +287,25 @@ async fn the_key_is_made_once_for_its_owner_alone_and_may_be_given(
     assert_eq!(told.trim(), other.named("here.example/log").unwrap().verifier().to_text());
     assert!(!given.data_dir().join("checkpoint.key").exists());
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_file_or_a_name_that_cannot_be_used_ends_the_start_with_one_line(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::prepare(Setup::new(backend)).await;
+    let notes = server.home.join("notes.txt");
+    std::fs::write(&notes, "my notes\n").unwrap();
+    let nowhere = server.home.join("none/such.log");
+    for (flag, value, code) in [
+        ("--checkpoint-file", nowhere.to_str().unwrap(), 1),
+        ("--checkpoint-file", notes.to_str().unwrap(), 1),
+        ("--checkpoint-origin", "two words", 2),
+    ] {
+        let done = server.command("serve").args(["--listen", "127.0.0.1:0", flag, value]).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{told}");
+        assert!(told.lines().last().unwrap().contains(flag), "{told}");
+    }
+    assert_eq!(std::fs::read_to_string(&notes).unwrap(), "my notes\n", "what is no file of checkpoints is left alone");
+}
