@@ -87,6 +87,8 @@ mod tampering;
 mod tokens;
 #[cfg(test)]
 mod vectors;
+#[cfg(test)]
+mod weak_spots;
 
 #[test]
 fn every_file_of_tests_is_listed_here() {

@@ -1,0 +1,270 @@
+//! What has gone wrong in software of this kind, each told as a test: none of it happens here.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, becomes_empty, sha256};
+
+async fn edit(run: &Run, path: &str, old: &str, new: &str, extra: Value) -> Answer {
+    let mut input = json!({"path": path, "oldString": old, "newString": new, "reason": "r"});
+    input.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    run.call("edit_file", input).await
+}
+
+/// The names in a folder.
+fn names_in(folder: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().to_string_lossy().into_owned();
+    std::fs::read_dir(folder).unwrap().map(name).collect()
+}
+
+fn bytes_of(run: &Run, path: &str) -> Vec<u8> {
+    std::fs::read(run.repo.join(path)).unwrap()
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_edit_turns_a_crlf_file_to_lf(#[values(Backend::Sqlite)] backend: Backend) {
+    let text = "one\r\ntwo\r\nthree\r\n";
+    let (_server, run) = Run::shared(backend, &[("a.txt", text), ("b.txt", text)]).await;
+    edit(&run, "a.txt", "one\ntwo", "1\n1.5\n2", json!({})).await.ok();
+    assert_eq!(run.on_disk("a.txt"), "1\r\n1.5\r\n2\r\nthree\r\n");
+    run.patch("--- a/b.txt\n+++ b/b.txt\n@@ -1,3 +1,4 @@\n one\n-two\n+2\n+2.5\n three\n").await.ok();
+    assert_eq!(run.on_disk("b.txt"), "one\r\n2\r\n2.5\r\nthree\r\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_edit_in_ascii_corrupts_a_latin_1_file(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let text = |word: &[u8]| {
+        [b"Die Stra\xdfe ist gro\xdf und sch\xf6n.\n".as_slice(), word, b"\n\xc4pfel f\xfcr alle\n"].concat()
+    };
+    run.put("a.txt", text(b"first"));
+    let read = run.ok("read_file", json!({"path": "a.txt", "format": "raw"})).await;
+    assert!(read["content"].as_str().unwrap().contains("Straße"), "{read:#}");
+    edit(&run, "a.txt", "first", "second", json!({})).await.ok();
+    assert_eq!(bytes_of(&run, "a.txt"), text(b"second"));
+    edit(&run, "a.txt", "second", "\u{65e5}\u{672c}", json!({})).await.refused("UNSUPPORTED_BINARY");
+    assert_eq!(bytes_of(&run, "a.txt"), text(b"second"), "no question mark in place of what does not fit");
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_file_under_two_names_in_a_patch_loses_no_change(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\ntwo\n")]).await;
+    for other in ["./a.txt", "x/../a.txt", ".//a.txt"] {
+        let patch =
+            format!("--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-one\n+1\n--- {other}\n+++ {other}\n@@ -2 +2 @@\n-two\n+2\n");
+        run.patch(&patch).await.refused("PATCH_INVALID");
+        assert_eq!(run.on_disk("a.txt"), "one\ntwo\n", "{other}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_that_creates_or_moves_overwrites(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n")]).await;
+    let before = run.snapshot();
+    let create = json!({"path": "b.txt", "content": "x\n", "mode": "CREATE_NEW", "reason": "r"});
+    run.call("write_file", create).await.refused("ALREADY_EXISTS");
+    run.patch("--- /dev/null\n+++ b/b.txt\n@@ -0,0 +1 @@\n+x\n").await.refused("ALREADY_EXISTS");
+    let mv = json!({"from": "a.txt", "to": "b.txt", "expectedSha256": sha256("a\n"), "reason": "r"});
+    run.call("move_file", mv).await.refused("ALREADY_EXISTS");
+    for verb in ["rename", "copy"] {
+        let patch = format!("diff --git a/a.txt b/b.txt\nsimilarity index 100%\n{verb} from a.txt\n{verb} to b.txt\n");
+        run.patch(&patch).await.refused("ALREADY_EXISTS");
+    }
+    let put = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/b.txt", run.id));
+    let put = put.header("if-none-match", "*").header("x-reason", "r").body("x\n");
+    assert_eq!(run.agent.send(put).await.is(412)["code"], "ALREADY_EXISTS");
+    assert_eq!(run.snapshot(), before);
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_is_deleted_through_a_link(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("real/x.txt", "x\n")]).await;
+    run.link("folder", "real");
+    run.link("link.txt", "real/x.txt");
+    let before = run.snapshot();
+    for path in ["folder/x.txt", "link.txt"] {
+        let input = json!({"path": path, "expectedSha256": sha256("x\n"), "reason": "r"});
+        run.call("delete_file", input).await.refused("PATH_REJECTED");
+        run.patch(&format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n")).await.refused("PATH_REJECTED");
+        let delete = run.agent.request(Method::DELETE, &format!("/v1/runs/{}/files/{path}", run.id));
+        let delete = delete.header("if-match", format!("\"{}\"", sha256("x\n"))).header("x-reason", "r");
+        run.agent.send(delete).await.refused("PATH_REJECTED");
+    }
+    assert_eq!(run.snapshot(), before);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_lookalike_is_no_match(#[values(Backend::Sqlite)] backend: Backend) {
+    let text = "fn a() {\n    run(1);\n}\nfn b() {\n\trun(1);\n}\nfn c() {\n    run(1) ;\n}\n";
+    let (_server, run) = Run::shared(backend, &[("a.rs", text)]).await;
+    edit(&run, "a.rs", "  run(1);\n}\nfn c", "x", json!({})).await.refused("EDIT_NOT_FOUND");
+    edit(&run, "a.rs", "run(1)", "x", json!({})).await.refused("EDIT_NOT_UNIQUE");
+    run.patch("--- a/a.rs\n+++ b/a.rs\n@@ -4,3 +4,3 @@\n fn b() {\n-    run(1);\n+    run(2);\n }\n")
+        .await
+        .refused("PATCH_CONFLICT");
+    assert_eq!(run.on_disk("a.rs"), text);
+}
+
+#[rstest]
+#[tokio::test]
+async fn replacing_all_by_what_holds_it_comes_to_an_end(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a b a\na\n")]).await;
+    let told = edit(&run, "a.txt", "a", "aa a", json!({"replaceAll": true})).await.ok();
+    assert_eq!((&told["replacements"], run.on_disk("a.txt")), (&json!(3), "aa a b aa a\naa a\n".into()));
+}
+
+#[rstest]
+#[case::small(100)]
+#[case::staged(3 << 20)]
+#[tokio::test]
+async fn an_upload_that_breaks_off_leaves_the_old_file(#[case] length: usize) {
+    let (server, run) = Run::shared(Backend::Sqlite, &[("a.txt", "old\n")]).await;
+    let before = run.snapshot();
+    let address = run.agent.base.trim_start_matches("http://").to_owned();
+    let head = format!(
+        "PUT /v1/runs/{}/files/a.txt HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\nif-match: \"{}\"\r\n\
+         x-reason: r\r\ncontent-length: {length}\r\n\r\n",
+        run.id,
+        run.agent.token.as_deref().unwrap(),
+        sha256("old\n"),
+    );
+    let mut stream = std::net::TcpStream::connect(&address).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&vec![b'x'; length / 2]).unwrap();
+    stream.flush().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    drop(stream);
+    let tmp = server.workspace(&run.id).join("tmp");
+    assert!(becomes_empty(&tmp).await, "{:?}", names_in(&tmp));
+    assert_eq!(run.snapshot(), before);
+    assert_eq!(run.ok("read_file", json!({"path": "a.txt", "format": "raw"})).await["content"], "old\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn another_content_has_another_tag_whatever_its_time_says(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "aaaa")]).await;
+    let path = format!("/v1/runs/{}/files/a.txt", run.id);
+    let time = std::fs::metadata(run.repo.join("a.txt")).unwrap().modified().unwrap();
+    for content in ["aaaa", "bbbb", "cccc", "aaaa"] {
+        run.put("a.txt", content);
+        std::fs::File::options().write(true).open(run.repo.join("a.txt")).unwrap().set_modified(time).unwrap();
+        let told = run.agent.get(&path).await;
+        assert_eq!(
+            (told.text(), told.header("etag")),
+            (content.to_owned(), format!("\"{}\"", sha256(content)).as_str())
+        );
+        let stat = run.ok("stat_path", json!({"path": "a.txt"})).await;
+        assert_eq!(stat["sha256"], sha256(content));
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repeated_call_is_answered_to_nobody_else(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    let other = server.run(json!({})).await;
+    let input = json!({"toolCallId": "mine", "path": "a.txt", "content": "private\n", "reason": "r"});
+    run.ok("write_file", input.clone()).await;
+    let path = format!("/v1/runs/{}/tools/write_file", run.id);
+    server.nobody().post(&path, input.clone()).await.refused("UNAUTHENTICATED");
+    other.agent.post(&path, input.clone()).await.refused("FORBIDDEN");
+    server.auditor().post(&path, input.clone()).await.refused("FORBIDDEN");
+    let issued = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({})).await.is(201);
+    let second = run.agent.with_token(issued["token"].as_str());
+    second.post(&path, input.clone()).await.ok();
+    let token = format!("/v1/runs/{}/tokens/{}", run.id, issued["tokenId"].as_str().unwrap());
+    run.operator.delete(&token).await;
+    second.post(&path, input).await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_read_is_what_stands_there_and_can_be_written_back(#[values(Backend::Sqlite)] backend: Backend) {
+    let key = format!("{}{}", "AKIA", "Q3EGRVZ7LNKPXW2M");
+    let text = format!("id = {key}\nport = 1\n");
+    let (_server, run) = Run::shared(backend, &[("settings.txt", &text)]).await;
+    let read = run.ok("read_file", json!({"path": "settings.txt", "format": "raw"})).await;
+    assert_eq!(read["content"], text, "nothing is blanked out that a caller would write back");
+    edit(&run, "settings.txt", "port = 1", "port = 2", json!({})).await.ok();
+    assert_eq!(run.on_disk("settings.txt"), text.replace("port = 1", "port = 2"));
+    // What is hidden is hidden whole: there is nothing of it to be written back.
+    run.put(".env", format!("KEY={key}\n"));
+    let refused = run.call("read_file", json!({"path": ".env"})).await;
+    assert!(!refused.holds(&key) && refused.refusal() == "POLICY_DENIED_SECRET");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_search_goes_on_behind_a_line_of_64_kib(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    for (name, length) in [("a.txt", 64 * 1024 - 1), ("b.txt", 64 * 1024), ("c.txt", 64 * 1024 + 1), ("d.txt", 700_000)]
+    {
+        run.put(name, format!("{}\nneedle\n{}needle\n", "x".repeat(length), "y".repeat(length)));
+    }
+    let found = run.ok("search_text", json!({"query": "needle"})).await;
+    let lines: Vec<_> = found["matches"].as_array().unwrap().iter().map(|one| (&one["path"], &one["line"])).collect();
+    let expected: Vec<_> =
+        ["a.txt", "b.txt", "c.txt", "d.txt"].map(|name| [(json!(name), json!(2)), (json!(name), json!(3))]).concat();
+    assert_eq!(lines, expected.iter().map(|(path, line)| (path, line)).collect::<Vec<_>>(), "{found:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_folder_is_made_outside_before_the_path_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let outside = server.template(&[]);
+    run.link("out", outside.to_str().unwrap());
+    let create = |path: &str| json!({"path": path, "content": "x\n", "reason": "r"});
+    run.call("write_file", create("out/new/folder/x.txt")).await.refused("PATH_REJECTED");
+    run.call("write_file", create("../new/x.txt")).await.refused("PATH_REJECTED");
+    run.patch("--- /dev/null\n+++ b/out/new/x.txt\n@@ -0,0 +1 @@\n+x\n").await.refused("PATH_REJECTED");
+    let mv = json!({"from": "a.txt", "to": "out/new/a.txt", "expectedSha256": sha256("a\n"), "reason": "r"});
+    run.call("move_file", mv).await.refused("PATH_REJECTED");
+    assert!(names_in(&outside).is_empty(), "{:?}", names_in(&outside));
+    assert!(!run.repo.parent().unwrap().join("new").exists());
+    // A call that is refused for something else leaves no folder behind either.
+    run.call("write_file", create("made/.env/x.txt")).await.refused("POLICY_DENIED_SECRET");
+    assert!(!run.repo.join("made").exists());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_new_credential_is_refused_before_anything_is_told_of_the_file(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    run.put("pic.bin", b"\0\x01\xff");
+    run.put("large.txt", "x\n".repeat(600_000));
+    let key = format!("{}{}", "AKIA", "Q3EGRVZ7LNKPXW2M");
+    let before = run.snapshot();
+    let write = |path: &str, mode: &str, expected: &str| json!({"path": path, "content": format!("{key}\n"), "mode": mode, "expectedSha256": sha256(expected), "reason": "r"});
+    for (path, mode) in [
+        ("none.txt", "REPLACE_EXISTING"),
+        ("a.txt", "CREATE_NEW"),
+        ("a.txt", "REPLACE_EXISTING"),
+        ("pic.bin", "CREATE_OR_REPLACE"),
+        ("large.txt", "CREATE_OR_REPLACE"),
+    ] {
+        let told = run.call("write_file", write(path, mode, "stale")).await;
+        assert_eq!(told.refusal(), "POLICY_DENIED_SECRET", "{path} {mode}");
+        assert!(!told.holds(&key));
+    }
+    for path in ["none.txt", "a.txt", "pic.bin"] {
+        edit(&run, path, "none such", &key, json!({})).await.refused("POLICY_DENIED_SECRET");
+        run.patch(&format!("--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-none such\n+{key}\n"))
+            .await
+            .refused("POLICY_DENIED_SECRET");
+    }
+    run.call("write_file", write("../out.txt", "CREATE_NEW", "")).await.refused("PATH_REJECTED");
+    assert_eq!(run.snapshot(), before);
+}
