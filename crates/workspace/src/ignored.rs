@@ -22,7 +22,7 @@ use rules::verdict;
 pub(crate) use rules::{RuleFile, read as read_rules};
 
 /// The name of a file with rules.
-pub(crate) const RULES_NAME: &str = ".gitignore";
+pub const RULES_NAME: &str = ".gitignore";
 /// So many compiled files with rules are kept a tree.
 const MAX_COMPILED: usize = 64;
 

@@ -98,6 +98,11 @@ impl Changed {
         *known = Some(changed).filter(|changed| changed.len() <= MAX_CHANGED);
     }
 
+    /// Forgets what was found: the whole tree is looked at again.
+    pub(crate) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Adds what a mutation has touched.
     pub(crate) fn add(&self, paths: &[LogicalPath]) {
         if let Some(known) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -354,6 +354,10 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     crate::failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
     for record in records {
+        if record.paths_written.iter().any(|path| path.file_name() == workspace::RULES_NAME) {
+            // Other rules hide other files, or none.
+            live.changed.forget();
+        }
         live.changed.add(&record.paths_written);
         live.lane.add_written(&record.paths_written);
     }

@@ -49,7 +49,7 @@ pub(crate) struct Drift {
 pub(crate) struct Drifted {
     /// The path; bytes that are no UTF-8 are written `\xNN`.
     path: String,
-    /// `created`, `modified` or `deleted`.
+    /// `created`, `modified` or `deleted`; `mode` where only the executable bit of a file that no call has written differs.
     change: &'static str,
     /// What the ledger says, or the base for what no call has written; missing where nothing should be there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,8 +67,14 @@ impl Read for Expected {
             self.written.iter().map(|(path, expected)| (path.as_str(), *expected)).collect();
         let mut items = Vec::new();
         for file in diff.files {
-            let expected = rest.remove(file.path.as_str()).unwrap_or(file.old_sha256);
-            items.extend(drifted(file.path, expected, file.new_sha256));
+            let written = rest.remove(file.path.as_str());
+            if written.is_none() && file.old_sha256 == file.new_sha256 {
+                // The same bytes, and yet it differs. Of a file that a call has written the audit tells no bits.
+                let (expected_sha256, actual_sha256) = (file.old_sha256, file.new_sha256);
+                items.push(Drifted { path: file.path, change: "mode", expected_sha256, actual_sha256 });
+                continue;
+            }
+            items.extend(drifted(file.path, written.unwrap_or(file.old_sha256), file.new_sha256));
         }
         // What was written and is as in the base: the ledger may say otherwise.
         for (raw, expected) in rest {

@@ -257,6 +257,42 @@ async fn drift_is_what_no_call_has_done(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
+async fn drift_of_the_executable_bit_alone_is_told_as_such(#[values(Backend::Sqlite)] backend: Backend) {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let (_server, run) = Run::shared(backend, &[("run.sh", "#!/bin/sh\n"), ("a.txt", "a\n")]).await;
+    assert_eq!(get(&run, "drift").await.ok()["items"], json!([]));
+    std::fs::set_permissions(run.repo.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let hash = sha256("#!/bin/sh\n");
+    let expected = json!([{"path": "run.sh", "change": "mode", "expectedSha256": hash, "actualSha256": hash}]);
+    assert_eq!(get(&run, "drift").await.ok()["items"], expected);
+    run.put("run.sh", "#!/bin/bash\n");
+    assert_eq!(get(&run, "drift").await.ok()["items"][0]["change"], "modified");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_hash_that_a_patch_tells_follows_what_hides_and_shows_files(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    run.create("x.log", "x\n").await;
+    let patch = async |old: &str, new: &str| {
+        let told = run.patch(&format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-{old}\n+{new}\n")).await.ok();
+        assert_eq!(told["newWorkspaceDiffSha256"], json!(run.diff_sha256().await), "{old} to {new}");
+    };
+    patch("a", "b").await;
+    run.create(".gitignore", "*.log\n").await;
+    patch("b", "c").await;
+    run.replace(".gitignore", "", &sha256("*.log\n")).await.ok();
+    patch("c", "d").await;
+    // A dry run that would bring a file back to its base leaves it among those that differ.
+    let dry = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-d\n+a\n", "reason": "r", "dryRun": true});
+    run.call("apply_patch", dry).await.ok();
+    let told = run.patch("--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+n\n").await.ok();
+    assert_eq!(told["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_patch_makes_the_base_into_the_tree(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "one\ntwo"), ("gone.txt", "g\n"), (".env", "A=1\n")]).await;
     let empty = get(&run, "patch").await;
