@@ -90,7 +90,7 @@ async fn a_secret_that_exists_is_answered_as_one_that_does_not(
     let (_server, run) = Run::shared(backend, &[("a/.env", "A=1\n"), ("target/a", "x\n")]).await;
     let told = async |tool: &str, input: Value| {
         let mut problem = run.call(tool, input).await.json();
-        for member in ["toolCallId", "seq"] {
+        for member in ["toolCallId", "seq", "headHash"] {
             problem.as_object_mut().unwrap().remove(member);
         }
         problem
