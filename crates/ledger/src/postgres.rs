@@ -57,14 +57,14 @@ impl Postgres {
         Ok(Self { jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(tokio::spawn(writer.run()))), pool, newest })
     }
 
-    async fn run_transaction(&self, statements: &[Statement]) -> sqlx::Result<u64> {
-        let mut connection = self.pool.acquire().await?;
-        let mut tx = connection.begin().await?;
-        sqlx::raw_sql(LOCK).execute(&mut *tx).await?;
+    async fn run_transaction(&self, statements: &[Statement]) -> Result<u64> {
+        let mut connection = self.pool.acquire().await.map_err(failed)?;
+        let mut tx = connection.begin().await.map_err(failed)?;
+        sqlx::raw_sql(LOCK).execute(&mut *tx).await.map_err(failed)?;
         let mut first = 0;
         for (index, statement) in statements.iter().enumerate() {
             let query = convert::bind(sqlx::query(statement.sql), &statement.args);
-            let changed = query.execute(&mut *tx).await?.rows_affected();
+            let changed = query.execute(&mut *tx).await.map_err(failed)?.rows_affected();
             if index == 0 {
                 first = changed;
             }
@@ -72,9 +72,16 @@ impl Postgres {
                 break;
             }
         }
-        tx.commit().await?;
+        // Whatever it was: it may have become durable.
+        tx.commit().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
         Ok(first)
     }
+}
+
+/// Gives up where nothing comes back: the server's own bounds do not help when the way to it is cut.
+async fn in_time<T>(work: impl Future<Output = T>) -> Result<T> {
+    let done = tokio::time::timeout(writer::PATIENCE, work).await;
+    done.map_err(|_| LedgerError::Unavailable("the database takes too long".into()))
 }
 
 impl Backend for Postgres {
@@ -94,17 +101,19 @@ impl Backend for Postgres {
     ) -> Result<Vec<T>> {
         // Built by this crate alone: values are never part of it.
         let query = convert::bind(sqlx::query(AssertSqlSafe(sql.into())), &args);
-        let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
+        let rows = in_time(query.fetch_all(&self.pool)).await?.map_err(failed)?;
         rows.iter().map(|row| read(row)).collect()
     }
 
     async fn transact(&self, _touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
-        self.run_transaction(&statements).await.map_err(failed)
+        let done = tokio::time::timeout(writer::PATIENCE, self.run_transaction(&statements)).await;
+        // It may have been told to commit.
+        done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database takes too long".into())))
     }
 
     async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
         let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
-        sqlx::query(FORGET).bind(runs).bind(seqs).execute(&self.pool).await.map(drop).map_err(failed)
+        in_time(sqlx::query(FORGET).bind(runs).bind(seqs).execute(&self.pool)).await?.map(drop).map_err(failed)
     }
 
     async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {

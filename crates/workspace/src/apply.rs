@@ -23,7 +23,8 @@ use crate::import::fresh_name;
 
 pub use redo::Redo;
 pub use restore::Restore;
-pub use stage::{Staged, StagedFile};
+use stage::Folder;
+pub use stage::{Staged, StagedFile, is_lost_sync};
 pub use sync::Applied;
 
 /// Why steps could not be carried out after the journal had them.
@@ -38,13 +39,13 @@ pub enum ApplyFault {
 }
 
 impl Workspace {
-    /// Moves what was staged into the tree: missing folders are made, each target is compared with its step's `before`
-    /// once more, then renamed by the handle of its folder. Nothing is synced.
+    /// Moves what was staged into the tree: each target is compared with its step's `before` once more, then the new
+    /// folders and the files are renamed by the handles of their folders. Nothing is synced.
     ///
     /// # Errors
     ///
     /// See [`ApplyFault`].
-    pub fn apply(&self, staged: Staged) -> Result<Applied, ApplyFault> {
+    pub fn apply(&self, mut staged: Staged) -> Result<Applied, ApplyFault> {
         let root = &self.tree().root;
         let mut changed = Vec::new();
         for item in &staged.items {
@@ -56,6 +57,10 @@ impl Workspace {
             return Err(ApplyFault::ChangedOutside(changed));
         }
         let mut applied = Applied::new(root.clone(), staged.tmp.clone());
+        for folder in &mut staged.folders {
+            move_folder_in(&staged.tmp, root, folder)?;
+            failpoint::hit("apply.folder");
+        }
         for item in &staged.items {
             let moved = match &item.file {
                 Some(name) => move_in(&staged.tmp, name, root, &item.path, item.before.is_some(), &mut applied),
@@ -66,6 +71,10 @@ impl Workspace {
                 Err(MoveFault::Outside) => return Err(ApplyFault::ChangedOutside(vec![item.path.clone()])),
                 Err(MoveFault::Io(fault)) => return Err(ApplyFault::Io(fault)),
             }
+            failpoint::hit("apply.step");
+        }
+        for folder in staged.folders.iter().filter(|folder| folder.moved) {
+            applied.made(&folder.path);
         }
         staged.finish();
         Ok(applied)
@@ -168,6 +177,28 @@ pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256
     }
     let after = Stamp::of(&rustix::fs::fstat(&file)?);
     Ok((before == after).then(|| (Sha256::from_bytes(sha256.finalize().into()), after)))
+}
+
+/// Renames a staged folder to its place. Where there is one by now, it is left to whoever opens places beneath it.
+fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut Folder) -> Result<(), ApplyFault> {
+    let place = match root.place(&folder.path) {
+        Ok(place) => place,
+        Err(GuardFault::Io(fault)) => return Err(fault.into()),
+        // The folder above has gone, or is none any more: whoever opens the place sees.
+        Err(
+            GuardFault::Rejected(_)
+            | GuardFault::Missing
+            | GuardFault::NotADirectory
+            | GuardFault::Special
+            | GuardFault::Unreadable,
+        ) => return Ok(()),
+    };
+    match rustix::fs::renameat_with(tmp, &*folder.name, &place.dir, &*place.name, RenameFlags::NOREPLACE) {
+        Ok(()) => folder.moved = true,
+        Err(Errno::EXIST) => {}
+        Err(errno) => return Err(io::Error::from(errno).into()),
+    }
+    Ok(())
 }
 
 /// Renames a staged file to `path`.

@@ -24,7 +24,7 @@ const RACES: u32 = 8;
 /// What every handle is opened with: it closes on `exec`, no FIFO blocks it, no terminal takes over.
 const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 /// Permission bits of folders that are made.
-const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
+pub(crate) const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
 
 /// A tree's root folder, beneath which everything is resolved.
 pub(crate) struct Root {

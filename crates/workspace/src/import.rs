@@ -28,7 +28,7 @@ use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
 pub(crate) use git::FETCHED;
-pub(crate) use remove::all_in as remove_all_in;
+pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
 pub(crate) use sink::stays_inside;
 
 use sink::Sink;
@@ -401,7 +401,8 @@ fn write_manifest(dir: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
     std::fs::File::from(fd).write_all(bytes)
 }
 
-fn open_folder(dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+/// Opens the folder `name` of `dir`, which is one of the service's own.
+pub(crate) fn open_folder(dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }

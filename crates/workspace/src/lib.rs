@@ -33,7 +33,7 @@ mod transfer;
 mod tree;
 mod walk;
 
-pub use apply::{Applied, ApplyFault, Redo, Restore, Staged, StagedFile};
+pub use apply::{Applied, ApplyFault, Redo, Restore, Staged, StagedFile, is_lost_sync};
 pub use base::BaseFile;
 pub use diff::{DiffAfter, DiffFile, DiffQuery, Overlay, WorkspaceDiff};
 pub use export::Bundle;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::CallError;
 use crate::page::{Cursor, Page};
 use crate::pipeline::Decider;
-use crate::service::{Service, now};
+use crate::service::{Service, latest};
 
 const MAX_NAME: usize = 128;
 const MAX_NOTE: usize = 2000;
@@ -91,7 +91,7 @@ impl Service {
 
 /// One whose time is over waits no more, whether or not the ledger has heard of it.
 fn lapse(approval: &mut Approval) {
-    if approval.state == ApprovalState::Pending && approval.expires_at <= now() {
+    if approval.state == ApprovalState::Pending && approval.expires_at <= latest() {
         approval.state = ApprovalState::Expired;
     }
 }

@@ -36,12 +36,58 @@ impl CallError {
             "Try the same call again in a moment.",
         ))
     }
+
+    /// The store went away while it committed: nobody knows yet whether the call was recorded.
+    fn in_doubt(cause: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::warn!(error = cause, "a commit is in doubt");
+        Self::Refused(Refusal::new(
+            Code::Unavailable,
+            "the store went away before it said whether the call is recorded; it has happened as a whole or not at all",
+            "Send the same call again in a moment, under the same toolCallId if it had one; else look at the audit first.",
+        ))
+    }
+
+    /// An earlier change of the run is recorded and cannot be finished yet. What the callers could act on stays as it is.
+    pub(crate) fn unsettled(self) -> Self {
+        match self {
+            Self::Refused(refusal) => Self::Refused(refusal),
+            Self::Internal(cause) => {
+                tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), "a change is unfinished");
+                Self::Refused(Refusal::new(
+                    Code::Unavailable,
+                    "an earlier change of the run is recorded, and the disk cannot take all of it now; nothing else was done",
+                    "Try the same call again in a moment: the change is finished first.",
+                ))
+            }
+        }
+    }
+
+    /// The change is recorded as `seqs`, but the store or the disk lets it into the tree only later. What its callers
+    /// could act on stays as it is.
+    pub(crate) fn unfinished(self, seqs: &[u64]) -> Self {
+        match self {
+            Self::Refused(refusal) if refusal.code != Code::Unavailable => return Self::Refused(refusal),
+            Self::Refused(_) => {}
+            Self::Internal(cause) => {
+                tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), ?seqs, "a change is unfinished");
+            }
+        }
+        Self::Refused(
+            Refusal::new(
+                Code::Unavailable,
+                "the change is recorded, but the disk cannot take all of it now; it is finished before any other call of the run",
+                "Do not make the change anew: send the same call again under the same toolCallId, or look at the call's record.",
+            )
+            .about(|about| about.seq = seqs.last().copied()),
+        )
+    }
 }
 
 impl From<ledger::LedgerError> for CallError {
     fn from(error: ledger::LedgerError) -> Self {
         match error {
             ledger::LedgerError::Unavailable(_) => Self::unavailable(&error),
+            ledger::LedgerError::InDoubt(_) => Self::in_doubt(&error),
             ledger::LedgerError::NoSuchRun => Self::Refused(crate::service::run_not_found()),
             ledger::LedgerError::AlreadyExists | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
         }

@@ -76,7 +76,7 @@ impl Service {
         tool: &'static Tool,
         body: &[u8],
     ) -> Result<Answer, Failed> {
-        crate::failpoint::hit("call.handler");
+        failpoint::hit("call.handler");
         let (head, members) = match json::parse_object(body) {
             Ok(members) => Head::of(run, caller, tool, members),
             Err(refusal) => (Head::new(run, caller, tool), Err(refusal)),
@@ -115,6 +115,11 @@ impl Service {
             return Err(CallError::Internal("a mutation is no read".into()));
         };
         let (live, members) = self.admit(&head, members).await?;
+        match pipeline::whole(self, &live).await {
+            Ok(()) => {}
+            Err(CallError::Refused(refusal)) => return Err(self.record_refused(&head, &[], refusal).await),
+            Err(error) => return Err(self.record_failed(&head, &[], error).await),
+        }
         match parse(members) {
             Ok(tool) => self.read(head, &live, tool).await,
             Err(refusal) => Err(self.record_refused(&head, &[], refusal).await),
@@ -179,7 +184,7 @@ impl Service {
         let workspace = mount.is_none().then_some(&*live.workspace);
         let never = AtomicBool::new(false);
         let context = ReadContext { rules: &live.rules, tree: tree(), workspace, past: None, cancel: &never };
-        crate::failpoint::hit("call.try");
+        failpoint::hit("call.try");
         let tried = if back.is_none() { tool.try_read(&context) } else { None };
         if let Some(told) = tried {
             return told.map_err(CallError::from);
@@ -196,7 +201,7 @@ impl Service {
         // Dropped with this future when the caller goes away; the thread sees the flag and stops.
         let _guard = CancelOnDrop(Arc::clone(&cancel));
         self.blocking(move || {
-            crate::failpoint::hit("call.look");
+            failpoint::hit("call.look");
             let context = ReadContext {
                 rules: &live.rules,
                 tree: mount.as_deref().unwrap_or_else(|| live.workspace.tree()),
@@ -287,6 +292,11 @@ impl Head {
             timestamp: crate::service::now(),
             started: Instant::now(),
         }
+    }
+
+    /// The same call under an ID that is made for it, so that the caller's own is not taken.
+    pub(crate) fn under_new_id(self) -> Self {
+        Self { tool_call_id: crate::service::new_tool_call_id(), claimed: false, ..self }
     }
 
     /// Whether the caller has one of the permissions that the tool asks for.

@@ -1,5 +1,10 @@
 //! Time and chance: the only place that asks for either.
 
+#[cfg(debug_assertions)]
+use std::sync::LazyLock;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
 use jiff::{SignedDuration, Timestamp};
 use model::{ApprovalId, ArtifactId, IdInvalid, RunId, Sha256, TokenId, ToolCallId};
 
@@ -15,12 +20,43 @@ pub(crate) fn now_seconds() -> i64 {
 
 /// So many seconds from now, in the same form.
 pub(crate) fn now_plus(seconds: i64) -> String {
-    text_of(clock().checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
+    text_of(latest_time().checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
+}
+
+/// The latest time that this process has known, and goes on from there: what has expired stays expired, and what shall
+/// expire does, also when the system's clock is set back.
+pub(crate) fn latest() -> String {
+    text_of(latest_time())
+}
+
+fn latest_time() -> Timestamp {
+    static LATEST: Mutex<Option<(Timestamp, Instant)>> = Mutex::new(None);
+    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let (told, at) = (clock(), Instant::now());
+    let (time, since) = latest.get_or_insert((told, at));
+    let passed = SignedDuration::try_from(at.duration_since(*since)).unwrap_or_default();
+    *time = time.checked_add(passed).unwrap_or(Timestamp::MAX).max(told);
+    *since = at;
+    *time
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that asks the clock")]
 fn clock() -> Timestamp {
-    Timestamp::now()
+    Timestamp::now().saturating_add(offset()).unwrap_or(Timestamp::MIN)
+}
+
+/// How far a test has moved the clock: seconds in the file that `WORKSPACED_CLOCK` names. In debug builds only.
+#[cfg(debug_assertions)]
+#[expect(clippy::disallowed_methods, reason = "a test sets it for one process, and no release build reads it")]
+fn offset() -> SignedDuration {
+    static FILE: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("WORKSPACED_CLOCK").ok());
+    let told = FILE.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+    SignedDuration::from_secs(told.and_then(|told| told.trim().parse().ok()).unwrap_or(0))
+}
+
+#[cfg(not(debug_assertions))]
+const fn offset() -> SignedDuration {
+    SignedDuration::ZERO
 }
 
 /// Parses any RFC 3339 time and writes it in the form of stored times.

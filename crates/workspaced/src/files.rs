@@ -100,7 +100,11 @@ impl Service {
         };
         let content = match self.take_in(&head, upload).await {
             Ok(content) => content,
-            Err(CallError::Refused(refusal)) => return self.finish(head, Err(refusal)).await,
+            Err(CallError::Refused(refusal)) => {
+                let came_in = !matches!(refusal.code, model::Code::Unavailable | model::Code::InvalidRequest);
+                // What the call would have been is not known: its ID stays free for another try.
+                return self.finish(if came_in { head } else { head.under_new_id() }, Err(refusal)).await;
+            }
             Err(error) => return Err(Failed { tool_call_id: head.tool_call_id, error }),
         };
         let staged = match &content {
@@ -124,11 +128,16 @@ impl Service {
             self.0.tasks.spawn(async move { pipeline::mutate(&service, head, &run, || Ok(Box::new(put))).await });
         let done = task.await.map_err(|error| CallError::Internal(Box::new(error)))?;
         let journalled = match &done {
+            // It is in the tree; or the call was a repetition, and nobody knows the file.
+            Ok(_) => false,
             // The journal may name the file: it goes when the steps are settled, or with the next start.
-            Ok(_) | Err(CallError::Internal(_)) => true,
-            Err(CallError::Refused(refusal)) => {
-                matches!(refusal.code, model::Code::Unavailable | model::Code::RunNeedsRepair)
-            }
+            Err(CallError::Internal(_)) => true,
+            Err(CallError::Refused(refusal)) => match refusal.code {
+                model::Code::RunNeedsRepair => true,
+                // A disk that is full is not to be kept so; what was settled meanwhile has moved the file away.
+                model::Code::Unavailable => live.lane.is_unsettled(),
+                _ => false,
+            },
         };
         if let Some(name) = staged.filter(|_| !journalled) {
             self.blocking(move || Ok(live.workspace.discard(&name)?)).await?;
@@ -163,7 +172,8 @@ impl Service {
 }
 
 fn stage(live: &crate::service::LiveRun, from: &mut Pieces, limit: u64) -> Result<StagedFile, CallError> {
-    live.workspace.stage_file(from, limit).map_err(|error| match error.kind() {
+    let staged = live.workspace.stage_file(from, limit);
+    staged.inspect_err(pipeline::end_on_lost_sync).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => Refusal::new(
             model::Code::FileTooLarge,
             format!("the file has more than {limit} bytes"),

@@ -13,7 +13,6 @@ mod claims;
 mod clock;
 pub mod config;
 mod explain;
-mod failpoint;
 mod feed;
 mod files;
 mod http;

@@ -17,7 +17,7 @@ use workspace::{Tree, Workspace, Workspaces};
 use crate::CallError;
 use crate::claims::Claims;
 use crate::lane::Lane;
-use crate::service::{Service, now, run_not_found};
+use crate::service::{Service, latest, run_not_found};
 
 /// A run that this process has opened. One a run, shared by its calls; dropped when others are wanted more.
 pub(crate) struct LiveRun {
@@ -122,7 +122,7 @@ pub(crate) fn has_expired(state: RunState, expires_at: Option<&str>) -> bool {
     match state {
         RunState::Closed | RunState::Deleted => false,
         RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
-            expires_at.is_some_and(|expires_at| expires_at <= now().as_str())
+            expires_at.is_some_and(|expires_at| expires_at <= latest().as_str())
         }
     }
 }
@@ -149,6 +149,13 @@ impl LiveRuns {
     /// How many runs are open.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
+    }
+
+    /// Runs that are open here and may have changes that are recorded and not in the tree.
+    pub(crate) fn unsettled(&self) -> Vec<Arc<LiveRun>> {
+        let places = self.lock();
+        let open = places.iter().filter_map(|(_, place)| place.get());
+        open.filter(|live| live.lane.is_unsettled()).cloned().collect()
     }
 
     /// The run, if it is open here.

@@ -1,4 +1,4 @@
-//! The data folder, for one process at a time.
+//! The data folder, for one process at a time, and for one database.
 
 #![expect(
     clippy::disallowed_types,
@@ -7,16 +7,28 @@
 )]
 
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::path::Path;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 
+use ledger::Ledger;
 use rustix::fs::FlockOperation;
 
+use crate::clock::new_secret;
 use crate::config::BadSetting;
+use crate::start::StartError;
+
+/// What the database calls its data folder by.
+const SETTING: &str = "data-folder";
+/// The file in the data folder that has the same.
+const IDENTITY: &str = "identity";
 
 /// The right to use a data folder, for as long as it is held. The system ends it with the process, however that ends.
 #[derive(Debug)]
-pub(crate) struct DataLock(#[expect(dead_code, reason = "held for its drop")] File);
+pub(crate) struct DataLock {
+    data_dir: PathBuf,
+    #[expect(dead_code, reason = "held for its drop")]
+    file: File,
+}
 
 impl DataLock {
     /// Makes the folder where it is missing, and takes it.
@@ -31,10 +43,80 @@ impl DataLock {
         options.read(true).write(true).create(true).truncate(false);
         let file = options.open(data_dir.join("lock")).map_err(|error| failed(error.to_string()))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self(file)),
+            Ok(()) => Ok(Self { data_dir: data_dir.to_owned(), file }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(failed("another workspaced is using this folder".to_owned())),
             Err(error) => Err(failed(io::Error::from(error).to_string())),
         }
+    }
+}
+
+impl DataLock {
+    /// Makes sure that folder and database belong together; at their first start they are told of each other.
+    ///
+    /// Two services with one database and a folder each would not see each other's files, and each would take the other's
+    /// pending changes for its own; and a folder whose runs the database does not know would be swept empty.
+    ///
+    /// # Errors
+    ///
+    /// Where they do not, or one of them cannot be read.
+    pub(crate) async fn belongs_to(&self, ledger: &dyn Ledger) -> Result<(), StartError> {
+        let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
+        let of_folder = self.identity().map_err(|error| StartError::failed("--data-dir", &error))?;
+        let of_database = ledger.setting(SETTING).await.map_err(database)?;
+        if of_database.is_none() && of_folder.is_some() && self.has_runs() {
+            return Err(self.refused("its runs belong to another database; start with that one").into());
+        }
+        let known = match (of_database, &of_folder) {
+            (Some(known), _) => known,
+            (None, folder) => {
+                let fresh = folder.clone().unwrap_or_else(|| new_secret("data"));
+                if folder.is_none() {
+                    self.set_identity(&fresh).map_err(|error| StartError::failed("--data-dir", &error))?;
+                }
+                let known = ledger.set_setting_once(SETTING, &fresh).await.map_err(database)?;
+                if known == fresh {
+                    return Ok(());
+                }
+                known
+            }
+        };
+        if of_folder.as_ref() == Some(&known) {
+            return Ok(());
+        }
+        let told = format!(
+            "the database belongs to another data folder; start with that one, or, if it is lost, write {known} into the \
+             file `{IDENTITY}` of this one"
+        );
+        Err(self.refused(&told).into())
+    }
+
+    fn refused(&self, why: &str) -> BadSetting {
+        BadSetting(format!("--data-dir {}: {why}", self.data_dir.display()))
+    }
+
+    /// What the folder is called by, if it was told. A start that was killed may have left the file empty.
+    fn identity(&self) -> io::Result<Option<String>> {
+        let mut text = String::new();
+        match File::open(self.data_dir.join(IDENTITY)) {
+            Ok(mut file) => file.read_to_string(&mut text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
+    }
+
+    fn set_identity(&self, identity: &str) -> io::Result<()> {
+        let mut file = File::create(self.data_dir.join(IDENTITY))?;
+        writeln!(file, "{identity}")?;
+        file.sync_all()?;
+        File::open(&self.data_dir)?.sync_all()
+    }
+
+    /// Whether some run has files here.
+    fn has_runs(&self) -> bool {
+        let entries = std::fs::read_dir(self.data_dir.join("workspaces"));
+        let is_run = |name: std::ffi::OsString| !name.to_string_lossy().starts_with('.');
+        entries.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_run(entry.file_name()))))
     }
 }
 

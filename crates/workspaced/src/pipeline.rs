@@ -29,7 +29,7 @@ use crate::service::{LiveRun, Service};
 use crate::tools::{Mutation, PlanContext, ToolRun, record_files};
 
 pub(crate) use approve::Decider;
-pub(crate) use recover::{recover, sync};
+pub(crate) use recover::{end_on_lost_sync, recover, settle_left, sync, whole};
 pub(crate) use together::{Call, Together};
 
 /// A mutation that was planned and judged.
@@ -69,7 +69,11 @@ pub(crate) async fn mutate(
     let _turn = if head.claimed { Some(live.claims.enter(&head.tool_call_id).await) } else { None };
     if head.claimed && live.lane.is_unsettled() {
         // What the first call was told has to be so: its change may be journalled and not in the tree yet.
-        drop(recover::enter_settled(service, live, Vec::new()).await?);
+        match recover::enter_settled(service, live, Vec::new()).await {
+            Ok(pass) => drop(pass),
+            Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &[], refusal).await),
+            Err(error) => return Err(error),
+        }
     }
     if let Some(answer) = replay(service, &head).await? {
         return answer;
@@ -321,7 +325,7 @@ async fn carry_out(
     let (mut entry, members) = entry_of(head, planned, decision, steps, usage.clone());
     entry.decides = decides;
     live.lane.reserve(&usage);
-    crate::failpoint::hit("pipeline.staged");
+    failpoint::hit("pipeline.staged");
     let record = match service.append(entry).await {
         Ok(Appended::Recorded(record)) => record,
         Ok(Appended::Reused) => {
@@ -348,10 +352,10 @@ async fn carry_out(
 async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, records: &[Record]) -> Result<(), CallError> {
     // From here on a panic would leave a change that is journalled but not applied.
     let open = OpenJournal::new(&live.lane);
-    crate::failpoint::hit("pipeline.journalled");
+    failpoint::hit("pipeline.journalled");
     let run = Arc::clone(live);
     let applied = tokio::task::spawn_blocking(move || run.workspace.apply(staged)).await;
-    crate::failpoint::hit("pipeline.applied");
+    failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
     for record in records {
         if record.paths_written.iter().any(|path| path.file_name() == workspace::RULES_NAME) {
@@ -369,11 +373,11 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
         }
         Ok(Err(ApplyFault::Io(error))) => {
             tracing::warn!(run.id = %live.run_id, ?seqs, %error, "a change is journalled but not applied: once more");
-            recover::apply_again(service, live, &seqs).await?;
+            recover::apply_again(service, live, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
         }
         Err(panic) => {
             tracing::error!(run.id = %live.run_id, ?seqs, error = %panic, "applying a change panicked: once more");
-            recover::apply_again(service, live, &seqs).await?;
+            recover::apply_again(service, live, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
         }
     }
     open.close();

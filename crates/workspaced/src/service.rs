@@ -21,7 +21,7 @@ use crate::telemetry::{self, CallNumbers};
 use crate::throttle::Throttle;
 use crate::tokens::Tokens;
 
-pub(crate) use crate::clock::{new_approval_id, new_artifact_id, new_tool_call_id, now, now_plus, now_seconds};
+pub(crate) use crate::clock::{latest, new_approval_id, new_artifact_id, new_tool_call_id, now, now_plus, now_seconds};
 pub(crate) use crate::live::LiveRun;
 
 /// The service. Cheap to clone.

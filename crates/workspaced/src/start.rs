@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ledger::Ledger;
 use model::RunState;
@@ -23,6 +23,10 @@ use crate::{http, pipeline, telemetry, upkeep};
 
 /// Runs that are asked for at a time while starting.
 const PAGE: u32 = 1000;
+/// What work under way gets at least when the service ends, however long requests were waited for.
+const LAST_WORK: Duration = Duration::from_secs(1);
+/// How long files are synced and the ledger is closed at the end.
+const LAST_SYNC: Duration = Duration::from_secs(5);
 
 /// Why the process ends without having done its work; the message is one line for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +77,8 @@ pub async fn serve(config: Config, shutdown: impl Future<Output = ()>) -> Result
     // Whatever is made is for this user alone: workspaces, database, lock.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     raise_handles();
-    let _lock = DataLock::take(&config.data_dir)?;
-    let (service, first_token) = open(&config).await?;
+    let lock = DataLock::take(&config.data_dir)?;
+    let (service, first_token) = open(&config, &lock).await?;
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|error| BadSetting(format!("--listen {}: {error}", config.listen)))?;
     let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
@@ -85,23 +89,26 @@ pub async fn serve(config: Config, shutdown: impl Future<Output = ()>) -> Result
     let ending = service.0.shutdown.clone();
     let serving = http::serve::serve(listener, router, &config.limits, ending.clone());
     tokio::pin!(serving);
+    let mut drain_until = Instant::now();
     tokio::select! {
         () = &mut serving => {}
         () = shutdown => {
             tracing::info!("ending: requests under way may finish");
             ending.cancel();
+            drain_until = Instant::now() + config.limits.drain;
             serving.await;
         }
     }
     drop(upkeep);
-    close(&service).await;
+    close(&service, drain_until.saturating_duration_since(Instant::now())).await;
     Ok(())
 }
 
 /// Opens everything that calls need, and finishes what an earlier process had begun.
-async fn open(config: &Config) -> Result<(Service, Option<String>), StartError> {
+async fn open(config: &Config, lock: &DataLock) -> Result<(Service, Option<String>), StartError> {
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
+    lock.belongs_to(ledger.as_ref()).await?;
     let (tokens, first_token) = Tokens::load(config, ledger.as_ref()).await.map_err(database)?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let with_files = runs_with_files(ledger.as_ref()).await.map_err(database)?;
@@ -146,15 +153,21 @@ async fn runs_with_files(ledger: &dyn Ledger) -> ledger::Result<HashSet<String>>
     }
 }
 
-/// Lets what is under way finish and become durable.
-async fn close(service: &Service) {
+/// Lets what is under way finish and become durable. What does not by then is left to the next start: nobody was told of it,
+/// or the journal has it.
+async fn close(service: &Service, patience: Duration) {
     service.0.tasks.close();
-    if tokio::time::timeout(service.0.limits.drain, service.0.tasks.wait()).await.is_err() {
+    if tokio::time::timeout(patience.max(LAST_WORK), service.0.tasks.wait()).await.is_err() {
         tracing::warn!("work still under way is left to the next start to finish");
     }
-    service.0.syncer.close().await;
-    service.0.checkpoints.close().await;
-    service.0.ledger.close().await;
+    let settled = async {
+        service.0.syncer.close().await;
+        service.0.checkpoints.close().await;
+        service.0.ledger.close().await;
+    };
+    if tokio::time::timeout(LAST_SYNC, settled).await.is_err() {
+        tracing::warn!("files are left to the next start to sync");
+    }
     tracing::info!("ended");
 }
 

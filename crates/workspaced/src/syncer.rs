@@ -19,6 +19,9 @@ const MAX_BATCH: usize = 512;
 /// How long the first change of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(100);
 
+/// How long the ledger is left alone that could not forget.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// A change that is in the tree, but may not be on the disk yet.
 struct Waiting {
     run_id: RunId,
@@ -64,23 +67,42 @@ impl Syncer {
 
 async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
     let mut batch = Vec::new();
-    while receiver.recv_many(&mut batch, MAX_BATCH).await > 0 {
-        gather(&mut receiver, &mut batch).await;
+    // What is synced and the ledger has not forgotten yet. Kept until it has: were later steps of the same file
+    // forgotten alone, the next start would take their outcome for a change from outside.
+    let mut synced = Vec::new();
+    loop {
+        let received = receiver.recv_many(&mut batch, MAX_BATCH);
+        match if synced.is_empty() { Ok(received.await) } else { tokio::time::timeout(AGAIN, received).await } {
+            Ok(0) => break,
+            Ok(_) => gather(&mut receiver, &mut batch).await,
+            Err(_) => {}
+        }
         let (mut done, mut applied) = (Vec::new(), Vec::new());
         for one in batch.drain(..) {
             done.extend(one.seqs.into_iter().map(|seq| (one.run_id.clone(), seq)));
             applied.push(one.applied);
         }
-        let synced = tokio::task::spawn_blocking(move || pipeline::sync(&applied)).await;
-        if synced.is_err() {
-            tracing::error!("changes could not be synced; the next start does them again");
-            continue;
+        if let Err(error) = tokio::task::spawn_blocking(move || pipeline::sync(&applied)).await {
+            tracing::error!(%error, "changes could not be synced; the next start does them again");
+            return;
         }
-        if let Err(error) = ledger.forget(&done).await {
-            // Steps that are kept too long are only done again, which changes nothing.
-            tracing::warn!(error = &error as &dyn std::error::Error, "steps could not be forgotten");
-        }
+        synced.extend(done);
+        forget(ledger.as_ref(), &mut synced).await;
     }
+    forget(ledger.as_ref(), &mut synced).await;
+}
+
+/// Lets the ledger forget what is `synced`; what it cannot forget now stays for the next time.
+async fn forget(ledger: &dyn Ledger, synced: &mut Vec<(RunId, u64)>) {
+    if synced.is_empty() {
+        return;
+    }
+    failpoint::hit("syncer.synced");
+    match ledger.forget(synced).await {
+        Ok(()) => synced.clear(),
+        Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "steps could not be forgotten yet"),
+    }
+    failpoint::hit("syncer.forgotten");
 }
 
 async fn gather(receiver: &mut mpsc::Receiver<Waiting>, batch: &mut Vec<Waiting>) {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 
 use crate::CallError;
-use crate::clock::{new_secret, new_token_id, now, parse_time};
+use crate::clock::{latest, new_secret, new_token_id, parse_time};
 use crate::config::Config;
 use crate::service::{Caller, Service, run_not_found};
 
@@ -166,7 +166,7 @@ impl Service {
         let cached = tokens.cache().get(hash).cloned();
         let found = if cached.is_some() { cached } else { self.look_up(hash).await? };
         let Some(token) = found else { return Ok(None) };
-        let expired = token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= now());
+        let expired = token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= latest());
         Ok((!expired).then_some(Identity::Run(token)))
     }
 
@@ -262,5 +262,5 @@ impl NewToken {
 fn future_time(raw: &str) -> Result<String, Refusal> {
     let hint = "Give a time in the future, such as `2030-01-01T00:00:00Z`, or leave it out.";
     let time = parse_time(raw).map_err(|_| Refusal::invalid("`expiresAt` is no RFC 3339 time", hint))?;
-    if time <= now() { Err(Refusal::invalid("`expiresAt` has passed", hint)) } else { Ok(time) }
+    if time <= latest() { Err(Refusal::invalid("`expiresAt` has passed", hint)) } else { Ok(time) }
 }

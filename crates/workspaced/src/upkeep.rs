@@ -1,9 +1,10 @@
-//! What has to be done now and then, whatever is called: what has expired is closed, counters are tidied.
+//! What has to be done now and then, whatever is called: what has expired is closed, what a failing disk has left is
+//! finished, counters are tidied.
 
 use std::time::Duration;
 
-use crate::service::{Service, now};
-use crate::{CallError, telemetry};
+use crate::service::{Service, latest};
+use crate::{CallError, pipeline, telemetry};
 
 /// How often numbers are folded up.
 const TICK: Duration = Duration::from_secs(5);
@@ -24,6 +25,7 @@ pub(crate) async fn run(service: Service) {
         }
         telemetry::tidy_numbers();
         service.0.throttle.tidy();
+        pipeline::settle_left(&service).await;
         if ticks.is_multiple_of(TICKS_A_SWEEP)
             && let Err(error) = sweep(&service).await
         {
@@ -35,11 +37,11 @@ pub(crate) async fn run(service: Service) {
 
 /// Closes runs and approvals whose time is over. Callers see them so already; this tells the ledger.
 async fn sweep(service: &Service) -> Result<(), CallError> {
-    for run in service.0.ledger.expired_runs(&now()).await? {
+    for run in service.0.ledger.expired_runs(&latest()).await? {
         // Whoever looks at it closes it.
         service.run(&run).await?;
     }
-    for approval in service.0.ledger.lapsed_approvals(&now(), PAGE).await? {
+    for approval in service.0.ledger.lapsed_approvals(&latest(), PAGE).await? {
         service.expire(&approval).await?;
     }
     Ok(())

@@ -5,13 +5,14 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::append::Heads;
-use super::convert::{execute, failed};
-use super::log::{LogKeeper, end_on_lost_sync};
+use super::convert::{execute, failed, is_lost_sync};
 use crate::backend::Statement;
 use crate::{AppendedAll, Entry, LedgerError, Result};
 
 /// Jobs in one transaction at most.
 const MAX_GROUP: usize = 512;
+/// Pages in the log from which they are copied into the database.
+const CHECKPOINT_PAGES: i64 = 1000;
 
 /// Something to write, and who waits for it.
 pub(super) enum Job {
@@ -35,7 +36,6 @@ enum Fault {
 
 pub(super) struct Writer {
     connection: Connection,
-    log_keeper: LogKeeper,
     jobs: mpsc::Receiver<Job>,
     newest: watch::Sender<i64>,
     /// `None` after a failure, until they are read again.
@@ -44,14 +44,10 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer of what `jobs` brings, and where it tells the newest position.
-    pub(super) fn new(
-        connection: Connection,
-        log_keeper: LogKeeper,
-        jobs: mpsc::Receiver<Job>,
-    ) -> Result<(Self, watch::Receiver<i64>)> {
+    pub(super) fn new(connection: Connection, jobs: mpsc::Receiver<Job>) -> Result<(Self, watch::Receiver<i64>)> {
         let heads = Heads::load(&connection)?;
         let (newest, told) = watch::channel(heads.position);
-        Ok((Self { connection, log_keeper, jobs, newest, heads: Some(heads) }, told))
+        Ok((Self { connection, jobs, newest, heads: Some(heads) }, told))
     }
 
     /// Writes until nobody can hand in any more.
@@ -64,9 +60,10 @@ impl Writer {
                 group.push(next);
             }
             self.write(group);
-            self.log_keeper.after_commit(&self.connection);
+            if let Err(error) = self.checkpoint() {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the log could not be copied back yet");
+            }
         }
-        self.log_keeper.end();
     }
 
     /// Commits a group and answers it. Where a job fails, the group is undone, and its jobs are committed one by one.
@@ -118,6 +115,18 @@ impl Writer {
             }
         }
     }
+
+    /// Copies the log back into the database when it has grown; readers go on meanwhile.
+    fn checkpoint(&self) -> rusqlite::Result<()> {
+        let grown = |sql| {
+            let mut pragma = self.connection.prepare_cached(sql)?;
+            pragma.query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+        };
+        if grown("PRAGMA wal_checkpoint(NOOP)")? >= CHECKPOINT_PAGES {
+            grown("PRAGMA wal_checkpoint(PASSIVE)").inspect_err(end_on_lost_sync)?;
+        }
+        Ok(())
+    }
 }
 
 fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Result<Vec<Done>, Fault> {
@@ -131,12 +140,32 @@ fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Resul
         })?);
     }
     heads.store(connection).map_err(store)?;
+    let mutates = group.iter().any(Job::mutates);
+    if mutates {
+        failpoint::hit("ledger.written");
+    }
     let committed = connection.prepare_cached("COMMIT").and_then(|mut sql| sql.execute([]));
     committed.inspect_err(end_on_lost_sync).map_err(store)?;
+    if mutates {
+        failpoint::hit("ledger.committed");
+    }
     Ok(done)
 }
 
+/// A sync must not be tried again: the kernel may have dropped what it could not write, and say yes the second time.
+fn end_on_lost_sync(error: &rusqlite::Error) {
+    if is_lost_sync(error) {
+        tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the log");
+        std::process::abort();
+    }
+}
+
 impl Job {
+    /// Whether the job changes some tree.
+    fn mutates(&self) -> bool {
+        matches!(self, Self::Append { entries, .. } if entries.iter().any(|entry| !entry.steps.is_empty()))
+    }
+
     /// Writes the job's rows. An error means that part of them may have been written.
     fn carry_out(&self, connection: &Connection, heads: &mut Heads) -> Result<Done> {
         match self {

@@ -67,9 +67,27 @@ impl Workspace {
                 if !self.finish(root, path, last, replaces, &mut applied)? {
                     changed.push(path.clone());
                 }
+                failpoint::hit("redo.step");
             }
         }
         Ok(if changed.is_empty() { Redo::Done(applied) } else { Redo::ChangedOutside(changed) })
+    }
+
+    /// Whether some of `steps` are done in the tree and others are not.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails.
+    pub fn is_half_done(&self, steps: &[Step]) -> io::Result<bool> {
+        let (mut done, mut to_do) = (false, false);
+        for (path, chain) in &chains(steps) {
+            match self.progress(&self.tree().root, path, chain)? {
+                Progress::Done => done = true,
+                Progress::ToDo { .. } => to_do = true,
+                Progress::ChangedOutside => {}
+            }
+        }
+        Ok(done && to_do)
     }
 
     fn progress(&self, root: &Root, path: &LogicalPath, chain: &Chain<'_>) -> io::Result<Progress> {

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use sha2::Digest as _;
 
 use super::{Found, hash, look};
 use crate::Workspace;
 use crate::base::manifest::Stamp;
-use crate::guard::Root;
-use crate::import::fresh_name;
+use crate::guard::{FOLDER_MODE, GuardFault, Root};
+use crate::import::{fresh_name, open_folder, remove_tree};
 use crate::tree::Seen;
 
 /// Steps whose new bytes lie in the run's `tmp/`, written but not yet in the tree. What is dropped unapplied is removed,
@@ -22,6 +23,7 @@ use crate::tree::Seen;
 #[derive(Debug)]
 pub struct Staged {
     pub(super) items: Vec<Item>,
+    pub(super) folders: Vec<Folder>,
     pub(super) tmp: Arc<OwnedFd>,
     changed: Vec<LogicalPath>,
     finished: bool,
@@ -40,6 +42,18 @@ pub(super) struct Item {
     journalled: bool,
 }
 
+/// A folder that the tree lacks, made beside it with the missing ones beneath, so that a disk without room for it is
+/// noticed before the journal has the step.
+#[derive(Debug)]
+pub(super) struct Folder {
+    /// Where it goes.
+    pub(super) path: LogicalPath,
+    /// Its name in `tmp/`.
+    pub(super) name: String,
+    /// Whether it is in the tree.
+    pub(super) moved: bool,
+}
+
 /// A large file that was staged and synced before the journal names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedFile {
@@ -54,14 +68,23 @@ pub struct StagedFile {
 }
 
 impl Workspace {
-    /// Writes the steps' new bytes to `tmp/`, looks at every target once more, makes no change to the tree, and fails
-    /// where the disk is full. A target that still is the version in `seen` need not be read again.
+    /// Writes the steps' new bytes to `tmp/`, makes the folders there that the tree lacks, looks at every target once more,
+    /// makes no change to the tree, and fails where the disk is full. A target that still is the version in `seen` need not
+    /// be read again.
     ///
     /// # Errors
     ///
     /// Where the disk fails; what was staged is removed.
     pub fn stage(&self, steps: &[Step], seen: &BTreeMap<LogicalPath, Seen>) -> io::Result<Staged> {
-        let mut staged = Staged { items: Vec::new(), tmp: self.tmp().clone(), changed: Vec::new(), finished: false };
+        let mut staged = Staged {
+            items: Vec::new(),
+            folders: Vec::new(),
+            tmp: self.tmp().clone(),
+            changed: Vec::new(),
+            finished: false,
+        };
+        // A file that only goes away is first written to when the journal has it: too late to learn that nothing can be.
+        rustix::fs::accessat(self.tmp(), ".", Access::WRITE_OK, AtFlags::empty())?;
         for step in steps {
             let root = &self.tree().root;
             let stamp = seen.get(&step.path).map(|seen| seen.0);
@@ -70,6 +93,10 @@ impl Workspace {
                 staged.changed.push(step.path.clone());
             }
             staged.add(step, stamp)?;
+            if step.before.is_none() && step.after.is_some() {
+                staged.add_folders(root, &step.path)?;
+            }
+            failpoint::hit("stage.step");
         }
         Ok(staged)
     }
@@ -84,8 +111,8 @@ impl Workspace {
         let name = fresh_name("large-");
         let mut file = create(self.tmp(), &name)?;
         let written = copy(from, &mut file, max_bytes)
-            .and_then(|written| Ok(rustix::fs::fsync(&file).map(|()| written)?))
-            .and_then(|written| Ok(rustix::fs::fsync(self.tmp()).map(|()| written)?));
+            .and_then(|written| sync(&file).map(|()| written))
+            .and_then(|written| sync(self.tmp()).map(|()| written));
         match written {
             Ok((sha256, size_bytes, head)) => Ok(StagedFile { name, sha256, size_bytes, head }),
             Err(fault) => {
@@ -123,6 +150,39 @@ impl Staged {
         Ok(())
     }
 
+    /// Makes the folders above `path` that the tree lacks.
+    fn add_folders(&mut self, root: &Root, path: &LogicalPath) -> io::Result<()> {
+        let mut missing = Vec::new();
+        let mut at = path.clone();
+        // Whatever else is on the way is for the look at the step's target to tell.
+        while matches!(root.place(&at), Err(GuardFault::Missing)) {
+            let Some(folder) = at.parent() else { break };
+            missing.push(folder.clone());
+            at = folder;
+        }
+        let Some(top) = missing.pop() else { return Ok(()) };
+        let mut dir = self.folder(top)?;
+        for folder in missing.into_iter().rev() {
+            match rustix::fs::mkdirat(&dir, folder.file_name(), FOLDER_MODE) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            dir = open_folder(&dir, folder.file_name())?;
+        }
+        Ok(())
+    }
+
+    /// The staged folder that goes to `path`.
+    fn folder(&mut self, path: LogicalPath) -> io::Result<OwnedFd> {
+        if let Some(known) = self.folders.iter().find(|folder| folder.path == path) {
+            return open_folder(&self.tmp, &known.name);
+        }
+        let name = fresh_name("folder-");
+        rustix::fs::mkdirat(&*self.tmp, &*name, FOLDER_MODE)?;
+        self.folders.push(Folder { path, name: name.clone(), moved: false });
+        open_folder(&self.tmp, &name)
+    }
+
     /// Nothing is left to remove.
     pub(super) fn finish(mut self) {
         self.finished = true;
@@ -131,6 +191,12 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
+        for folder in self.folders.iter().filter(|folder| !folder.moved) {
+            if let Err(fault) = remove_tree(self.tmp.as_fd(), folder.name.as_bytes()) {
+                // The next start empties the folder.
+                tracing::warn!(error = %fault, "a staged folder could not be removed");
+            }
+        }
         if self.finished {
             return;
         }
@@ -191,6 +257,23 @@ pub(super) fn put(tmp: &OwnedFd, content: &StepContent) -> io::Result<(String, b
             Ok((name.clone(), true))
         }
     }
+}
+
+/// A sync that failed for good: what was to be written may be gone, and a second try may be told otherwise.
+#[derive(Debug, thiserror::Error)]
+#[error("a sync failed")]
+struct LostSync(#[source] io::Error);
+
+/// Whether `error` says that a sync has failed, after which nothing that was written is certain.
+pub fn is_lost_sync(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<LostSync>)
+}
+
+fn sync(what: impl AsFd) -> io::Result<()> {
+    rustix::fs::fsync(what).map_err(|errno| match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::ROFS => errno.into(),
+        errno => io::Error::other(LostSync(errno.into())),
+    })
 }
 
 fn create(tmp: &OwnedFd, name: &str) -> io::Result<File> {

@@ -46,6 +46,15 @@ impl Applied {
         }
     }
 
+    /// A folder came to `path`; what lies in it is told by itself.
+    pub(super) fn made(&mut self, path: &LogicalPath) {
+        let mut above = path.parent();
+        while let Some(folder) = above {
+            above = folder.parent();
+            self.folders.insert(folder);
+        }
+    }
+
     /// The file at `path` went.
     pub(super) fn removed(&mut self, path: &LogicalPath) {
         self.folders.extend(path.parent());

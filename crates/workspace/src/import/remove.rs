@@ -11,7 +11,7 @@ use super::fresh_name;
 /// Removes what is at `name` in `dir`; nothing there is no error.
 ///
 /// A folder that is not empty is moved up beside those that wait, so that only one handle is open however deep the tree.
-pub(super) fn tree(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+pub(crate) fn tree(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let Some(root) = open(dir, name)? else { return remove_file(dir, name) };
     empty(&root, &root)?;
     // Those that were moved up lie in the root now, and more come up as they are emptied.

@@ -77,7 +77,7 @@ impl CheckpointFile {
         self.file.seek(SeekFrom::Start(self.end))?;
         let entry = format!("{note}\n");
         self.file.write_all(entry.as_bytes())?;
-        crate::failpoint::hit("checkpoint.written");
+        failpoint::hit("checkpoint.written");
         self.file.sync_data()?;
         self.end += entry.len() as u64;
         self.torn = false;

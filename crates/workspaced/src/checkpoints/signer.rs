@@ -169,7 +169,7 @@ impl Signer {
         let note = self.key.sign(tree.edge.size(), tree.edge.root());
         let checkpoint = StoredCheckpoint { size: tree.edge.size(), position: to, note };
         self.ledger.append_checkpoint(CheckpointRound { leaves, nodes, checkpoint: checkpoint.clone() }).await?;
-        crate::failpoint::hit("checkpoint.stored");
+        failpoint::hit("checkpoint.stored");
         tree.file = append(tree.file, vec![checkpoint.note.clone()]).await?;
         self.publish(checkpoint);
         Ok(tree)

@@ -243,7 +243,7 @@ impl Service {
         if approval.state != ApprovalState::Pending {
             return Err(not_pending().into());
         }
-        if approval.expires_at <= crate::service::now() {
+        if approval.expires_at <= crate::service::latest() {
             self.expire(&approval).await?;
             return Err(not_pending().into());
         }
@@ -285,9 +285,16 @@ impl Service {
         };
         match done {
             Ok(()) => self.refresh_state(&live).await,
-            // What passes by itself leaves the approval pending.
             Err(CallError::Refused(refusal)) if !refusal.code.passes() => {
                 self.record_decision(&heads, approval, Some(decider), ApprovalState::Failed, &refusal).await
+            }
+            // What passes by itself leaves the approval pending.
+            Err(CallError::Refused(refusal)) => {
+                let paths: Vec<_> = approval.files.iter().map(|file| file.path.clone()).collect();
+                match heads.first() {
+                    Some(head) => Err(self.record_refused(head, &paths, refusal).await),
+                    None => Err(refusal.into()),
+                }
             }
             Err(error) => Err(error),
         }

@@ -27,7 +27,7 @@ pub(super) async fn enter_settled<'a>(
         // Alone in the lane: steps of a mutation that is under way must not be taken for left ones.
         let _alone = live.lane.enter(vec![LogicalPath::root()]).await;
         if live.lane.is_unsettled() {
-            settle(service, live).await?;
+            settle(service, live).await.map_err(CallError::unsettled)?;
         }
     }
 }
@@ -42,11 +42,54 @@ async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError>
 
 /// Does the steps of some records again, for whose paths the caller holds the pass.
 pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seqs: &[u64]) -> Result<(), CallError> {
-    // Should this fail too, the next mutation does it again.
+    // Should this fail too, the next call does it again.
     live.lane.set_unsettled(true);
     let mut open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
     open.retain(|steps| seqs.contains(&steps.seq));
-    if redo(service, live, open).await?.is_empty() { Ok(()) } else { Err(needs_repair().into()) }
+    let steps: Vec<Step> = open.into_iter().flat_map(|open| open.steps).collect();
+    let run = Arc::clone(live);
+    match service.blocking(move || run.workspace.redo(&steps).map_err(CallError::from)).await? {
+        Redo::Done(applied) => {
+            // Not forgotten here: steps of one file are forgotten in their order.
+            service.0.syncer.push(live, seqs.to_vec(), applied).await;
+            Ok(())
+        }
+        Redo::ChangedOutside(paths) => {
+            mark_for_repair(service, live, &paths).await?;
+            Err(needs_repair().into())
+        }
+    }
+}
+
+/// Waits until the tree holds all that the audit says of it.
+async fn settled(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
+    if live.lane.is_unsettled() {
+        drop(enter_settled(service, live, Vec::new()).await?);
+    }
+    Ok(())
+}
+
+/// Makes sure that the tree may be looked at: it holds all that is recorded, or, where the disk does not let that in now,
+/// nothing of it. Half a change is never shown.
+pub(crate) async fn whole(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
+    let Err(error) = settled(service, live).await else { return Ok(()) };
+    for open in service.0.ledger.open_steps(Some(&live.run_id)).await? {
+        let run = Arc::clone(live);
+        if service.blocking(move || run.workspace.is_half_done(&open.steps).map_err(CallError::from)).await? {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Finishes, run by run, what a disk or a store that failed for a while has left.
+pub(crate) async fn settle_left(service: &Service) {
+    for live in service.0.runs.unsettled() {
+        if let Err(error) = settled(service, &live).await {
+            // The next round tries again, and so does the run's next call.
+            tracing::warn!(run.id = %live.run_id, error = &error as &dyn std::error::Error, "a change is unfinished");
+        }
+    }
 }
 
 /// Does steps again, in order; the answer is what was changed from outside.
@@ -119,6 +162,14 @@ pub(super) async fn mark_for_repair(
     tracing::error!(run.id = %live.run_id, ?paths, "changed from outside while a change was pending: the run needs repair");
     live.needs_repair.store(true, Ordering::Release);
     Ok(service.0.ledger.set_needs_repair(&live.run_id, true).await?)
+}
+
+/// Ends the process where `error` is of a sync that failed.
+pub(crate) fn end_on_lost_sync(error: &std::io::Error) {
+    if workspace::is_lost_sync(error) {
+        tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
+        std::process::abort();
+    }
 }
 
 /// Syncs what was applied. A sync that fails must not be tried again, since the kernel may have dropped the data: the

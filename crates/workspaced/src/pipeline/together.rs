@@ -308,7 +308,7 @@ impl Service {
             first.decides = decides;
         }
         live.lane.reserve(&used);
-        crate::failpoint::hit("pipeline.staged");
+        failpoint::hit("pipeline.staged");
         let (answers, records) = match self.record_rows(heads, rows).await {
             Ok(done) => done,
             Err(failure) => {

@@ -127,14 +127,13 @@ impl Service {
         }
         let has_files = stored.run.base_commit.is_some();
         if let Err(error) = self.0.ledger.create_run(&stored, &token).await {
-            if has_files {
+            // Files of a run that the store may know are left: where it does not, the next start removes them.
+            if has_files && !matches!(error, LedgerError::InDoubt(_)) {
                 self.remove_files(&id).await;
             }
             return Err(match error {
                 LedgerError::AlreadyExists => exists(&id).into(),
-                error @ (LedgerError::NoSuchRun | LedgerError::Unavailable(_) | LedgerError::Internal(_)) => {
-                    error.into()
-                }
+                error => error.into(),
             });
         }
         drop(importing);

@@ -5,9 +5,14 @@ mod chain;
 mod client;
 mod database;
 mod disk;
+mod load;
+mod mounts;
+mod mutation;
+mod proxy;
 mod reaper;
 mod run;
 mod server;
+mod sound;
 mod strace;
 
 pub(crate) use answer::Answer;
@@ -15,6 +20,16 @@ pub(crate) use chain::{assert_chain, canonical, sha256};
 pub(crate) use client::Client;
 pub(crate) use database::{Backend, Database};
 pub(crate) use disk::{becomes_empty, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped};
+pub(crate) use load::Loaded;
+pub(crate) use mounts::Disk;
+pub(crate) use mutation::{Kind, Mutation};
+pub(crate) use proxy::{Proxy, Way};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use server::{Server, Setup, workspaced};
+pub(crate) use sound::{assert_sound, assert_swept, recover};
 pub(crate) use strace::Strace;
+
+/// A number that the environment may set.
+pub(crate) fn setting(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |raw| raw.parse().unwrap_or_else(|_| panic!("{name} is no number: {raw}")))
+}

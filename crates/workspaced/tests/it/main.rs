@@ -28,7 +28,11 @@ mod editing;
 #[cfg(test)]
 mod effects;
 #[cfg(test)]
+mod ending;
+#[cfg(test)]
 mod errors;
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
@@ -63,6 +67,8 @@ mod outlets;
 mod patches;
 #[cfg(test)]
 mod policy;
+#[cfg(test)]
+mod powercut;
 #[cfg(test)]
 mod process;
 #[cfg(test)]

@@ -55,6 +55,25 @@ impl Database {
     }
 }
 
+impl Database {
+    /// How many steps the ledger still keeps.
+    pub(crate) async fn steps(&self) -> u64 {
+        let sql = "select count(*) from step";
+        let count: i64 = match self.backend {
+            Backend::Sqlite => {
+                let connection = rusqlite::Connection::open(self.url.strip_prefix("sqlite://").unwrap()).unwrap();
+                connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+                connection.query_row(sql, [], |row| row.get(0)).unwrap()
+            }
+            Backend::Postgres => {
+                let mut connection = PgConnection::connect(&self.url).await.unwrap();
+                sqlx::Row::get(&connection.fetch_one(sql).await.unwrap(), 0)
+            }
+        };
+        u64::try_from(count).unwrap()
+    }
+}
+
 /// Holds SQLite's write lock until it is dropped.
 pub(crate) struct Holder(#[expect(dead_code, reason = "dropping it lets go")] rusqlite::Connection);
 

@@ -10,13 +10,17 @@ use std::sync::{Mutex, OnceLock};
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 live=" "
+mounts=" "
 while read -r word; do
   case $word in
     +*) live="$live${word#+} " ;;
     -*) live=$(printf %s "$live" | sed "s/ ${word#-} / /") ;;
+    m*) mounts="$mounts${word#m} " ;;
+    u*) mounts=$(printf %s "$mounts" | sed "s: ${word#u} : :") ;;
   esac
 done
 [ "$live" = " " ] || kill -9 $live
+[ "$mounts" = " " ] || umount -l $mounts
 chmod -R u+rwX "$0" 2>/dev/null
 rm -rf "$0"
 "#;
@@ -58,4 +62,14 @@ pub(crate) fn watch(id: u32) {
 /// Process `id` has ended.
 pub(crate) fn ended(id: u32) {
     tell(&format!("-{id}"));
+}
+
+/// Has `place` unmounted at the end, unless [`unmounted`] is told of it.
+pub(crate) fn mounted(place: &Path) {
+    tell(&format!("m{}", place.display()));
+}
+
+/// Nothing is mounted at `place` any more.
+pub(crate) fn unmounted(place: &Path) {
+    tell(&format!("u{}", place.display()));
 }

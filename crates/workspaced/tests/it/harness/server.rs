@@ -226,6 +226,15 @@ impl Server {
         }
     }
 
+    /// Waits until every change is synced and the ledger has forgotten its steps.
+    pub(crate) async fn until_forgotten(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.database.steps().await > 0 {
+            assert!(Instant::now() < deadline, "steps are never forgotten\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     pub(crate) fn operator(&self) -> Client {
         Client::new(&self.base, Some(&self.operator_token))
     }

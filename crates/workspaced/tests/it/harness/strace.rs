@@ -42,6 +42,13 @@ impl Drop for Strace {
     fn drop(&mut self) {
         // A signal that it can handle: it lets go of the server first.
         let _ = Command::new("kill").args(["-s", "INT", &self.0.id().to_string()]).status();
-        let _ = self.0.wait();
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while matches!(self.0.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                // It waits for a thread that never comes back to it.
+                let _ = self.0.kill();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }

@@ -1,0 +1,159 @@
+//! Every kind of mutation, each as one call that can be sent again.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{Answer, Run, Server, Snapshot, sha256};
+
+/// What a run has before the mutation.
+pub(crate) const FILES: [(&str, &str); 4] =
+    [("a.txt", "one\ntwo\nthree\n"), ("b.txt", "b\n"), ("gone.txt", "g\n"), ("Cargo.lock", "l\n")];
+
+/// Changes, makes, removes and moves a file, and makes folders.
+const PATCH: &str = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n--- /dev/null\n+++ b/new/dir/n.txt\n@@ -0,0 +1 @@\n+n\n\
+    --- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n\
+    diff --git a/b.txt b/moved/b.txt\nsimilarity index 100%\nrename from b.txt\nrename to moved/b.txt\n";
+
+/// A kind of mutation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Create,
+    Replace,
+    Edit,
+    Delete,
+    Move,
+    Patch,
+    PutBinary,
+    PutLarge,
+    Revert,
+    Approval,
+}
+
+/// One mutation of a run, under the ID `m`.
+#[derive(Debug)]
+pub(crate) struct Mutation {
+    pub(crate) run: Run,
+    /// The tree as the run began with it.
+    pub(crate) start: Snapshot,
+    /// How many records there were before.
+    pub(crate) records: usize,
+    kind: Kind,
+    path: String,
+    body: Value,
+    bytes: Vec<u8>,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Create,
+        Self::Replace,
+        Self::Edit,
+        Self::Delete,
+        Self::Move,
+        Self::Patch,
+        Self::PutBinary,
+        Self::PutLarge,
+        Self::Revert,
+        Self::Approval,
+    ];
+
+    /// How many files it moves into or out of the tree.
+    pub(crate) fn steps(self) -> usize {
+        match self {
+            Self::Patch => 5,
+            Self::Move => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether it makes folders.
+    pub(crate) fn makes_folders(self) -> bool {
+        matches!(self, Self::Create | Self::Move | Self::Patch | Self::PutBinary)
+    }
+
+    fn tool_and_input(self) -> (&'static str, Value) {
+        let a = sha256(FILES[0].1);
+        match self {
+            Self::Create => ("write_file", json!({"path": "new/c.txt", "content": "c\n"})),
+            Self::Replace => ("write_file", json!({"path": "a.txt", "content": "ONE\n", "expectedSha256": a})),
+            Self::Edit => ("edit_file", json!({"path": "a.txt", "oldString": "two", "newString": "2"})),
+            Self::Delete => ("delete_file", json!({"path": "gone.txt", "expectedSha256": sha256("g\n")})),
+            Self::Move => ("move_file", json!({"from": "b.txt", "to": "moved/b.txt", "expectedSha256": sha256("b\n")})),
+            Self::Patch => ("apply_patch", json!({"patch": PATCH})),
+            Self::Revert => ("revert_calls", json!({"toolCallIds": ["first"]})),
+            Self::Approval => {
+                ("write_file", json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n")}))
+            }
+            Self::PutBinary | Self::PutLarge => ("", json!({})),
+        }
+    }
+}
+
+impl Mutation {
+    /// A run of its own with all that the mutation needs, but for the mutation.
+    pub(crate) async fn prepare(server: &Server, kind: Kind) -> Self {
+        let run = server.run_with_files(&FILES, json!({})).await;
+        let start = run.snapshot();
+        let (tool, mut body) = kind.tool_and_input();
+        body["toolCallId"] = json!("m");
+        body["reason"] = json!("r");
+        let (mut path, mut bytes) = (format!("/v1/runs/{}/tools/{tool}", run.id), Vec::new());
+        match kind {
+            Kind::PutBinary => {
+                path = format!("/v1/runs/{}/files/bin/b.dat", run.id);
+                bytes = (0..=255).collect();
+            }
+            Kind::PutLarge => {
+                path = format!("/v1/runs/{}/files/large.dat", run.id);
+                bytes = (0..1_200_000_u32).flat_map(|number| [0, (number % 251).to_le_bytes()[0]]).collect();
+            }
+            Kind::Revert => {
+                let edit = json!({"toolCallId": "first", "path": "a.txt", "oldString": "two", "newString": "2", "reason": "r"});
+                run.ok("edit_file", edit).await;
+            }
+            Kind::Approval => {
+                let asked = run.call(tool, body).await.refused("APPROVAL_REQUIRED");
+                path = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
+                body = json!({"decidedBy": "p"});
+            }
+            _ => {}
+        }
+        let records = run.audit().await.len();
+        Self { run, start, records, kind, path, body, bytes }
+    }
+
+    /// Sends the call; the answer's status, `None` where the server went away before it answered.
+    pub(crate) async fn send(&self, run: &Run) -> Option<u16> {
+        self.answer(run).await.map(|answer| answer.status)
+    }
+
+    /// The same, with the whole answer.
+    pub(crate) async fn answer(&self, run: &Run) -> Option<Answer> {
+        let request = match self.kind {
+            Kind::PutBinary | Kind::PutLarge => {
+                let put = run.agent.request(Method::PUT, &self.path).body(self.bytes.clone());
+                put.header("if-none-match", "*").header("x-reason", "r").header("x-tool-call-id", "m")
+            }
+            Kind::Approval => run.operator.request(Method::POST, &self.path).json(&self.body),
+            _ => run.agent.request(Method::POST, &self.path).json(&self.body),
+        };
+        let answer = run.agent.try_send(request).await.ok()?;
+        if answer.status >= 400 {
+            answer.refusal();
+        }
+        Some(answer)
+    }
+
+    /// Sends the call again, twice: it is answered, and it has happened once.
+    pub(crate) async fn assert_settles(&self, run: &Run) {
+        for time in 0..2 {
+            let status = self.send(run).await.unwrap();
+            // An approval is decided once; that it is by now is as good.
+            let fits = [200, 201].contains(&status) || (self.kind == Kind::Approval && status == 409);
+            assert!(fits, "{:?} was answered {status} the {time}th time", self.kind);
+        }
+        let records = super::assert_sound(run, &self.start).await;
+        let done = records.iter().filter(|record| record["toolCallId"] == "m" && record["outcome"] == "ok");
+        assert_eq!(done.count(), 1, "{records:#?}");
+    }
+}
