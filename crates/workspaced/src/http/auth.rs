@@ -27,6 +27,8 @@ pub(crate) struct Auditor {
 /// Anybody who may use tools: an operator with the scope `orchestrate`, or a run's token.
 #[derive(Debug)]
 pub(crate) struct ToolUser {
+    /// The run, where the token is one's.
+    pub(crate) run: Option<RunId>,
     _turn: Turn,
 }
 
@@ -133,10 +135,12 @@ impl FromRequestParts<Service> for ToolUser {
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(&parts.headers, service).await?;
-        match bearer.identity {
-            Identity::Operator(Scope::Orchestrate) | Identity::Run(_) => Ok(Self { _turn: bearer.turn(service)? }),
-            Identity::Operator(Scope::Audit) => Err(Problem::forbidden()),
-        }
+        let run = match &bearer.identity {
+            Identity::Operator(Scope::Orchestrate) => None,
+            Identity::Run(token) => Some(token.run_id.clone()),
+            Identity::Operator(Scope::Audit) => return Err(Problem::forbidden()),
+        };
+        Ok(Self { run, _turn: bearer.turn(service)? })
     }
 }
 

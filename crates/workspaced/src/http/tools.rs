@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use model::{Code, Refusal};
+use model::{Code, Mount, Refusal};
 use serde::Serialize;
 
 use crate::http::auth::{RunCaller, ToolUser};
@@ -18,17 +18,25 @@ use crate::tools::{self, CATALOGUE, ToolInfo};
 pub(crate) struct ToolList {
     /// The tools, in the order of the catalogue.
     items: &'static [ToolInfo],
+    /// The read-only trees of the token's run, which reading tools take as `mount`; missing where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    mounts: Vec<Mount>,
 }
 
 /// Lists the tools.
 ///
-/// With name, description and JSON Schemas: what a function-calling model needs.
+/// With name, description and JSON Schemas: what a function-calling model needs. A run's token is told the run's mounts too.
 #[utoipa::path(
     get, path = "/v1/tools", tag = "tools", operation_id = "listTools",
     responses((status = 200, description = "Every tool.", body = ToolList)),
 )]
-pub(super) async fn list_tools(_user: ToolUser) -> Json<ToolList> {
-    Json(ToolList { items: CATALOGUE.as_slice() })
+pub(super) async fn list_tools(State(service): State<Service>, user: ToolUser) -> Result<Json<ToolList>, Problem> {
+    let mounts = match &user.run {
+        Some(run) => service.run(run).await?.mounts,
+        None => Vec::new(),
+    };
+    Ok(Json(ToolList { items: CATALOGUE.as_slice(), mounts }))
 }
 
 /// Carries out one tool call. Each tool is documented as a path of its own.

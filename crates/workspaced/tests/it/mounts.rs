@@ -23,6 +23,10 @@ async fn a_mount_is_read_by_its_name(#[values(Backend::Sqlite, Backend::Postgres
         (&told["mounts"][0]["name"], &told["mounts"][0]["description"]),
         (&json!("docs"), &json!("Shared documents"))
     );
+    assert_eq!(told["mounts"][0]["entries"], json!(["guide.md", "sub"]), "its top level");
+    let tools = run.agent.get("/v1/tools").await.ok();
+    assert_eq!(tools["mounts"], told["mounts"], "what a model needs to know is told with the tools");
+    assert!(run.operator.get("/v1/tools").await.ok().get("mounts").is_none());
     let page = run.ok("read_file", json!({"mount": "docs", "path": "guide.md"})).await;
     assert_eq!(page["sha256"], sha256("# Guide\nneedle\n"));
     let found = run.ok("search_text", json!({"mount": "docs", "query": "needle"})).await;

@@ -252,3 +252,75 @@ async fn ignored_files_are_decided_by_policy(#[values(Backend::Sqlite, Backend::
     run.ok("read_file", json!({"path": "a.log"})).await;
     run.replace("a.log", "y\n", &sha256("x\n")).await.ok();
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_public_declaration_that_changes_asks_for_a_person_in_each_language(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let table = [
+        (
+            "a.rs",
+            "pub fn a() -> u8 {\n    1\n}\nfn b() {}\n",
+            "-> u8",
+            "-> u16",
+            "    1",
+            "    2",
+            "fn b() {}",
+            "fn c() {}",
+        ),
+        (
+            "A.java",
+            "public class A {\n    public int a() {\n        return 1;\n    }\n    private int b;\n}\n",
+            "int a",
+            "long a",
+            "return 1",
+            "return 2",
+            "private int b",
+            "private int c",
+        ),
+        (
+            "a.ts",
+            "export function a(): number {\n  return 1;\n}\nfunction b() {}\n",
+            "a(): number",
+            "a(): string",
+            "return 1",
+            "return 2",
+            "function b",
+            "function c",
+        ),
+        (
+            "a.py",
+            "def a(x):\n    return 1\n\n\ndef _b():\n    pass\n",
+            "a(x)",
+            "a(x, y)",
+            "return 1",
+            "return 2",
+            "_b()",
+            "_c()",
+        ),
+        (
+            "a.go",
+            "package a\n\nfunc A() int {\n\treturn 1\n}\n\nfunc b() {}\n",
+            "A() int",
+            "A() int64",
+            "return 1",
+            "return 2",
+            "func b()",
+            "func c()",
+        ),
+    ];
+    let files: Vec<_> = table.iter().map(|row| (row.0, row.1)).collect();
+    let run = run_with(backend, &files, json!({"requireApprovalIf": ["changesPublicApi"]})).await;
+    for (path, text, public, other, body, another, private, renamed) in table {
+        let edit = async |old: &str, new: &str| {
+            let input = json!({"path": path, "oldString": old, "newString": new, "reason": "r"});
+            run.call("edit_file", input).await
+        };
+        let asked = edit(public, other).await.refused("APPROVAL_REQUIRED");
+        assert_eq!(asked["reasons"], json!(["requireApprovalIf:changesPublicApi"]), "{path}");
+        assert_eq!(run.on_disk(path), text, "{path}");
+        assert_eq!(edit(body, another).await.status, 200, "{path}: what a function does is its own");
+        assert_eq!(edit(private, renamed).await.status, 200, "{path}: what is private is nobody's");
+    }
+}
