@@ -63,6 +63,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The position of the newest record.
     fn newest(&self) -> watch::Receiver<i64>;
 
+    /// Gives back memory that is held for speed alone.
+    fn rest(&self) -> impl Future<Output = Result<()>> + Send;
+
     /// Lets what was handed in become durable, then ends.
     fn close(&self) -> impl Future<Output = ()> + Send;
 }

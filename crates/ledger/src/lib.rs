@@ -269,6 +269,8 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// Stores such a value where it has none; returns the one that is stored.
     async fn set_setting_once(&self, name: &str, value: &str) -> Result<String>;
 
+    /// Gives back memory that is held for speed alone. For times when nobody calls.
+    async fn rest(&self) -> Result<()>;
     /// Whether the store answers.
     async fn ping(&self) -> Result<()>;
     /// Lets what was handed in become durable, then ends.

@@ -92,6 +92,11 @@ impl Backend for Sqlite {
         self.newest.clone()
     }
 
+    async fn rest(&self) -> Result<()> {
+        self.readers.rest().await?;
+        self.hand_in(|answer| Job::Rest { answer }).await
+    }
+
     async fn close(&self) {
         if let Ok(mut jobs) = self.jobs.lock() {
             jobs.take();

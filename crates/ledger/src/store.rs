@@ -428,6 +428,10 @@ impl<B: Backend> Ledger for Store<B> {
         stored.ok_or_else(|| LedgerError::Internal("a setting that was stored is not there".into()))
     }
 
+    async fn rest(&self) -> Result<()> {
+        self.0.rest().await
+    }
+
     async fn ping(&self) -> Result<()> {
         self.0.fetch("SELECT 1", Vec::new(), |_| Ok(())).await.map(drop)
     }

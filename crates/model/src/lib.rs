@@ -10,6 +10,7 @@ mod diff;
 mod edit;
 mod hash;
 mod id;
+pub mod json;
 mod judge;
 mod kind;
 pub mod merkle;

@@ -100,6 +100,18 @@ pub enum LogFormat {
     Json,
 }
 
+/// Whether the process bounds what it may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxMode {
+    /// Where the kernel can.
+    Auto,
+    /// Not at all.
+    Off,
+    /// Or it does not start.
+    Require,
+}
+
 /// A setting that cannot be used; the message is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -122,7 +134,18 @@ pub struct Config {
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) checkpoints: CheckpointConfig,
+    pub(crate) sandbox: SandboxMode,
+    pub(crate) surroundings: Surroundings,
     pub(crate) limits: Limits,
+}
+
+/// Places outside the settings that programs and libraries take from the environment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Surroundings {
+    /// Folders of programs.
+    pub(crate) programs: Vec<PathBuf>,
+    /// Certificates, and the database's own password file.
+    pub(crate) read: Vec<PathBuf>,
 }
 
 /// Every bound of the service.
@@ -222,10 +245,13 @@ impl Settings {
             return Err(BadSetting("WORKSPACED_OPERATOR_TOKEN and WORKSPACED_AUDIT_TOKEN must differ".to_owned()));
         }
         let checkpoints = CheckpointConfig::check(&self, &data_dir, env)?;
+        let database_url = DatabaseUrl::check(self.database_url, &data_dir)?;
         Ok(Config {
             checkpoints,
             listen: listen(self.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
-            database_url: DatabaseUrl::check(self.database_url, &data_dir)?,
+            sandbox: self.sandbox.unwrap_or(SandboxMode::Auto),
+            surroundings: Surroundings::of(&database_url, env),
+            database_url,
             data_dir,
             import_roots: import_roots(self.import_roots.unwrap_or_default())?,
             profiles: profiles(self.profiles.as_deref())?,
@@ -261,6 +287,27 @@ impl Settings {
             max_live_runs: number("max-live-runs", self.max_live_runs, 1024, 1_000_000)?,
             drain: seconds("drain-seconds", self.drain_seconds, 20)?,
         })
+    }
+}
+
+impl Surroundings {
+    fn of(database_url: &DatabaseUrl, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        let places = |name: &str| -> Vec<PathBuf> {
+            let several = env(name).unwrap_or_default();
+            several.split(':').map(PathBuf::from).filter(|place| place.is_absolute()).collect()
+        };
+        let of_git = ["SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"];
+        let of_database = ["PGPASSFILE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY"];
+        let mut read: Vec<_> = of_git.into_iter().flat_map(places).collect();
+        if database_url.sqlite_file().is_none() {
+            read.extend(of_database.into_iter().flat_map(places));
+            read.extend(places("HOME").into_iter().map(|home| home.join(".pgpass")));
+            read.push(PathBuf::from("/etc/passwd"));
+            let parameters = database_url.0.split_once('?').map_or("", |(_, parameters)| parameters).split('&');
+            let named = parameters.filter_map(|pair| pair.split_once('=')).filter(|(name, _)| name.starts_with("ssl"));
+            read.extend(named.map(|(_, value)| PathBuf::from(value)).filter(|place| place.is_absolute()));
+        }
+        Self { programs: places("PATH"), read }
     }
 }
 

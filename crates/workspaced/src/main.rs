@@ -30,8 +30,10 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
         Command::Serve(args) => {
             #[expect(clippy::disallowed_methods, reason = "this is where settings come in")]
             let config = args.check(&|name| std::env::var(name).ok())?;
+            // Before there is a second thread, which would not be bound.
+            let confinement = workspaced::confine(&config)?;
             let runtime = runtime(config.blocking_threads() + MORE_THREADS)?;
-            runtime.block_on(async { workspaced::serve(config, end_of_process()?).await })?;
+            runtime.block_on(async { workspaced::serve(config, confinement, end_of_process()?).await })?;
             // Threads that still block have nothing left that anybody was told of.
             runtime.shutdown_background();
             Ok(ExitCode::SUCCESS)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use ledger::{Appended, AppendedAll, Entry, Ledger};
@@ -54,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) checkpoints: Checkpoints,
     /// Syncs changed files behind the answers.
     pub(crate) syncer: Syncer,
+    /// How many requests were answered.
+    pub(crate) answered: AtomicU64,
     /// Cancelled when the process is about to end: streams end, new work is refused.
     pub(crate) shutdown: CancellationToken,
 }
@@ -101,6 +104,7 @@ impl Service {
             throttle: Throttle::new(&limits),
             pools: Pools::new(&limits),
             tasks: TaskTracker::new(),
+            answered: AtomicU64::new(0),
             shutdown: CancellationToken::new(),
             limits,
         }))

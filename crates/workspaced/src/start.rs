@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use ledger::Ledger;
 use model::RunState;
-use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use workspace::Workspaces;
 
 use crate::checkpoints::Checkpoints;
-use crate::config::{BadSetting, Config};
+use crate::config::{BadSetting, Config, Limits};
 use crate::lock::DataLock;
+use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::tokens::Tokens;
 use crate::{http, pipeline, telemetry, upkeep};
@@ -65,18 +65,22 @@ fn in_one_line(error: &dyn Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Serves until `shutdown` is done, then finishes what is under way.
+/// Serves until `shutdown` is done, then finishes what is under way; `confinement` is what [`confine`](crate::confine)
+/// came to.
 ///
 /// # Errors
 ///
 /// Where a setting cannot be used, or something that the service needs is not to be had.
-pub async fn serve(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
+pub async fn serve(
+    mut config: Config,
+    confinement: Confinement,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     let started = Instant::now();
     telemetry::start_log(&config)?;
     telemetry::start_numbers();
-    // Whatever is made is for this user alone: workspaces, database, lock.
-    rustix::process::umask(Mode::from_raw_mode(0o077));
-    raise_handles();
+    confinement.tell();
+    fit(&mut config.limits, raise_handles());
     let lock = DataLock::take(&config.data_dir)?;
     let (service, first_token) = open(&config, &lock).await?;
     let listener = TcpListener::bind(config.listen).await;
@@ -171,15 +175,35 @@ async fn close(service: &Service, patience: Duration) {
     tracing::info!("ended");
 }
 
-/// Takes as many file handles as the system gives: every connection and every open run needs some.
-fn raise_handles() {
+/// Takes as many file handles as the system gives, and tells how many that are; `None` where there is no limit.
+fn raise_handles() -> Option<u64> {
     let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
     if current < maximum || (current.is_some() && maximum.is_none()) {
         let raised = Rlimit { current: maximum, maximum };
         if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
             tracing::warn!(%error, "the limit of open files stays as it is");
+            return current;
         }
     }
+    maximum
+}
+
+/// Handles that neither connections nor runs need: the database, calls under way, git.
+const OWN_HANDLES: u64 = 192;
+/// What an open run holds: its tree, its place for temporary files, its base, and a mount.
+const HANDLES_A_RUN: usize = 4;
+
+/// Takes fewer connections and holds fewer runs open where there are not handles enough for what the settings say.
+fn fit(limits: &mut Limits, handles: Option<u64>) {
+    let Some(handles) = handles else { return };
+    let half = usize::try_from(handles.saturating_sub(OWN_HANDLES) / 2).unwrap_or(usize::MAX);
+    let runs = half / HANDLES_A_RUN;
+    let (max_connections, max_live_runs) =
+        (limits.max_connections.min(half).max(1), limits.max_live_runs.min(runs).max(1));
+    if (max_connections, max_live_runs) != (limits.max_connections, limits.max_live_runs) {
+        tracing::warn!(handles, max_connections, max_live_runs, "fewer than set: the system gives too few open files");
+    }
+    (limits.max_connections, limits.max_live_runs) = (max_connections, max_live_runs);
 }
 
 /// Tells where the service listens; at the first start also its token, this once.

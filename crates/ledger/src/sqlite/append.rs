@@ -139,6 +139,11 @@ impl Heads {
         self.runs.remove(run);
     }
 
+    /// Forgets the heads of all runs; they have been stored.
+    pub(super) fn clear(&mut self) {
+        self.runs = HashMap::new();
+    }
+
     /// Keeps within bounds what is held in memory; all of it has been stored.
     pub(super) fn shrink(&mut self) {
         if self.runs.len() > MAX_HEADS {

@@ -91,6 +91,11 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
+/// Gives back the pages that a connection keeps in memory.
+pub(super) fn shrink(connection: &Connection) -> Result<()> {
+    connection.execute_batch("PRAGMA shrink_memory").map_err(failed)
+}
+
 /// Brings the tables up to date, all of it or nothing.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;

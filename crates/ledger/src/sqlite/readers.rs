@@ -49,6 +49,20 @@ impl Readers {
         task.await.map_err(|error| LedgerError::Internal(Box::new(error)))?
     }
 
+    /// Gives back what the connections that nobody uses keep in memory.
+    pub(super) async fn rest(&self) -> Result<()> {
+        let idle = Arc::clone(&self.idle);
+        let task = tokio::task::spawn_blocking(move || {
+            let mut resting = idle.lock().map(|mut idle| std::mem::take(&mut *idle)).unwrap_or_default();
+            let rested = resting.iter().try_for_each(open::shrink);
+            if let Ok(mut idle) = idle.lock() {
+                idle.append(&mut resting);
+            }
+            rested
+        });
+        task.await.map_err(|error| LedgerError::Internal(Box::new(error)))?
+    }
+
     /// Lets no more queries in.
     pub(super) fn close(&self) {
         self.room.close();

@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::append::Heads;
 use super::convert::{execute, failed, is_lost_sync};
+use super::open::shrink;
 use crate::backend::Statement;
 use crate::{AppendedAll, Entry, LedgerError, Result};
 
@@ -16,8 +17,19 @@ const CHECKPOINT_PAGES: i64 = 1000;
 
 /// Something to write, and who waits for it.
 pub(super) enum Job {
-    Append { entries: Vec<Entry>, answer: oneshot::Sender<Result<AppendedAll>> },
-    Transact { touched: Option<RunId>, statements: Vec<Statement>, answer: oneshot::Sender<Result<u64>> },
+    Append {
+        entries: Vec<Entry>,
+        answer: oneshot::Sender<Result<AppendedAll>>,
+    },
+    Transact {
+        touched: Option<RunId>,
+        statements: Vec<Statement>,
+        answer: oneshot::Sender<Result<u64>>,
+    },
+    /// Writes nothing, and gives memory back.
+    Rest {
+        answer: oneshot::Sender<Result<()>>,
+    },
 }
 
 /// What a job comes to once its group is committed.
@@ -59,9 +71,30 @@ impl Writer {
             {
                 group.push(next);
             }
-            self.write(group);
+            let rests: Vec<_> = group.extract_if(.., |job| matches!(job, Job::Rest { .. })).collect();
+            if !group.is_empty() {
+                self.write(group);
+            }
+            if !rests.is_empty() {
+                self.rest(rests);
+            }
             if let Err(error) = self.checkpoint() {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the log could not be copied back yet");
+            }
+        }
+    }
+
+    /// Gives back the pages and the heads that are in memory; whoever comes next reads them again.
+    fn rest(&mut self, asked: Vec<Job>) {
+        if let Some(heads) = &mut self.heads {
+            heads.clear();
+        }
+        let rested = shrink(&self.connection);
+        for job in asked {
+            match (&rested, job) {
+                (Err(error), job) => job.fail(error.again()),
+                (Ok(()), Job::Rest { answer }) => drop(answer.send(Ok(()))),
+                (Ok(()), Job::Append { .. } | Job::Transact { .. }) => {}
             }
         }
     }
@@ -180,6 +213,8 @@ impl Job {
                 }
                 transact(connection, statements).map(Done::Changed)
             }
+            // Never in a group.
+            Self::Rest { .. } => Ok(Done::Changed(Ok(0))),
         }
     }
 
@@ -189,7 +224,8 @@ impl Job {
             (Self::Append { answer, .. }, Done::Appended(appended)) => drop(answer.send(appended)),
             (Self::Transact { answer, .. }, Done::Changed(changed)) => drop(answer.send(changed)),
             // A job's outcome is of its kind; who waited would hear that the writer has ended.
-            (Self::Append { .. }, Done::Changed(_)) | (Self::Transact { .. }, Done::Appended(_)) => {}
+            (Self::Append { .. } | Self::Rest { .. }, Done::Changed(_))
+            | (Self::Transact { .. } | Self::Rest { .. }, Done::Appended(_)) => {}
         }
     }
 
@@ -197,6 +233,7 @@ impl Job {
         match self {
             Self::Append { answer, .. } => drop(answer.send(Err(error))),
             Self::Transact { answer, .. } => drop(answer.send(Err(error))),
+            Self::Rest { answer } => drop(answer.send(Err(error))),
         }
     }
 }

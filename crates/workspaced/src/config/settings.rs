@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{BadSetting, LogFormat};
+use super::{BadSetting, LogFormat, SandboxMode};
 
 /// Settings as they are written: by flag, in the environment or in the file. What is missing has a default.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
@@ -43,6 +43,9 @@ pub(super) struct Settings {
     /// What is logged, such as `warn` or `info,workspaced=debug` [default: info]
     #[arg(long, env = "WORKSPACED_LOG", value_name = "FILTER")]
     pub(super) log: Option<String>,
+    /// Whether the kernel confines the process to the places that it needs [default: auto, where the kernel can]
+    #[arg(long, env = "WORKSPACED_SANDBOX", value_name = "WHEN")]
+    pub(super) sandbox: Option<SandboxMode>,
     /// The most connections at a time [default: 4096]
     #[arg(long, env = "WORKSPACED_MAX_CONNECTIONS", value_name = "N")]
     #[serde(alias = "max_connections")]
@@ -147,6 +150,7 @@ impl Settings {
             profiles: self.profiles.or(under.profiles),
             log_format: self.log_format.or(under.log_format),
             log: self.log.or(under.log),
+            sandbox: self.sandbox.or(under.sandbox),
             max_connections: self.max_connections.or(under.max_connections),
             header_timeout_seconds: self.header_timeout_seconds.or(under.header_timeout_seconds),
             body_timeout_seconds: self.body_timeout_seconds.or(under.body_timeout_seconds),

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -49,6 +50,7 @@ pub(crate) async fn answer(State(service): State<Service>, request: Request, nex
     }
     let (status, took) = (response.status().as_u16(), started.elapsed());
     telemetry::request_answered(route, &method, status, took);
+    service.0.answered.fetch_add(1, Ordering::Relaxed);
     let _entered = span.enter();
     tracing::debug!(status, duration_micros = took.as_micros(), "request answered");
     response

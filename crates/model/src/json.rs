@@ -2,20 +2,21 @@
 
 use std::fmt;
 
-use model::Refusal;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::Refusal;
+
 /// The deepest nesting that is taken.
-const MAX_DEPTH: usize = 32;
+pub const MAX_DEPTH: usize = 32;
 
 /// Parses one JSON value.
 ///
 /// # Errors
 ///
 /// `INVALID_REQUEST` for what is no JSON, is nested too deeply, or has a member twice.
-pub(crate) fn parse(text: &[u8]) -> Result<Value, Refusal> {
+pub fn parse(text: &[u8]) -> Result<Value, Refusal> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let value = Strict { depth: MAX_DEPTH }.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
     value.map_err(|error| {
@@ -28,7 +29,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Value, Refusal> {
 /// # Errors
 ///
 /// `INVALID_REQUEST`, as [`parse`], and for any other value.
-pub(crate) fn parse_object(text: &[u8]) -> Result<Map<String, Value>, Refusal> {
+pub fn parse_object(text: &[u8]) -> Result<Map<String, Value>, Refusal> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
     }
@@ -45,7 +46,7 @@ pub(crate) fn parse_object(text: &[u8]) -> Result<Map<String, Value>, Refusal> {
 /// # Errors
 ///
 /// `INVALID_REQUEST`, as [`parse_object`], and where the object does not fit.
-pub(crate) fn parse_into<T: for<'a> Deserialize<'a>>(text: &[u8]) -> Result<T, Refusal> {
+pub fn parse_into<T: for<'a> Deserialize<'a>>(text: &[u8]) -> Result<T, Refusal> {
     serde_json::from_value(Value::Object(parse_object(text)?)).map_err(|error| {
         Refusal::invalid(
             format!("the body does not fit the call: {error}"),

@@ -1,0 +1,68 @@
+//! Bodies of calls.
+
+use model::json::{MAX_DEPTH, parse};
+use serde_json::Value;
+
+use super::Target;
+
+pub(super) const TARGET: Target = Target {
+    name: "json",
+    run,
+    words: &[
+        b"{\"a\":",
+        b"[",
+        b"]",
+        b"}",
+        b",",
+        b"\"path\":",
+        b"\\u0000",
+        b"\\ud800",
+        b"1e999",
+        b"-0",
+        b"18446744073709551616",
+        b"0.1e-400",
+        b"null",
+        b"true",
+        b"\"a\":1,\"a\":2",
+        b"\xff",
+        b"\xef\xbb\xbf",
+    ],
+    max_bytes: 8192,
+    tries: 60_000,
+};
+
+fn run(input: &[u8]) {
+    let told = parse(input);
+    let Ok(value) = told else { return };
+    let loose: Result<Value, _> = serde_json::from_slice(input);
+    assert!(loose.is_ok_and(|loose| loose == value), "taken for something else than it says");
+    assert!(depth(&value) <= MAX_DEPTH, "it is {} deep", depth(&value));
+    let again = parse(value.to_string().as_bytes());
+    assert!(again.is_ok_and(|again| is_same(&again, &value)), "it does not come back: {value}");
+}
+
+/// Whether they are equal, but for the last digit of a fraction, which printing and reading may lose.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, value)| other.get(name).is_some_and(|other| is_same(value, other)))
+        }
+        (Value::Number(one), Value::Number(other)) if one.is_f64() && other.is_f64() => {
+            let (one, other) = (one.as_f64().unwrap_or(f64::NAN), other.as_f64().unwrap_or(f64::NAN));
+            (one - other).abs() <= one.abs() * 4.0 * f64::EPSILON
+        }
+        (one, other) => one == other,
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
