@@ -106,7 +106,7 @@ impl Workspace {
     ) -> Result<WorkspaceDiff, Fault> {
         let loaded = self.base().load()?;
         let place = self.find(rules, query.path.as_ref(), &loaded)?;
-        let mut report = Report::new(self, &loaded, query);
+        let mut report = Report::new(self, rules, &loaded, query);
         if let Some(out) = out {
             report.out = Some(out);
         }
@@ -142,7 +142,7 @@ impl Workspace {
         let loaded = self.base().load()?;
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
         let candidates = self.candidates(rules, &loaded, &Where::Folder(LogicalPath::root()), cancel)?;
-        Report::new(self, &loaded, &query).drop_same(candidates, cancel)
+        Report::new(self, rules, &loaded, &query).drop_same(candidates, cancel)
     }
 
     /// Adds every candidate to `report`, with git at hand where it is needed.

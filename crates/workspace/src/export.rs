@@ -15,6 +15,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
+use crate::fault::file_too_large;
 use crate::guard::{self, GuardFault, Opened};
 use crate::ignored::{RULES_NAME, Scope};
 use crate::import::stays_inside;
@@ -31,7 +32,8 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// Where the disk or `out` fails, or a file became shorter while it was written: the archive is cut short then.
+    /// Where the disk or `out` fails, a file became shorter while it was written, or one is larger than the policy's
+    /// `maxTransferBytes`: the archive is cut short then.
     pub fn export(&self, rules: &Rules, out: &mut dyn Write) -> Result<(), Fault> {
         let gzip = GzEncoder::new(out, Compression::fast());
         let mut export = Export { workspace: self, rules, tar: Builder::new(gzip) };
@@ -145,7 +147,10 @@ impl<W: Write> Export<'_, W> {
             return Ok(());
         }
         let mode = if opened.stat.st_mode & 0o111 == 0 { 0o644 } else { 0o755 };
-        let size = opened.size();
+        let (size, most) = (opened.size(), self.rules.policy().max_transfer_bytes);
+        if size > most {
+            return Err(file_too_large(path, most, size).into());
+        }
         let mut header = header(EntryType::Regular, mode, size);
         // As many bytes as the header says, whatever becomes of the file meanwhile.
         let mut bytes = Exactly { from: File::from(opened.file).take(size), left: size };

@@ -32,6 +32,9 @@ impl Globs {
     }
 }
 
+/// How long one glob may be, as in a policy: what it compiles to grows with it.
+const MAX_GLOB_BYTES: usize = 500;
+
 fn compile(globs: &[String]) -> Result<GlobSet, Refusal> {
     let bad = |glob: &str, error: &globset::Error| {
         Refusal::invalid(
@@ -41,6 +44,10 @@ fn compile(globs: &[String]) -> Result<GlobSet, Refusal> {
     };
     let mut set = GlobSetBuilder::new();
     for glob in globs {
+        if glob.len() > MAX_GLOB_BYTES {
+            let message = format!("a glob has {} bytes; it takes at most {MAX_GLOB_BYTES}", glob.len());
+            return Err(Refusal::invalid(message, "Use shorter globs, such as `*.rs` or `src/**`."));
+        }
         let trimmed = glob.strip_prefix("./").unwrap_or(glob);
         let trimmed = trimmed.strip_prefix('/').unwrap_or(trimmed);
         let (body, all) = match trimmed.strip_suffix('/') {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::service::{Caller, LiveRun, Service, took_too_long};
 use crate::tools::{LookBack, Read, ReadContext, Told, Tool, ToolRun};
-use crate::{CallError, json, pipeline};
+use crate::{CallError, json, pipeline, telemetry};
 
 /// The longest reason of a mutation, in characters.
 pub(crate) const MAX_REASON: usize = 2000;
@@ -198,6 +198,7 @@ impl Service {
         };
         let live = Arc::clone(live);
         let cancel = Arc::new(AtomicBool::new(false));
+        let name = head.tool.name;
         // Dropped with this future when the caller goes away; the thread sees the flag and stops.
         let _guard = CancelOnDrop(Arc::clone(&cancel));
         self.blocking(move || {
@@ -209,7 +210,13 @@ impl Service {
                 past: past.as_ref(),
                 cancel: &cancel,
             };
-            tool.read(&context).map_err(CallError::from)
+            let looked = tool.read(&context);
+            if matches!(looked, Err(workspace::Fault::Cancelled)) {
+                // Nobody is there to hear of it.
+                tracing::debug!("a look was broken off: its caller went away, or its time was over");
+                telemetry::look_cancelled(name);
+            }
+            looked.map_err(CallError::from)
         })
         .await
     }

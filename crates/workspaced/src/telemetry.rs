@@ -16,14 +16,20 @@ const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 
 static NUMBERS: OnceLock<PrometheusHandle> = OnceLock::new();
 
+/// Crates that tell what is searched for, and where, when they are asked for details: nobody's business but the caller's.
+const TELLING: [&str; 5] = ["globset=info", "grep_regex=info", "grep_searcher=info", "ignore=info", "regex=info"];
+
 /// Starts logging, on standard error.
 ///
 /// # Errors
 ///
 /// Where the filter of the settings is none.
 pub(crate) fn start_log(config: &Config) -> Result<(), BadSetting> {
-    let filter =
-        EnvFilter::try_new(&config.log).map_err(|error| BadSetting(format!("--log `{}`: {error}", config.log)))?;
+    let bad = |error: &dyn std::fmt::Display| BadSetting(format!("--log `{}`: {error}", config.log));
+    let mut filter = EnvFilter::try_new(&config.log).map_err(|error| bad(&error))?;
+    for telling in TELLING {
+        filter = filter.add_directive(telling.parse().map_err(|error| bad(&error))?);
+    }
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
     let started = match config.log_format {
         LogFormat::Text => builder.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),
@@ -62,6 +68,7 @@ fn describe() {
     metrics::describe_gauge!("workspaced_connections", "Connections that are open.");
     metrics::describe_counter!("workspaced_connections_refused_total", "Connections for which there was no place.");
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests that a token made too many.");
+    metrics::describe_counter!("workspaced_looks_cancelled_total", "Looks broken off before their end, by tool.");
     metrics::describe_gauge!("workspaced_live_runs", "Runs whose folders are held open.");
     metrics::describe_gauge!("workspaced_imports", "Imports under way.");
 }
@@ -145,6 +152,11 @@ pub(crate) fn connection_refused() {
 /// A token made too many requests.
 pub(crate) fn rate_limited() {
     metrics::counter!("workspaced_rate_limited_total").increment(1);
+}
+
+/// A look was broken off: its caller went away, or its time was over.
+pub(crate) fn look_cancelled(tool: &'static str) {
+    metrics::counter!("workspaced_looks_cancelled_total", "tool" => tool).increment(1);
 }
 
 /// How much the process holds.

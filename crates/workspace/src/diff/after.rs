@@ -53,7 +53,7 @@ impl Workspace {
         };
         candidates.retain(|candidate| is_told(rules, candidate));
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        let mut report = Report::new(self, &loaded, &query);
+        let mut report = Report::new(self, rules, &loaded, &query);
         candidates = report.drop_same(candidates, cancel)?;
         let planned: BTreeMap<_, _> = overlay.iter().map(|one| (one.path.clone(), one)).collect();
         candidates.retain(|candidate| !planned.contains_key(&candidate.path));

@@ -39,7 +39,7 @@ impl Workspace {
             }
         }
         let then = |path: &LogicalPath| self.past_version(past, path, contents, cancel);
-        let mut report = Report::new(self, &loaded, query);
+        let mut report = Report::new(self, rules, &loaded, query);
         report.past = Some(&then);
         self.fill(&mut report, &candidates, cancel)?;
         Ok(report.finish())

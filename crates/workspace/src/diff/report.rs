@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use model::{Counts, FileDiff, LogicalPath, Sha256, Side, diff_file};
+use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file};
 use sha2::Digest as _;
 
 use super::scan::{Candidate, Now};
@@ -14,6 +14,7 @@ use super::{DiffFile, DiffQuery, Overlay, WorkspaceDiff, check, stat};
 use crate::apply::hash;
 use crate::base::manifest::{FileIndex, MODE_LINK};
 use crate::base::{Loaded, OpenBlobs, Part};
+use crate::fault::file_too_large;
 use crate::import::stays_inside;
 use crate::{Fault, Workspace};
 
@@ -26,6 +27,8 @@ pub(super) struct Report<'a> {
     loaded: &'a Loaded,
     stat_only: bool,
     max_bytes: usize,
+    /// Larger files are not looked into: none that large came in by the service.
+    max_hashed_bytes: u64,
     rows: Vec<stat::Row>,
     text: Vec<u8>,
     truncated: bool,
@@ -52,12 +55,13 @@ pub(super) struct Version {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(workspace: &'a Workspace, loaded: &'a Loaded, query: &DiffQuery) -> Self {
+    pub(super) fn new(workspace: &'a Workspace, rules: &Rules, loaded: &'a Loaded, query: &DiffQuery) -> Self {
         Self {
             workspace,
             loaded,
             stat_only: query.stat_only,
             max_bytes: query.max_bytes,
+            max_hashed_bytes: rules.policy().max_transfer_bytes,
             rows: Vec::new(),
             text: Vec::new(),
             truncated: false,
@@ -123,6 +127,7 @@ impl<'a> Report<'a> {
         if now.is_link {
             return Ok(self.target(path)?.map(|target| Sha256::of(&target)));
         }
+        self.check_size(path, now)?;
         let hashed = hash(&self.workspace.tree().root, path)?;
         Ok(hashed.filter(|(_, stamp)| *stamp == now.stamp).map(|(sha256, _)| sha256))
     }
@@ -223,6 +228,7 @@ impl<'a> Report<'a> {
             }));
         }
         let root = &self.workspace.tree().root;
+        self.check_size(path, now)?;
         if now.stamp.size > MAX_SHOWN_BYTES {
             return Ok(hash(root, path)?.map(|(sha256, stamp)| version(sha256, stamp.size, None)));
         }
@@ -233,6 +239,14 @@ impl<'a> Report<'a> {
         let mut bytes = Vec::with_capacity(usize::try_from(now.stamp.size).unwrap_or(0));
         io::Read::read_to_end(&mut io::Read::take(File::from(opened.file), MAX_SHOWN_BYTES + 1), &mut bytes)?;
         Ok(Some(version(Sha256::of(&bytes), bytes.len() as u64, Some(bytes))))
+    }
+
+    /// Refused for a file whose hash would take for ever.
+    fn check_size(&self, path: &LogicalPath, now: &Now) -> Result<(), Fault> {
+        if now.stamp.size > self.max_hashed_bytes {
+            return Err(file_too_large(path, self.max_hashed_bytes, now.stamp.size).into());
+        }
+        Ok(())
     }
 
     fn target(&self, path: &LogicalPath) -> Result<Option<Vec<u8>>, Fault> {

@@ -16,6 +16,8 @@ mod audit;
 #[cfg(test)]
 mod batches;
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod checkpoints;
 #[cfg(test)]
 mod crash;
@@ -84,7 +86,11 @@ mod reverting;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]
+mod sandbox;
+#[cfg(test)]
 mod searching;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod sources;
 #[cfg(test)]

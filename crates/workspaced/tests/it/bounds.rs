@@ -1,0 +1,445 @@
+//! Bounds under load: what is too large, too deep, too wide or too much is answered, and nobody else waits for it.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use rstest::rstest;
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::harness::{Backend, Client, Run, Server, Setup, put};
+
+/// Lets this process hold as many handles as the system gives.
+fn raise_handles() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.base.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// One request as it is on the wire.
+fn raw(client: &Client, run: &str, tool: &str, body: &Value) -> String {
+    let (token, body) = (client.token.as_deref().unwrap(), body.to_string());
+    format!(
+        "POST /v1/runs/{run}/tools/{tool} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// The sum of a number over its labels; 0 where it has not been counted.
+async fn number(server: &Server, name: &str) -> f64 {
+    let text = server.nobody().get("/metrics").await.text();
+    let of_it = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+    text.lines().filter(of_it).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Puts files into the tree whose search takes long: every line has to be looked at character by character.
+fn slow_to_search(run: &Run, files: usize) -> Value {
+    let line = "éèê über naïve façade coöperate ".repeat(8);
+    let content = format!("{line}\n").repeat(400);
+    for number in 0..files {
+        run.put(&format!("slow/{number:03}.txt"), &content);
+    }
+    json!({"query": r"\b(?:\w{2,12} ){6,}\d\b", "mode": "regex", "path": "slow"})
+}
+
+#[rstest]
+#[tokio::test]
+async fn two_thousand_idle_connections_leave_room_for_calls(#[values(Backend::Sqlite)] backend: Backend) {
+    raise_handles();
+    let server = Server::start_with(Setup::new(backend).arg("--header-timeout-seconds", 300)).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let mut held: Vec<_> = (0..2000).map(|_| connect(&server)).collect();
+    until("all connections are taken", async || number(&server, "workspaced_connections").await >= 2000.0).await;
+    for number in 0..10 {
+        run.ok("read_file", json!({"path": "a.txt"})).await;
+        run.create(&format!("{number}.txt"), "x\n").await;
+    }
+    // They were not thrown out for it: each still gets an answer.
+    let last = held.last_mut().unwrap();
+    last.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut told = [0; 12];
+    last.read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"HTTP/1.1 200");
+}
+
+#[rstest]
+#[tokio::test]
+async fn who_reads_an_answer_too_slowly_is_cut_off(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 1)).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let size = 256 << 20;
+    File::create(run.repo.join("large.bin")).unwrap().set_len(size).unwrap();
+    let mut stream = connect(&server);
+    let token = run.agent.token.as_deref().unwrap();
+    let request =
+        format!("GET /v1/runs/{}/files/large.bin HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n", run.id);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut head = [0; 15];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    // Nothing is taken any more. The connection goes, and with it the file's handle and the thread that reads it.
+    until("it is cut off", async || number(&server, "workspaced_connections").await <= 2.0).await;
+    let rest = tokio::task::spawn_blocking(move || std::io::copy(&mut stream, &mut std::io::sink())).await.unwrap();
+    assert!(rest.is_err() || rest.is_ok_and(|taken| taken < size), "all of it was sent to nobody");
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn sixty_four_searches_leave_reads_quick(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--search-threads", 1)).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let query = slow_to_search(&run, 40);
+    let mut searches = JoinSet::new();
+    for _ in 0..64 {
+        let (run, query) = (run.clone(), query.clone());
+        searches.spawn(async move { run.call("search_text", query).await.status });
+    }
+    until("the searches are under way", async || number(&server, "workspaced_connections").await >= 64.0).await;
+    for number in 0..10 {
+        run.ok("read_file", json!({"path": "a.txt"})).await;
+        run.ok("list_dir", json!({})).await;
+        run.create(&format!("{number}.txt"), "x\n").await;
+    }
+    let mut done = 0;
+    while let Some(status) = searches.try_join_next() {
+        assert_eq!(status.unwrap(), 200);
+        done += 1;
+    }
+    assert!(done < 64, "reads and writes waited for every search");
+    searches.abort_all();
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_search_whose_caller_has_gone_stops(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--search-threads", 1)).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let query = slow_to_search(&run, 400);
+    let mut stream = connect(&server);
+    stream.write_all(raw(&run.agent, &run.id, "search_text", &query).as_bytes()).unwrap();
+    // One that runs, and one that waits for its place.
+    let mut second = connect(&server);
+    second.write_all(raw(&run.agent, &run.id, "search_text", &query).as_bytes()).unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    drop((stream, second));
+    until("a look was broken off", async || number(&server, "workspaced_looks_cancelled_total").await >= 1.0).await;
+    // The only place is free again, long before two such searches could have ended.
+    assert_eq!(run.ok("search_text", json!({"query": "a", "path": "a.txt"})).await["filesSearched"], 1);
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_token_s_crowd_waits_and_another_s_call_does_not(#[values(Backend::Sqlite)] backend: Backend) {
+    let setup = Setup::new(backend).arg("--token-concurrency", 4).arg("--search-threads", 1);
+    let server = Server::start_with(setup).await;
+    let (run, other) = (server.run_with_files(&[("a.txt", "a\n")], json!({})).await, server.run(json!({})).await);
+    let query = slow_to_search(&run, 40);
+    let mut crowd = JoinSet::new();
+    for _ in 0..32 {
+        let (run, query) = (run.clone(), query.clone());
+        crowd.spawn(async move { run.call("search_text", query).await });
+    }
+    let mut refused = 0;
+    while refused < 28 {
+        let answer = crowd.join_next().await.expect("four are under way at most, so that others are refused").unwrap();
+        if answer.status == 429 {
+            answer.refused("RATE_LIMITED");
+            refused += 1;
+        } else {
+            answer.ok();
+            break;
+        }
+        other.ok("list_dir", json!({})).await;
+    }
+    assert!(refused > 0, "nobody was told to wait");
+    crowd.abort_all();
+    assert!(number(&server, "workspaced_rate_limited_total").await >= 1.0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_of_a_terabyte_costs_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let run = server.run_with_files(&[("a.txt", "needle\n")], json!({})).await;
+    let file = File::create(run.repo.join("huge.txt")).unwrap();
+    (&file).write_all(b"needle\n").unwrap();
+    if file.set_len(1 << 40).is_err() {
+        // The file system has no such files. The largest that it has will do.
+        file.set_len(1 << 34).unwrap();
+    }
+    for (tool, input) in [
+        ("read_file", json!({"path": "huge.txt"})),
+        ("read_file", json!({"path": "huge.txt", "startLine": 2, "maxLines": 1})),
+        ("diff_workspace", json!({})),
+        ("delete_file", json!({"path": "huge.txt", "expectedSha256": "0".repeat(64), "reason": "r"})),
+    ] {
+        let problem = run.call(tool, input).await.refused("FILE_TOO_LARGE");
+        assert!(problem["limit"].as_u64() < problem["actual"].as_u64(), "{tool}: {problem}");
+    }
+    let files = run.ok("read_files", json!({"paths": ["a.txt", "huge.txt"]})).await;
+    assert_eq!(files["files"]["huge.txt"]["status"], "FILE_TOO_LARGE");
+    let found = run.ok("search_text", json!({"query": "needle"})).await;
+    assert_eq!(found["matches"].as_array().unwrap().len(), 1, "{found}");
+    assert!(found["skipped"].to_string().contains("huge.txt"), "{found}");
+    let stat = run.ok("stat_path", json!({"path": "huge.txt"})).await;
+    assert_eq!((&stat["exists"], &stat["readable"], stat.get("sha256")), (&json!(true), &json!(false), None));
+    let stats = run.ok("tree_stats", json!({})).await;
+    assert!(stats.to_string().contains("huge.txt") || stats["files"].as_u64() == Some(2), "{stats}");
+    let path = format!("/v1/runs/{}/files/huge.txt", run.id);
+    run.agent.get(&path).await.refused("FILE_TOO_LARGE");
+    let ranged = run.agent.request(Method::GET, &path).header("range", "bytes=0-5");
+    run.agent.send(ranged).await.refused("FILE_TOO_LARGE");
+    // The tree without it is as good as ever.
+    std::fs::remove_file(run.repo.join("huge.txt")).unwrap();
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_line_of_a_gigabyte_is_told_in_pieces_or_refused(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    // The longest line that a file may have which is looked into at all, and one that goes on for a gigabyte.
+    let mut line = vec![b'x'; (16 << 20) - 8];
+    line[5_000_000..5_000_006].copy_from_slice(b"needle");
+    run.put("line.txt", &line);
+    let file = File::create(run.repo.join("gigabyte.txt")).unwrap();
+    (&file).write_all(&line[..1 << 20]).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let page = run.ok("read_file", json!({"path": "line.txt"})).await;
+    assert_eq!((&page["totalLines"], &page["linesCut"]), (&json!(1), &json!(1)));
+    assert!(page["content"].as_str().unwrap().len() <= 64 * 1024);
+    let raw = run.ok("read_file", json!({"path": "line.txt", "format": "raw"})).await;
+    assert!(raw["content"].as_str().unwrap().len() <= 64 * 1024 && raw["truncated"] == true);
+    let found = run.ok("search_text", json!({"query": "needle"})).await;
+    assert_eq!(found["matches"][0]["column"], 5_000_001);
+    assert!(found["matches"][0]["snippet"].as_str().unwrap().len() < 4096);
+    run.call("read_file", json!({"path": "gigabyte.txt", "startLine": 1})).await.refused("FILE_TOO_LARGE");
+}
+
+/// Makes folders in each other until there are `depth`; no path leads to the last one.
+fn dig(folder: &std::path::Path, depth: usize) -> OwnedFd {
+    let (flags, name) = (OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, "d".repeat(100));
+    let mut at = openat(CWD, folder, flags, Mode::empty()).unwrap();
+    for _ in 0..depth {
+        mkdirat(&at, &name, Mode::from_raw_mode(0o755)).unwrap();
+        at = openat(&at, &name, flags, Mode::empty()).unwrap();
+    }
+    at
+}
+
+#[rstest]
+#[tokio::test]
+async fn trees_far_too_deep_or_too_wide_are_walked_and_removed(
+    #[values(Backend::Sqlite)] backend: Backend,
+    // Deeper than any path is long; wider than any answer tells.
+    #[values("deep", "wide")] shape: &str,
+) {
+    let server = Server::shared(backend).await;
+    let run = server.run_with_files(&[("a.txt", "needle\n")], json!({})).await;
+    let repo = run.repo.clone();
+    let deep = shape == "deep";
+    tokio::task::spawn_blocking(move || {
+        if deep {
+            return drop(dig(&repo, 500));
+        }
+        for number in 0..30_000 {
+            File::create(repo.join(format!("{number:06}.bin"))).unwrap();
+        }
+    })
+    .await
+    .unwrap();
+    let listing = run.ok("list_dir", json!({"maxDepth": 20, "maxEntries": 10_000})).await;
+    assert!(listing["entries"].as_array().unwrap().len() <= 10_000);
+    for (tool, input) in [
+        ("search_text", json!({"query": "needle"})),
+        ("find_files", json!({"glob": ["**/*.txt"]})),
+        ("tree_stats", json!({})),
+        ("diff_workspace", json!({})),
+    ] {
+        let answer = run.call(tool, input).await;
+        assert_eq!(answer.status, 200, "{tool}: {}", answer.text());
+    }
+    let found = run.ok("search_text", json!({"query": "needle"})).await;
+    assert_eq!(found["matches"].as_array().unwrap().len(), 1);
+    assert_eq!(run.operator.get(&format!("/v1/runs/{}/archive", run.id)).await.status, 200);
+    // What is too deep to be imported is left out, and said.
+    if deep {
+        let template = server.template(&[("a.txt", "a\n")]);
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        drop(openat(dig(&template, 500), "far-down.txt", flags, Mode::from_raw_mode(0o644)).unwrap());
+        let body = json!({"source": {"type": "directory", "path": template}});
+        let import = server.operator().post("/v1/runs", body).await.is(201)["run"]["import"].clone();
+        assert_eq!((&import["files"], import["leftOut"].as_array().map(Vec::len)), (&json!(1), Some(1)), "{import}");
+    }
+    run.create("b.txt", "b\n").await;
+    let deleted = run.operator.delete(&format!("/v1/runs/{}", run.id)).await;
+    assert_eq!(deleted.ok()["state"], "deleted");
+    assert!(!server.workspace(&run.id).exists());
+}
+
+#[rstest]
+#[tokio::test]
+async fn expressions_and_globs_that_would_grow_without_end_are_refused(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n")]).await;
+    for query in [
+        "(a{1000}){1000}".to_owned(),
+        r"(\pL{500}){500}".to_owned(),
+        format!("{}a{}", "(".repeat(200), ")".repeat(200)),
+        "a".repeat(4097),
+        "(a".to_owned(),
+        r"(a)\1".to_owned(),
+    ] {
+        let refused = run.call("search_text", json!({"query": query, "mode": "regex"})).await;
+        refused.refused("INVALID_REQUEST");
+    }
+    // What kills an engine that goes back is nothing to one that does not.
+    for query in ["(a+)+$", "(a|aa)+$", "(a*)*b", r"(\w+\s?)+\?"] {
+        run.ok("search_text", json!({"query": query, "mode": "regex"})).await;
+    }
+    let long = format!("{}*", "a/".repeat(400));
+    let many: Vec<_> = (0..10_000).map(|number| format!("**/{number}*{{a,b}}*")).collect();
+    let nested = format!("{}a{}", "{".repeat(200), "}".repeat(200));
+    for globs in [json!([long]), json!(many)] {
+        run.call("find_files", json!({"glob": globs})).await.refused("INVALID_REQUEST");
+        run.call("search_text", json!({"query": "a", "includeGlob": globs})).await.refused("INVALID_REQUEST");
+        run.call("search_text", json!({"query": "a", "excludeGlob": globs})).await.refused("INVALID_REQUEST");
+    }
+    // As many and as long as are taken, each as costly as it can be.
+    let costly: Vec<_> = (0..100).map(|_| format!("{}z", "*{a,?b,[c-z]}".repeat(38))).collect();
+    for globs in [json!(costly), json!([nested])] {
+        let answer = run.call("find_files", json!({"glob": globs})).await;
+        assert!([200, 400].contains(&answer.status), "{}", answer.text());
+    }
+    // 64 MiB of them do not even come in.
+    let megabytes = json!({"glob": vec!["**/*.rs"; 7 << 20]}).to_string();
+    let path = format!("/v1/runs/{}/tools/find_files", run.id);
+    let request = run.agent.request(Method::POST, &path).header("content-type", "application/json").body(megabytes);
+    run.agent.send(request).await.refused("BODY_TOO_LARGE");
+}
+
+#[rstest]
+#[tokio::test]
+async fn numbers_and_depths_that_no_caller_means_are_refused_or_taken_as_the_most(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let path = format!("/v1/runs/{}/tools/list_dir", run.id);
+    let send = async |body: String| {
+        let request = run.agent.request(Method::POST, &path).header("content-type", "application/json").body(body);
+        run.agent.send(request).await
+    };
+    for number in
+        ["1e999", "-1", "0.5", "1e2", "18446744073709551616", "-0.0", "NaN", "0x10", &"9".repeat(5000), "\"7\""]
+    {
+        send(format!("{{\"maxEntries\":{number}}}")).await.refused("INVALID_REQUEST");
+    }
+    for number in ["18446744073709551615", "9223372036854775807", "100000"] {
+        send(format!("{{\"maxEntries\":{number},\"maxDepth\":{number}}}")).await.ok();
+    }
+    for body in [
+        format!("{}{}", "[".repeat(2_000_000), "]".repeat(2_000_000)),
+        format!("{{\"path\":{}1{}}}", "[".repeat(33), "]".repeat(33)),
+        "{\"a\":".repeat(500_000),
+        format!("{{\"path\":\"{}\"}}", "\\u0041".repeat(600_000)),
+    ] {
+        let code = send(body).await.refusal();
+        assert!(["INVALID_REQUEST", "PATH_REJECTED"].contains(&code.as_str()), "{code}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn heads_that_are_too_much_are_refused(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let headers = |count: usize| (0..count).map(|number| format!("X-{number}: y\r\n")).collect::<Vec<_>>().concat();
+    for (what, request, wanted) in [
+        (
+            "headers within the bound",
+            format!("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n", headers(40)),
+            "200",
+        ),
+        (
+            "many headers",
+            format!("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n", headers(100)),
+            "431",
+        ),
+        ("a long header", format!("GET /healthz HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(200_000)), "431"),
+        ("a long address", format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(200_000)), "4"),
+        // HTTP/2 is not served, so that none of its floods reach anything.
+        ("another protocol", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), ""),
+    ] {
+        let mut stream = connect(&server);
+        // It may close before it has taken all of it.
+        let _ = stream.write_all(request.as_bytes());
+        let mut told = Vec::new();
+        let _ = stream.read_to_end(&mut told);
+        let told = String::from_utf8_lossy(&told).into_owned();
+        let status = told.split(' ').nth(1).unwrap_or_default();
+        assert!(!told.starts_with("HTTP/2") && !status.starts_with('5'), "{what}: {told}");
+        assert!(status.starts_with(wanted) || (status.is_empty() && !wanted.starts_with('2')), "{what}: {told}");
+    }
+    let long = format!("/v1/runs/{}/audit?path={}", run.id, "y".repeat(30_000));
+    let answer = run.operator.get(&long).await;
+    assert!([200, 400, 414].contains(&answer.status), "{}", answer.status);
+    run.ok("list_dir", json!({})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn few_handles_mean_fewer_runs_held_open_and_no_failure(#[values(Backend::Sqlite)] backend: Backend) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    // By a shell, since the limit is the process's own to be given.
+    let mut command = std::process::Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_workspaced");
+    let script = format!("ulimit -Sn 320; ulimit -Hn 320; exec {program} serve --listen 127.0.0.1:0");
+    command.args(["-c", &script]).env_clear();
+    for (name, value) in server.command("serve").get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    server.start_as(command);
+    assert!(server.log().contains("too few open files"), "{}", server.log());
+    // One client, since there are not many connections either.
+    let operator = server.operator();
+    let read = async |number: u32| {
+        let path = format!("/v1/runs/run-{number}/tools/read_file");
+        let page = operator.post(&path, json!({"path": "a.txt", "format": "raw"})).await.ok();
+        assert_eq!(page["content"], format!("{number}\n"));
+    };
+    for number in 0..100 {
+        let body = json!({"runId": format!("run-{number}"), "source": {"type": "empty"}});
+        operator.post("/v1/runs", body).await.is(201);
+        put(&server.repo(&format!("run-{number}")), "a.txt", format!("{number}\n"));
+        read(number).await;
+    }
+    for number in 0..100 {
+        read(number).await;
+    }
+    let handles = std::fs::read_dir(format!("/proc/{}/fd", server.process_id())).unwrap().count();
+    assert!(handles < 320, "{handles}");
+    assert!(number(&server, "workspaced_live_runs").await < 100.0);
+}
