@@ -4,6 +4,7 @@
 //! happens afterwards, the steps can be done again until they are done; a file is synced behind the answer, and only
 //! then does the ledger forget its steps.
 
+mod answers;
 mod approve;
 mod conflict;
 mod history;
@@ -13,10 +14,10 @@ mod together;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ledger::{Appended, Artifact, Decides, Entry, Reply};
+use ledger::{Appended, Decides, Entry};
 use model::{
-    Code, Decision, LogicalPath, Outcome, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict,
-    judge_change, judge_new_text,
+    Decision, LogicalPath, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict, judge_change,
+    judge_new_text,
 };
 use serde_json::{Map, Value};
 use workspace::{ApplyFault, Staged, Target};
@@ -26,7 +27,9 @@ use crate::calls::{Answer, Head, forbidden, run_not_open};
 use crate::change::{Ahead, Planned};
 use crate::lane::Lane;
 use crate::service::{LiveRun, Service};
-use crate::tools::{Mutation, PlanContext, ToolRun, record_files};
+use crate::tools::{Mutation, PlanContext, ToolRun};
+
+use answers::{changed_meanwhile, denied, done_answer, dry_entry, entry_of, needs_repair, not_pending, paths_of};
 
 pub(crate) use approve::Decider;
 pub(crate) use recover::{end_on_lost_sync, recover, settle_left, sync, whole};
@@ -406,57 +409,10 @@ impl Drop for OpenJournal<'_> {
     }
 }
 
-/// The ledger's entry of a change, and the answer's members but for `seq` and `headHash`.
-fn entry_of(
-    head: &Head,
-    planned: Planned,
-    decision: Decision,
-    steps: Vec<Step>,
-    usage: Usage,
-) -> (Entry, Map<String, Value>) {
-    let artifact_id = crate::service::new_artifact_id();
-    let uri = format!("artifact://{}/{artifact_id}", head.run_id);
-    let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
-    draft.artifact_uris = vec![uri.clone()];
-    draft.paths_written = paths_of(&planned);
-    draft.files = record_files(&planned);
-    draft.reasons = decision.reasons;
-    let mut members = planned.output;
-    members.insert("artifactUris".to_owned(), Value::from(vec![uri]));
-    members.insert("summary".to_owned(), Value::from(planned.summary));
-    members.insert("warnings".to_owned(), Value::from(planned.warnings));
-    let reply = Reply { status: DONE, body: Value::Object(members.clone()).to_string() };
-    let mut entry = head.entry(draft, Some(reply));
-    entry.steps = steps;
-    entry.artifact = Some(Artifact { artifact_id, diff: planned.diff });
-    entry.usage = usage;
-    (entry, members)
-}
-
 async fn finish_dry_run(service: &Service, head: &Head, judged: Judged) -> Result<Answer, CallError> {
     let (entry, members) = dry_entry(head, judged);
     let record = append(service, head, entry).await?;
     Ok(done_answer(head, members, record.seq, record.hash))
-}
-
-/// The ledger's entry of a change that is only told, and the answer's members but for `seq`.
-fn dry_entry(head: &Head, judged: Judged) -> (Entry, Map<String, Value>) {
-    let planned = judged.planned;
-    let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
-    draft.paths_read = paths_of(&planned);
-    draft.reasons = judged.decision.reasons;
-    draft.reasons.push("dryRun".to_owned());
-    let mut members = planned.output;
-    for (name, value) in [("applied", false), ("dryRun", true)] {
-        if members.contains_key(name) {
-            members.insert(name.to_owned(), Value::from(value));
-        }
-    }
-    members.insert("artifactUris".to_owned(), Value::Array(Vec::new()));
-    members.insert("summary".to_owned(), Value::from(format!("dry run: would have {}", planned.summary)));
-    members.insert("warnings".to_owned(), Value::from(planned.warnings));
-    let reply = Reply { status: DONE, body: Value::Object(members.clone()).to_string() };
-    (head.entry(draft, Some(reply)), members)
 }
 
 async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, CallError> {
@@ -465,50 +421,4 @@ async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, 
         Appended::Reused => Err(service.record_reused(head).await),
         Appended::NotPending => Err(not_pending().into()),
     }
-}
-
-/// Somebody has decided already.
-fn not_pending() -> Refusal {
-    Refusal::new(
-        Code::AlreadyExists,
-        "the approval is decided already",
-        "Look at it with GET /v1/approvals/{id}; an approval is decided once.",
-    )
-}
-
-fn done_answer(head: &Head, mut members: Map<String, Value>, seq: u64, hash: Option<Sha256>) -> Answer {
-    members.insert("ok".to_owned(), Value::from(true));
-    members.insert("toolCallId".to_owned(), Value::from(head.tool_call_id.as_str()));
-    members.insert("seq".to_owned(), Value::from(seq));
-    members.extend(hash.map(|hash| ("headHash".to_owned(), Value::from(hash.to_string()))));
-    Answer { body: Value::Object(members).to_string() }
-}
-
-fn paths_of(planned: &Planned) -> Vec<LogicalPath> {
-    planned.changes.changes.iter().map(|change| change.path.clone()).collect()
-}
-
-fn denied(reasons: Vec<String>) -> Refusal {
-    Refusal::new(
-        Code::PolicyDenied,
-        "the run's policy denies this change",
-        "Look at the run's policy, and stay within it.",
-    )
-    .about(|about| about.reasons = reasons)
-}
-
-/// Files were changed from outside between the plan and the journal: nothing is pending yet, so this is a plain conflict.
-fn changed_meanwhile(paths: &[LogicalPath]) -> Refusal {
-    let names: Vec<_> = paths.iter().map(|path| format!("`{path}`")).collect();
-    let message = format!("{} changed while the call was under way", names.join(", "));
-    let refusal = Refusal::new(Code::WriteConflict, message, "Read the file again, and make the call anew.");
-    paths.first().map_or(refusal.clone(), |path| refusal.at(path))
-}
-
-fn needs_repair() -> Refusal {
-    Refusal::new(
-        Code::RunNeedsRepair,
-        "the run's files were changed from outside while a change was pending; it takes no mutations",
-        "Reads still work; ask the operator to repair the run.",
-    )
 }

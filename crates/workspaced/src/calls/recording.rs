@@ -1,0 +1,139 @@
+//! What becomes of calls that did not go well: their records, and what a repetition of them is answered.
+
+use ledger::{Appended, Entry, Reply};
+use model::{Code, FileKind, LogicalPath, Outcome, RecordFile, Refusal, Verdict};
+
+use crate::CallError;
+use crate::calls::Head;
+use crate::service::Service;
+use crate::tools::Told;
+
+impl Service {
+    /// Records a refused call, and gives the refusal back with the record's `seq` and hash.
+    pub(crate) async fn record_refused(&self, head: &Head, paths: &[LogicalPath], refusal: Refusal) -> CallError {
+        match self.append(refused_entry(head, paths, &refusal)).await {
+            Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
+            Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Records a call that failed by a fault of ours.
+    pub(crate) async fn record_failed(&self, head: &Head, paths: &[LogicalPath], error: CallError) -> CallError {
+        match self.append(failed_entry(head, paths)).await {
+            Ok(_) => error,
+            Err(second) => {
+                tracing::error!(error = &second as &dyn std::error::Error, "a failed call could not be recorded");
+                error
+            }
+        }
+    }
+
+    /// Records a call whose ID belongs to another one.
+    pub(crate) async fn record_reused(&self, head: &Head) -> CallError {
+        let refusal = Refusal::new(
+            Code::ToolCallIdReused,
+            format!("the tool call ID `{}` belongs to another call of this run", head.tool_call_id),
+            "Give every new call an ID of its own, or leave toolCallId out.",
+        );
+        let mut draft = head.draft(Verdict::Allow, Outcome::Refused);
+        draft.code = Some(refusal.code);
+        draft.reasons = reasons_of(&refusal);
+        let entry = Entry { claimed: false, ..head.entry(draft, None) };
+        match self.append(entry).await {
+            Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
+            Ok(Appended::Reused | Appended::NotPending) => refusal.into(),
+            Err(error) => error.into(),
+        }
+    }
+}
+
+/// The record of a read that told something.
+pub(crate) fn read_entry(head: &Head, told: &mut Told) -> Entry {
+    let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
+    draft.paths_read = std::mem::take(&mut told.paths_read);
+    draft.files = std::mem::take(&mut told.files);
+    head.entry(draft, None)
+}
+
+/// The record of a refused call, with what a repetition of it is answered.
+pub(crate) fn refused_entry(head: &Head, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
+    let mut draft = head.draft(verdict_of(refusal.code), Outcome::Refused);
+    draft.code = Some(refusal.code);
+    draft.reasons = reasons_of(refusal);
+    draft.files = asked(paths);
+    let passes = refusal.code.passes();
+    let reply = (head.tool.mutates() && !passes).then(|| stored_reply(refusal));
+    let mut entry = head.entry(draft, reply);
+    // What passes by itself is no answer to keep: the caller is told to try the same call again.
+    entry.claimed &= !passes;
+    entry
+}
+
+/// The record of a call that failed by a fault of ours.
+pub(crate) fn failed_entry(head: &Head, paths: &[LogicalPath]) -> Entry {
+    let mut draft = head.draft(Verdict::Allow, Outcome::Failed);
+    draft.code = Some(Code::Internal);
+    draft.files = asked(paths);
+    // Another call's ID must not be taken by a failure: the caller may try the same call again.
+    Entry { claimed: false, ..head.entry(draft, None) }
+}
+
+/// What a repetition of a refused mutation is answered.
+pub(crate) fn stored_reply(refusal: &Refusal) -> Reply {
+    // A refusal holds strings, numbers and lists only, which always serialise.
+    Reply { status: 0, body: serde_json::to_string(refusal).unwrap_or_default() }
+}
+
+/// What policy said, where a call was refused with `code`.
+pub(crate) fn verdict_of(code: Code) -> Verdict {
+    match code {
+        Code::Forbidden
+        | Code::PathRejected
+        | Code::RunClosed
+        | Code::RunNeedsRepair
+        | Code::PolicyDeniedSecret
+        | Code::PolicyDenied
+        | Code::PatchBudgetExceeded => Verdict::Deny,
+        Code::ApprovalRequired => Verdict::RequireApproval,
+        Code::BodyTooLarge
+        | Code::Unauthenticated
+        | Code::RateLimited
+        | Code::RunNotFound
+        | Code::ToolNotFound
+        | Code::InvalidRequest
+        | Code::PatchInvalid
+        | Code::PreconditionRequired
+        | Code::ToolCallIdReused
+        | Code::BaseCommitMismatch
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::NotADirectory
+        | Code::NotAFile
+        | Code::FileTooLarge
+        | Code::UnsupportedBinary
+        | Code::WriteConflict
+        | Code::PatchConflict
+        | Code::EditNotFound
+        | Code::EditNotUnique
+        | Code::RevertConflict
+        | Code::BatchNotDone
+        | Code::Unavailable
+        | Code::Internal => Verdict::Allow,
+    }
+}
+
+pub(crate) fn reasons_of(refusal: &Refusal) -> Vec<String> {
+    if refusal.about.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.about.reasons.clone() }
+}
+
+/// What a call that did nothing asked for.
+pub(crate) fn asked(paths: &[LogicalPath]) -> Vec<RecordFile> {
+    let file = |path: &LogicalPath| RecordFile {
+        kind: FileKind::of_path(path),
+        new_sha256: None,
+        old_sha256: None,
+        path: path.clone(),
+    };
+    paths.iter().take(1000).map(file).collect()
+}

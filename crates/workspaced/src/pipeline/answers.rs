@@ -1,0 +1,103 @@
+//! What a planned change becomes in the ledger and to its caller.
+
+use ledger::{Artifact, Entry, Reply};
+use model::{Code, Decision, LogicalPath, Outcome, Refusal, Sha256, Step, Usage, Verdict};
+use serde_json::{Map, Value};
+
+use super::{DONE, Judged};
+use crate::calls::{Answer, Head};
+use crate::change::Planned;
+use crate::tools::record_files;
+
+/// The ledger's entry of a change, and the answer's members but for `seq` and `headHash`.
+pub(super) fn entry_of(
+    head: &Head,
+    planned: Planned,
+    decision: Decision,
+    steps: Vec<Step>,
+    usage: Usage,
+) -> (Entry, Map<String, Value>) {
+    let artifact_id = crate::service::new_artifact_id();
+    let uri = format!("artifact://{}/{artifact_id}", head.run_id);
+    let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
+    draft.artifact_uris = vec![uri.clone()];
+    draft.paths_written = paths_of(&planned);
+    draft.files = record_files(&planned);
+    draft.reasons = decision.reasons;
+    let mut members = planned.output;
+    members.insert("artifactUris".to_owned(), Value::from(vec![uri]));
+    members.insert("summary".to_owned(), Value::from(planned.summary));
+    members.insert("warnings".to_owned(), Value::from(planned.warnings));
+    let reply = Reply { status: DONE, body: Value::Object(members.clone()).to_string() };
+    let mut entry = head.entry(draft, Some(reply));
+    entry.steps = steps;
+    entry.artifact = Some(Artifact { artifact_id, diff: planned.diff });
+    entry.usage = usage;
+    (entry, members)
+}
+
+/// The ledger's entry of a change that is only told, and the answer's members but for `seq`.
+pub(super) fn dry_entry(head: &Head, judged: Judged) -> (Entry, Map<String, Value>) {
+    let planned = judged.planned;
+    let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
+    draft.paths_read = paths_of(&planned);
+    draft.reasons = judged.decision.reasons;
+    draft.reasons.push("dryRun".to_owned());
+    let mut members = planned.output;
+    for (name, value) in [("applied", false), ("dryRun", true)] {
+        if members.contains_key(name) {
+            members.insert(name.to_owned(), Value::from(value));
+        }
+    }
+    members.insert("artifactUris".to_owned(), Value::Array(Vec::new()));
+    members.insert("summary".to_owned(), Value::from(format!("dry run: would have {}", planned.summary)));
+    members.insert("warnings".to_owned(), Value::from(planned.warnings));
+    let reply = Reply { status: DONE, body: Value::Object(members.clone()).to_string() };
+    (head.entry(draft, Some(reply)), members)
+}
+
+/// Somebody has decided already.
+pub(super) fn not_pending() -> Refusal {
+    Refusal::new(
+        Code::AlreadyExists,
+        "the approval is decided already",
+        "Look at it with GET /v1/approvals/{id}; an approval is decided once.",
+    )
+}
+
+pub(super) fn done_answer(head: &Head, mut members: Map<String, Value>, seq: u64, hash: Option<Sha256>) -> Answer {
+    members.insert("ok".to_owned(), Value::from(true));
+    members.insert("toolCallId".to_owned(), Value::from(head.tool_call_id.as_str()));
+    members.insert("seq".to_owned(), Value::from(seq));
+    members.extend(hash.map(|hash| ("headHash".to_owned(), Value::from(hash.to_string()))));
+    Answer { body: Value::Object(members).to_string() }
+}
+
+pub(super) fn paths_of(planned: &Planned) -> Vec<LogicalPath> {
+    planned.changes.changes.iter().map(|change| change.path.clone()).collect()
+}
+
+pub(super) fn denied(reasons: Vec<String>) -> Refusal {
+    Refusal::new(
+        Code::PolicyDenied,
+        "the run's policy denies this change",
+        "Look at the run's policy, and stay within it.",
+    )
+    .about(|about| about.reasons = reasons)
+}
+
+/// Files were changed from outside between the plan and the journal: nothing is pending yet, so this is a plain conflict.
+pub(super) fn changed_meanwhile(paths: &[LogicalPath]) -> Refusal {
+    let names: Vec<_> = paths.iter().map(|path| format!("`{path}`")).collect();
+    let message = format!("{} changed while the call was under way", names.join(", "));
+    let refusal = Refusal::new(Code::WriteConflict, message, "Read the file again, and make the call anew.");
+    paths.first().map_or(refusal.clone(), |path| refusal.at(path))
+}
+
+pub(super) fn needs_repair() -> Refusal {
+    Refusal::new(
+        Code::RunNeedsRepair,
+        "the run's files were changed from outside while a change was pending; it takes no mutations",
+        "Reads still work; ask the operator to repair the run.",
+    )
+}
