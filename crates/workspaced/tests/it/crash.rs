@@ -38,7 +38,8 @@ fn places(kind: Kind) -> Vec<Place> {
 /// A server that can be told while it runs where to kill itself.
 async fn start_armed(backend: Backend) -> (Server, PathBuf) {
     let mut server = Server::prepare(Setup::new(backend)).await;
-    let file = server.home.join("failpoint");
+    // Where the process may read, whatever else it is kept from.
+    let file = server.data_dir().join("failpoint");
     server.setup = server.setup.clone().env("WORKSPACED_FAILPOINT", &format!("@{}", file.display()));
     server.restart();
     (server, file)

@@ -276,7 +276,7 @@ async fn a_clock_that_is_set_back_changes_neither_order_nor_expiry(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
-    let clock = server.home.join("clock");
+    let clock = server.data_dir().join("clock");
     server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
     server.restart();
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
