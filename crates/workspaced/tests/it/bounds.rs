@@ -305,7 +305,7 @@ async fn trees_far_too_deep_or_too_wide_are_walked_and_removed(
 async fn expressions_and_globs_that_would_grow_without_end_are_refused(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (_server, run) = Run::shared(backend, &[("a.txt", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n")]).await;
+    let (server, run) = Run::shared(backend, &[("a.txt", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n")]).await;
     for query in [
         "(a{1000}){1000}".to_owned(),
         r"(\pL{500}){500}".to_owned(),
@@ -335,11 +335,14 @@ async fn expressions_and_globs_that_would_grow_without_end_are_refused(
         let answer = run.call("find_files", json!({"glob": globs})).await;
         assert!([200, 400].contains(&answer.status), "{}", answer.text());
     }
-    // 64 MiB of them do not even come in.
-    let megabytes = json!({"glob": vec!["**/*.rs"; 7 << 20]}).to_string();
-    let path = format!("/v1/runs/{}/tools/find_files", run.id);
-    let request = run.agent.request(Method::POST, &path).header("content-type", "application/json").body(megabytes);
-    run.agent.send(request).await.refused("BODY_TOO_LARGE");
+    // 64 MiB of them are refused by their announcement alone.
+    let announced =
+        raw(&run.agent, &run.id, "find_files", &json!({})).replace("Content-Length: 2", "Content-Length: 67108864");
+    let mut stream = connect(&server);
+    stream.write_all(announced.trim_end_matches("{}").as_bytes()).unwrap();
+    let mut told = vec![0; 4096];
+    let read = stream.read(&mut told).unwrap();
+    assert!(String::from_utf8_lossy(&told[..read]).starts_with("HTTP/1.1 413"), "{}", String::from_utf8_lossy(&told));
 }
 
 #[rstest]
