@@ -230,6 +230,14 @@ async fn the_past_has_bounds_and_says_what_it_has_lost(#[values(Backend::Sqlite,
     run.call("list_dir", json!({"path": "none", "atSeq": 0})).await.refused("NOT_FOUND");
     let one = run.ok("list_dir", json!({"atSeq": 0, "maxEntries": 1})).await;
     assert_eq!((one["entries"].as_array().unwrap().len(), &one["truncated"]), (1, &json!(true)));
+    // Calls that are one change see the files as they will be; what was is read by itself.
+    let write = json!({"tool": "write_file", "input": {"path": "n.txt", "content": "n\n", "reason": "r"}});
+    let back = json!({"tool": "read_file", "input": {"path": "a.txt", "atSeq": 0}});
+    let path = format!("/v1/runs/{}/batch", run.id);
+    let told = run.agent.post(&path, json!({"atomic": true, "calls": [write, back]})).await.ok();
+    assert_eq!((&told["failedCall"], &told["results"][1]["answer"]["code"]), (&json!(1), &json!("INVALID_REQUEST")));
+    let one_by_one = run.agent.post(&path, json!({"calls": [back]})).await.ok();
+    assert_eq!(one_by_one["results"][0]["answer"]["sha256"], sha256("a\n"), "{one_by_one:#}");
     let shallow = run.ok("list_dir", json!({"atSeq": 0, "maxDepth": 1})).await;
     let names: Vec<_> = shallow["entries"].as_array().unwrap().iter().map(|entry| entry["path"].clone()).collect();
     assert_eq!(names, ["a.txt", "dir", "link"]);
