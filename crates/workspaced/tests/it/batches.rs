@@ -389,3 +389,24 @@ async fn a_kill_leaves_all_of_a_batch_or_nothing(
     assert!(becomes_empty(&server.workspace(&run.id).join("tmp")).await);
     assert_eq!(run.verify().await["intact"], true);
 }
+
+#[rstest]
+#[tokio::test]
+async fn calls_of_a_batch_are_looked_back_at_and_undone_like_any_other(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let files = |run: &Run| run.snapshot().into_iter().filter(|(_, told)| told.contains(' ')).collect::<Vec<_>>();
+    let before = files(&run);
+    let told = batch(&run, a_whole_change()).await.ok();
+    let seq = |place: usize| told["results"][place]["answer"]["seq"].clone();
+    for (place, content) in [(1, "alpha beta\n"), (2, "gamma beta\n"), (3, "gamma delta\n")] {
+        let read = json!({"path": "n.txt", "format": "raw", "atSeq": seq(place)});
+        assert_eq!(run.ok("read_file", read).await["content"], content, "as call {place} left it");
+    }
+    run.ok("revert_calls", json!({"toolCallIds": ["c3"], "reason": "r"})).await;
+    assert_eq!(run.on_disk("n.txt"), "gamma beta\n");
+    run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
+    assert_eq!(files(&run), before);
+    assert_eq!(run.verify().await["intact"], true);
+}
