@@ -10,9 +10,15 @@ use crate::{Entry, Result, rows};
 /// Reads what [`RunHead::read`] takes; what follows names the run.
 macro_rules! select_head {
     ($rest:literal) => {
+        select_head!("", $rest)
+    };
+    // `$more` are further columns, each with a comma before it.
+    ($more:literal, $rest:literal) => {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes FROM run JOIN run_head ON run_head.run_no = run.run_no ",
+            "insertions, deletions, files_deleted, bytes",
+            $more,
+            " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
     };
@@ -64,14 +70,14 @@ impl RunHead {
     }
 
     /// Puts `entry` behind the head, which becomes its record's.
-    pub(crate) fn link(&mut self, entry: &Entry) -> Result<Linked> {
+    pub(crate) fn link(&mut self, entry: &Entry) -> Linked {
         let draft = &entry.draft;
-        let linked = Linked::new(draft.clone().after(self.seq, self.hash))?;
+        let linked = Linked::new(draft.clone().link(self.seq, self.hash));
         self.seq = linked.record.seq;
         self.hash = linked.record.hash.unwrap_or(Sha256::ZERO);
         self.count(draft, entry);
         self.changed = true;
-        Ok(linked)
+        linked
     }
 
     fn count(&mut self, draft: &Draft, entry: &Entry) {
@@ -103,13 +109,8 @@ impl RunHead {
 }
 
 impl Linked {
-    fn new(record: Record) -> Result<Self> {
-        Ok(Self {
-            decision: decision_word(record.decision),
-            outcome: outcome_word(record.outcome),
-            body: rows::to_json(&record)?,
-            record,
-        })
+    fn new((record, body): (Record, String)) -> Self {
+        Self { decision: decision_word(record.decision), outcome: outcome_word(record.outcome), body, record }
     }
 
     /// Every path of the record once: what the `path` filter looks through.

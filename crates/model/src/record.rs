@@ -85,6 +85,9 @@ pub struct Draft {
     pub artifact_uris: Vec<String>,
 }
 
+/// The member that follows `hash`, as it begins.
+const BEHIND_HASH: &str = ",\"mutates\":";
+
 /// One link of a run's audit chain. Members stand in the order of their names, so that serialising is canonical.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -139,7 +142,25 @@ pub struct Record {
 impl Draft {
     /// Puts the draft behind record number `seq` with hash `head`; 0 and [`Sha256::ZERO`] where it is the first.
     pub fn after(self, seq: u64, head: Sha256) -> Record {
-        let mut record = Record {
+        self.link(seq, head).0
+    }
+
+    /// The same, with the record's JSON text, `hash` included: what is hashed is written once.
+    pub fn link(self, seq: u64, head: Sha256) -> (Record, String) {
+        let mut record = self.unhashed(seq, head);
+        // A record holds strings, numbers and lists only, which always serialise; an empty text would fail verification.
+        let mut text = serde_json::to_string(&record).unwrap_or_default();
+        let hash = Sha256::of(text.as_bytes());
+        record.hash = Some(hash);
+        // Inside a string every quote has a backslash, so that the first place is the member's own.
+        if let Some(place) = text.find(BEHIND_HASH) {
+            text.insert_str(place, &format!(",\"hash\":\"{hash}\""));
+        }
+        (record, text)
+    }
+
+    fn unhashed(self, seq: u64, head: Sha256) -> Record {
+        Record {
             actor: self.actor,
             artifact_uris: self.artifact_uris,
             code: self.code,
@@ -160,9 +181,7 @@ impl Draft {
             timestamp: self.timestamp,
             tool: self.tool,
             tool_call_id: self.tool_call_id,
-        };
-        record.hash = Some(Sha256::of(record.to_canonical().as_bytes()));
-        record
+        }
     }
 }
 
@@ -356,6 +375,30 @@ mod tests {
         let mut value = serde_json::to_value(&record).unwrap();
         value.as_object_mut().unwrap().remove("hash");
         assert_eq!(record.to_canonical(), canonical_json(&value));
+    }
+
+    #[test]
+    fn the_text_that_is_stored_is_the_record_s_own() {
+        let nasty = ",\"mutates\":true,\"hash\":\"x\",\\\",\"mutates\":";
+        let mut drafts = vec![draft("read_file"), draft(nasty), draft("list_dir")];
+        drafts[0].actor = nasty.into();
+        drafts[0].artifact_uris = vec![nasty.into(), ",".into()];
+        drafts[1].files[0].path = LogicalPath::parse(nasty).unwrap();
+        drafts[2].code = None;
+        drafts[2].files.clear();
+        for draft in drafts {
+            let (record, text) = draft.clone().link(6, Sha256::of(b"head"));
+            assert_eq!(text, serde_json::to_string(&record).unwrap());
+            assert_eq!(record.hash, Some(Sha256::of(record.to_canonical().as_bytes())));
+            assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+            assert_eq!(draft.after(6, Sha256::of(b"head")), record);
+        }
+    }
+
+    #[test]
+    fn a_record_s_hash_is_what_it_has_always_been() {
+        let hash = draft("read_file").after(0, Sha256::ZERO).hash.unwrap();
+        assert_eq!(hash.to_string(), "26712310b3cc44ed75683fd439008920fdfdc96b356a652cadbb2e6d24a0fe0b");
     }
 
     #[test]

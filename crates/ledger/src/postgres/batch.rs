@@ -1,40 +1,52 @@
-//! The rows of a group, gathered into columns: one statement a table, however many entries.
+//! The rows of a group, gathered into columns: one statement, however many entries, since each is a way to the server and
+//! back.
 
 use std::collections::{HashMap, HashSet};
 
 use model::{Approval, ApprovalId, Draft, Record, RunId, Sha256, StepBytes, StepContent, ToolCallId};
-use sqlx::PgConnection;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres};
 
 use crate::backend::to_int;
 use crate::filter::ZONE;
 use crate::group::{self, Linked, RunHead};
 use crate::{AppendedAll, Entry, LedgerError, Result, rows};
 
-const INSERT_RECORDS: &str = "WITH paths AS (\
-      INSERT INTO record_path (position, path, run_no) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])), \
-    heads AS (\
-      UPDATE run_head SET head_seq = h.head_seq, head_hash = h.head_hash, mutations = h.mutations, denied = h.denied, \
-        pending_approvals = h.pending_approvals, files_touched = h.files_touched, insertions = h.insertions, \
-        deletions = h.deletions, files_deleted = h.files_deleted, bytes = h.bytes \
-      FROM unnest($4::bigint[], $5::bigint[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], \
-        $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[]) AS h (run_no, head_seq, head_hash, mutations, \
-        denied, pending_approvals, files_touched, insertions, deletions, files_deleted, bytes) \
-      WHERE run_head.run_no = h.run_no) \
-    INSERT INTO audit_record (position, run_no, seq, tool_call_id, tool, timestamp, decision, outcome, mutates, \
-      input_sha256, body) \
-    SELECT * FROM unnest($15::bigint[], $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::text[], \
-      $21::text[], $22::text[], $23::boolean[], $24::bytea[], $25::text[])";
-const INSERT_REPLIES: &str = "INSERT INTO call_reply (position, status, body) \
-    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[])";
-const INSERT_ARTIFACTS: &str = "INSERT INTO artifact (artifact_id, run_no, seq, diff) \
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[])";
-const INSERT_STEPS: &str = "WITH contents AS (\
-      INSERT INTO content (run_no, seq, sha256, bytes) SELECT run_no, seq, sha256, bytes \
-      FROM unnest($9::bigint[], $10::bigint[], $11::bytea[], $12::bytea[]) \
-      WITH ORDINALITY AS c (run_no, seq, sha256, bytes, place) ORDER BY place) \
-    INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged) \
-    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::bigint[], \
-      $8::text[])";
+/// Records, their paths and the heads behind them in one statement, with whatever goes along.
+macro_rules! insert_records {
+    ($along:literal) => {
+        concat!(
+            "WITH paths AS (",
+            "INSERT INTO record_path (position, path, run_no) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])), ",
+            "heads AS (",
+            "UPDATE run_head SET head_seq = h.head_seq, head_hash = h.head_hash, mutations = h.mutations, denied = h.denied, ",
+            "pending_approvals = h.pending_approvals, files_touched = h.files_touched, insertions = h.insertions, ",
+            "deletions = h.deletions, files_deleted = h.files_deleted, bytes = h.bytes ",
+            "FROM unnest($4::bigint[], $5::bigint[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], ",
+            "$11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[]) AS h (run_no, head_seq, head_hash, mutations, ",
+            "denied, pending_approvals, files_touched, insertions, deletions, files_deleted, bytes) ",
+            "WHERE run_head.run_no = h.run_no)",
+            $along,
+            " INSERT INTO audit_record (position, run_no, seq, tool_call_id, tool, timestamp, decision, outcome, mutates, ",
+            "input_sha256, body) ",
+            "SELECT * FROM unnest($15::bigint[], $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::text[], ",
+            "$21::text[], $22::text[], $23::boolean[], $24::bytea[], $25::text[])"
+        )
+    };
+}
+const INSERT_RECORDS: &str = insert_records!("");
+const INSERT_WITH_ALL: &str = insert_records!(
+    ", replies AS (INSERT INTO call_reply (position, status, body) \
+      SELECT * FROM unnest($26::bigint[], $27::bigint[], $28::text[])), \
+    artifacts AS (INSERT INTO artifact (artifact_id, run_no, seq, diff) \
+      SELECT * FROM unnest($29::text[], $30::bigint[], $31::bigint[], $32::bytea[])), \
+    contents AS (INSERT INTO content (run_no, seq, sha256, bytes) \
+      SELECT * FROM unnest($33::bigint[], $34::bigint[], $35::bytea[], $36::bytea[])), \
+    steps AS (INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged) \
+      SELECT * FROM unnest($37::bigint[], $38::bigint[], $39::bigint[], $40::text[], $41::bytea[], $42::bytea[], \
+      $43::bigint[], $44::text[]))"
+);
 const INSERT_APPROVALS: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
     SELECT approval_id, run_no, state, expires_at, body, input \
     FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[]) \
@@ -47,6 +59,8 @@ const UPDATE_STATES: &str = "UPDATE run SET state = s.state FROM unnest($1::bigi
 const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
     SELECT $1, min(timestamp), max(timestamp) FROM audit_record WHERE position >= $2 AND position <= $3 \
     HAVING count(*) > 0 ON CONFLICT (zone) DO NOTHING";
+
+type Insert<'q> = Query<'q, Postgres, PgArguments>;
 
 /// What a group is put behind.
 #[derive(Default)]
@@ -110,7 +124,7 @@ impl Known {
         if let Some((approval, input)) = &entry.approval {
             batch.approvals.push((approval, run_no, rows::to_json(approval)?, input));
         }
-        let Linked { record, body, .. } = head.link(entry)?;
+        let Linked { record, body, .. } = head.link(entry);
         self.calls.entry(id).or_insert_with(|| (draft.tool.clone(), entry.input_sha256));
         self.position += 1;
         batch.rows.push(Row { entry, position: self.position, run_no, seq: to_int(record.seq), body });
@@ -128,16 +142,21 @@ impl Batch<'_> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        self.write_records(connection, known).await?;
-        self.write_replies(connection).await?;
-        self.write_artifacts(connection).await?;
-        self.write_steps(connection).await?;
+        let along = self.rows.iter().any(|row| row.entry.reply.is_some() || !row.entry.steps.is_empty());
+        if along || self.rows.iter().any(|row| row.entry.artifact.is_some()) {
+            let query = self.bind_records(sqlx::query(INSERT_WITH_ALL), known);
+            let query = self.bind_steps(self.bind_contents(self.bind_replies(query)));
+            query.execute(&mut *connection).await?;
+        } else {
+            self.bind_records(sqlx::query(INSERT_RECORDS), known).execute(&mut *connection).await?;
+        }
         self.write_approvals(connection).await?;
         write_states(connection, known).await?;
         self.seal_zones(connection).await
     }
 
-    async fn write_records(&self, connection: &mut PgConnection, known: &Known) -> sqlx::Result<()> {
+    /// `$1` to `$25`.
+    fn bind_records<'q>(&self, query: Insert<'q>, known: &Known) -> Insert<'q> {
         let mut paths: (Vec<i64>, Vec<&str>, Vec<i64>) = Default::default();
         for row in &self.rows {
             for path in group::paths_of(&row.entry.draft.paths_read, &row.entry.draft.paths_written) {
@@ -149,7 +168,7 @@ impl Batch<'_> {
         let heads = known.changed();
         let head = |take: fn(&RunHead) -> u64| heads.iter().map(|head| to_int(take(head))).collect::<Vec<_>>();
         let text = |take: fn(&Draft) -> &str| self.rows.iter().map(|row| take(&row.entry.draft)).collect::<Vec<_>>();
-        sqlx::query(INSERT_RECORDS)
+        query
             .bind(paths.0)
             .bind(paths.1)
             .bind(paths.2)
@@ -175,56 +194,48 @@ impl Batch<'_> {
             .bind(self.column(|row| row.entry.draft.mutates))
             .bind(self.column(|row| row.entry.input_sha256.as_bytes().as_slice()))
             .bind(self.column(|row| row.body.as_str()))
-            .execute(connection)
-            .await
-            .map(drop)
     }
 
     fn column<'b, T>(&'b self, take: impl Fn(&'b Row<'b>) -> T) -> Vec<T> {
         self.rows.iter().map(take).collect()
     }
 
-    async fn write_replies(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+    /// `$26` to `$32`: replies and diffs.
+    fn bind_replies<'q>(&self, query: Insert<'q>) -> Insert<'q> {
         let replies: Vec<_> =
             self.rows.iter().filter_map(|row| Some((row.position, row.entry.reply.as_ref()?))).collect();
-        if replies.is_empty() {
-            return Ok(());
-        }
-        sqlx::query(INSERT_REPLIES)
+        let artifacts: Vec<_> = self.rows.iter().filter_map(|row| Some((row, row.entry.artifact.as_ref()?))).collect();
+        query
             .bind(replies.iter().map(|(position, _)| *position).collect::<Vec<_>>())
             .bind(replies.iter().map(|(_, reply)| i64::from(reply.status)).collect::<Vec<_>>())
             .bind(replies.iter().map(|(_, reply)| reply.body.as_str()).collect::<Vec<_>>())
-            .execute(connection)
-            .await
-            .map(drop)
-    }
-
-    async fn write_artifacts(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
-        let artifacts: Vec<_> = self.rows.iter().filter_map(|row| Some((row, row.entry.artifact.as_ref()?))).collect();
-        if artifacts.is_empty() {
-            return Ok(());
-        }
-        sqlx::query(INSERT_ARTIFACTS)
             .bind(artifacts.iter().map(|(_, artifact)| artifact.artifact_id.as_str()).collect::<Vec<_>>())
             .bind(artifacts.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
             .bind(artifacts.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
             .bind(artifacts.iter().map(|(_, artifact)| artifact.diff.as_slice()).collect::<Vec<_>>())
-            .execute(connection)
-            .await
-            .map(drop)
     }
 
-    async fn write_steps<'a>(&'a self, connection: &mut PgConnection) -> sqlx::Result<()> {
-        let placed = |row: &'a Row<'a>| (0_i64..).zip(&row.entry.steps).map(move |(place, step)| (row, place, step));
-        let steps: Vec<_> = self.rows.iter().flat_map(placed).collect();
-        if steps.is_empty() {
-            return Ok(());
+    /// `$33` to `$36`: what is left in files.
+    fn bind_contents<'q>(&self, query: Insert<'q>) -> Insert<'q> {
+        let mut contents = Vec::new();
+        for row in &self.rows {
+            contents.extend(group::contents_of(&row.entry.steps).into_iter().map(|content| (row, content)));
         }
-        let left =
-            |row: &'a Row<'a>| group::contents_of(&row.entry.steps).into_iter().map(move |content| (row, content));
-        let contents: Vec<_> = self.rows.iter().flat_map(left).collect();
+        query
+            .bind(contents.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (sha256, _))| hash(sha256)).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (_, bytes))| *bytes).collect::<Vec<_>>())
+    }
+
+    /// `$37` to `$44`: the steps.
+    fn bind_steps<'q>(&self, query: Insert<'q>) -> Insert<'q> {
+        let mut steps = Vec::new();
+        for row in &self.rows {
+            steps.extend((0_i64..).zip(&row.entry.steps).map(|(place, step)| (row, place, step)));
+        }
         let after = || steps.iter().map(|(.., step)| step.after.as_ref());
-        sqlx::query(INSERT_STEPS)
+        query
             .bind(steps.iter().map(|(row, ..)| row.run_no).collect::<Vec<_>>())
             .bind(steps.iter().map(|(row, ..)| row.seq).collect::<Vec<_>>())
             .bind(steps.iter().map(|(_, place, _)| *place).collect::<Vec<_>>())
@@ -233,13 +244,6 @@ impl Batch<'_> {
             .bind(after().map(|after| after.map(|content| hash(&content.sha256))).collect::<Vec<_>>())
             .bind(after().map(|after| after.map(|content| i64::from(content.mode))).collect::<Vec<_>>())
             .bind(after().map(|after| after.and_then(staged)).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(_, (sha256, _))| hash(sha256)).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(_, (_, bytes))| *bytes).collect::<Vec<_>>())
-            .execute(connection)
-            .await
-            .map(drop)
     }
 
     async fn write_approvals(&self, connection: &mut PgConnection) -> sqlx::Result<()> {

@@ -12,11 +12,13 @@ use super::batch::{Batch, Known};
 use super::convert::failed;
 use super::open;
 use crate::backend::{Columns as _, damaged};
-use crate::group::{RunHead, select_head};
+use crate::group::{self, RunHead, select_head};
 use crate::{AppendedAll, Entry, LedgerError, Result, rows};
 
 /// Entries in one transaction at most.
 const MAX_GROUP: usize = 512;
+/// Bytes of files and diffs in one transaction at most: a statement of more than a gigabyte is refused.
+const MAX_GROUP_BYTES: usize = 64 * 1024 * 1024;
 /// What a group may take; the server gives up on a statement before.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the server is left alone after it could not be reached, at first and at most.
@@ -24,11 +26,18 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// In one message with the lock.
 const BEGIN: &str = concat!("BEGIN; ", lock!());
-const HEADS: &str = select_head!("WHERE run_id = ANY($1) ORDER BY run.run_no FOR UPDATE OF run_head");
-const CALLS: &str = "SELECT call.run_no, call.id, first.tool, first.input_sha256 \
-    FROM unnest($1::bigint[], $2::text[]) AS call (run_no, id) CROSS JOIN LATERAL (\
-      SELECT tool, input_sha256 FROM audit_record \
-      WHERE tool_call_id = call.id AND audit_record.run_no = call.run_no ORDER BY seq LIMIT 1) AS first";
+/// The heads of all runs in `$1`, each with the position of the newest record, and once for every call in `$2`, `$3` that
+/// the run has had. The lock keeps others away.
+const HEADS: &str = select_head!(
+    ", (SELECT coalesce(max(position), 0) FROM audit_record), call.id, call.tool, call.input_sha256",
+    "LEFT JOIN (\
+      SELECT claimant.run_no, claim.id, first.tool, first.input_sha256 \
+      FROM unnest($2::text[], $3::text[]) AS claim (run_id, id) JOIN run AS claimant ON claimant.run_id = claim.run_id \
+      CROSS JOIN LATERAL (\
+        SELECT tool, input_sha256 FROM audit_record \
+        WHERE tool_call_id = claim.id AND audit_record.run_no = claimant.run_no ORDER BY seq LIMIT 1) AS first\
+    ) AS call ON call.run_no = run.run_no WHERE run_id = ANY($1)"
+);
 const PENDING: &str = "SELECT run_no, approval_id FROM approval WHERE approval_id = ANY($1) AND state = 'pending'";
 const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM audit_record";
 
@@ -67,7 +76,10 @@ impl Writer {
     pub(super) async fn run(mut self) {
         let mut group = Vec::new();
         while self.jobs.recv_many(&mut group, MAX_GROUP).await > 0 {
-            self.write(std::mem::take(&mut group)).await;
+            while !group.is_empty() {
+                let rest = group.split_off(fitting(&group));
+                self.write(std::mem::replace(&mut group, rest)).await;
+            }
         }
         if let Some(connection) = self.connection {
             // The server would notice all the same.
@@ -132,6 +144,19 @@ impl Writer {
     }
 }
 
+/// How many of the first jobs go into one transaction; at least one.
+fn fitting(jobs: &[Job]) -> usize {
+    let mut bytes = 0;
+    let fits = |job: &&Job| {
+        for entry in &job.entries {
+            bytes += entry.artifact.as_ref().map_or(0, |artifact| artifact.diff.len());
+            bytes += group::contents_of(&entry.steps).iter().map(|(_, content)| content.len()).sum::<usize>();
+        }
+        bytes <= MAX_GROUP_BYTES
+    };
+    jobs.iter().take_while(fits).count().max(1)
+}
+
 /// Commits the group; the answers, and the position of the newest record.
 async fn carry_out(connection: &mut PgConnection, group: &[Job]) -> Result<(Vec<Result<AppendedAll>>, i64)> {
     sqlx::raw_sql(BEGIN).execute(&mut *connection).await.map_err(failed)?;
@@ -165,19 +190,17 @@ async fn read_known(connection: &mut PgConnection, group: &[Job]) -> Result<Know
     let mut runs: Vec<&str> = entries().map(|entry| entry.draft.run_id.as_str()).collect();
     runs.sort_unstable();
     runs.dedup();
-    for row in sqlx::query(HEADS).bind(runs).fetch_all(&mut *connection).await.map_err(failed)? {
-        known.heads.insert(rows::run_id(&row, 0)?, RunHead::read(&row)?);
-    }
-    known.position = last_position(connection).await.map_err(failed)?;
-    let claimed: (Vec<i64>, Vec<&str>) = entries()
+    let claimed: (Vec<&str>, Vec<&str>) = entries()
         .filter(|entry| entry.claimed)
-        .filter_map(|entry| Some((head_of(&known, entry)?.run_no, entry.draft.tool_call_id.as_str())))
+        .map(|entry| (entry.draft.run_id.as_str(), entry.draft.tool_call_id.as_str()))
         .unzip();
-    if !claimed.0.is_empty() {
-        let query = sqlx::query(CALLS).bind(claimed.0).bind(claimed.1);
-        for row in query.fetch_all(&mut *connection).await.map_err(failed)? {
-            let id = ToolCallId::parse(&row.text(1)?).map_err(|_| damaged("tool call ID"))?;
-            known.calls.insert((row.int(0)?, id), (row.text(2)?, rows::sha256(&row.bytes(3)?)?));
+    let query = sqlx::query(HEADS).bind(runs).bind(claimed.0).bind(claimed.1);
+    for row in query.fetch_all(&mut *connection).await.map_err(failed)? {
+        known.heads.insert(rows::run_id(&row, 0)?, RunHead::read(&row)?);
+        known.position = row.int(13)?;
+        if let Some(id) = row.maybe_text(14)? {
+            let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
+            known.calls.insert((row.int(1)?, id), (row.text(15)?, rows::sha256(&row.bytes(16)?)?));
         }
     }
     let decided: Vec<&str> =
@@ -189,8 +212,4 @@ async fn read_known(connection: &mut PgConnection, group: &[Job]) -> Result<Know
         }
     }
     Ok(known)
-}
-
-fn head_of<'a>(known: &'a Known, entry: &Entry) -> Option<&'a RunHead> {
-    known.heads.get(&entry.draft.run_id)
 }

@@ -77,7 +77,7 @@ impl Heads {
         if let Some(decides) = &entry.decides {
             decide(connection, decides, head.run_no)?;
         }
-        let linked = head.link(entry)?;
+        let linked = head.link(entry);
         insert(connection, entry, &linked, position, head.run_no).map_err(failed)?;
         if let Some((approval, input)) = &entry.approval {
             let body = rows::to_json(approval)?;
