@@ -1,10 +1,11 @@
-//! SQLite: one writer on a thread of its own, a few readers beside it.
+//! SQLite: one writer on a thread of its own, a few readers beside it, and a thread that copies the log back.
 //!
 //! The log is written ahead and synced with every commit. A sync that fails leaves unknown what the disk holds, and a second
 //! try may be told a lie, so the process ends there and recovers at its next start.
 
 mod append;
 mod convert;
+mod log;
 mod open;
 mod readers;
 mod writer;
@@ -16,6 +17,7 @@ use std::thread::JoinHandle;
 use model::RunId;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::log::LogKeeper;
 use self::readers::Readers;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, Statement};
@@ -41,7 +43,7 @@ impl Sqlite {
         let mut connection = open::writer(path)?;
         open::migrate(&mut connection)?;
         let (jobs, receiver) = mpsc::channel(MAX_WAITING);
-        let (writer, newest) = Writer::new(connection, receiver)?;
+        let (writer, newest) = Writer::new(connection, LogKeeper::start(path)?, receiver)?;
         let run = move || {
             writer.run();
             // Held until the last commit, so that the next process finds all of it.

@@ -46,10 +46,7 @@ fn private() -> OpenOptions {
 
 /// The connection that writes.
 pub(super) fn writer(path: &Path) -> Result<Connection> {
-    if rusqlite::version_number() < MIN_VERSION {
-        let version = rusqlite::version();
-        return Err(LedgerError::Internal(format!("SQLite {version} is too old: 3.51.3 is needed").into()));
-    }
+    check_version(rusqlite::version_number(), rusqlite::version())?;
     let connection = connection(path)?;
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(failed)?;
@@ -58,6 +55,18 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
     }
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
+}
+
+fn check_version(number: i32, version: &str) -> Result<()> {
+    if number < MIN_VERSION {
+        return Err(LedgerError::Internal(format!("SQLite {version} is too old: 3.51.3 is needed").into()));
+    }
+    Ok(())
+}
+
+/// The connection that copies the log back.
+pub(super) fn log_keeper(path: &Path) -> Result<Connection> {
+    connection(path)
 }
 
 /// A connection that may write.
@@ -70,7 +79,7 @@ fn connection(path: &Path) -> Result<Connection> {
         ("foreign_keys", "on"),
         ("temp_store", "memory"),
         ("cache_size", "-8000"),
-        // The writer sees to it, behind the answers.
+        // A thread of its own sees to it.
         ("wal_autocheckpoint", "0"),
         ("journal_size_limit", "67108864"),
     ] {
@@ -112,4 +121,41 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
         tx.execute(migrate::NOTE, (migration.version, migration.name, migration.checksum())).map_err(failed)?;
     }
     tx.commit().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pragma(connection: &Connection, name: &str) -> String {
+        connection
+            .pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0))
+            .map(|value| format!("{value:?}"))
+            .unwrap()
+    }
+
+    #[test]
+    fn what_is_committed_is_synced_to_a_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.db");
+        create(&path).unwrap();
+        let writer = writer(&path).unwrap();
+        writer.execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY)").unwrap();
+        for connection in [&writer, &log_keeper(&path).unwrap()] {
+            assert_eq!(pragma(connection, "journal_mode"), "Text(\"wal\")");
+            // FULL: every commit is synced. Memory that maps the file would show what a bad disk gives as a signal.
+            assert_eq!(pragma(connection, "synchronous"), "Integer(2)");
+            assert_eq!(pragma(connection, "mmap_size"), "Integer(0)");
+            assert_eq!(pragma(connection, "wal_autocheckpoint"), "Integer(0)");
+        }
+        assert_eq!(pragma(&reader(&path).unwrap(), "query_only"), "Integer(1)");
+        assert!(std::fs::metadata(folder.path().join("x.db-wal")).unwrap().len() > 0);
+    }
+
+    #[test]
+    fn a_sqlite_that_may_damage_its_log_is_refused() {
+        assert!(check_version(3_051_002, "3.51.2").is_err());
+        assert!(check_version(3_051_003, "3.51.3").is_ok());
+        assert!(check_version(rusqlite::version_number(), rusqlite::version()).is_ok());
+    }
 }

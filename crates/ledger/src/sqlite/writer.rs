@@ -5,15 +5,14 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::append::Heads;
-use super::convert::{execute, failed, is_lost_sync};
+use super::convert::{execute, failed};
+use super::log::{LogKeeper, end_on_lost_sync};
 use super::open::shrink;
 use crate::backend::Statement;
 use crate::{AppendedAll, Entry, LedgerError, Result};
 
 /// Jobs in one transaction at most.
 const MAX_GROUP: usize = 512;
-/// Pages in the log from which they are copied into the database.
-const CHECKPOINT_PAGES: i64 = 1000;
 
 /// Something to write, and who waits for it.
 pub(super) enum Job {
@@ -48,6 +47,7 @@ enum Fault {
 
 pub(super) struct Writer {
     connection: Connection,
+    log_keeper: LogKeeper,
     jobs: mpsc::Receiver<Job>,
     newest: watch::Sender<i64>,
     /// `None` after a failure, until they are read again.
@@ -56,10 +56,14 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer of what `jobs` brings, and where it tells the newest position.
-    pub(super) fn new(connection: Connection, jobs: mpsc::Receiver<Job>) -> Result<(Self, watch::Receiver<i64>)> {
+    pub(super) fn new(
+        connection: Connection,
+        log_keeper: LogKeeper,
+        jobs: mpsc::Receiver<Job>,
+    ) -> Result<(Self, watch::Receiver<i64>)> {
         let heads = Heads::load(&connection)?;
         let (newest, told) = watch::channel(heads.position);
-        Ok((Self { connection, jobs, newest, heads: Some(heads) }, told))
+        Ok((Self { connection, log_keeper, jobs, newest, heads: Some(heads) }, told))
     }
 
     /// Writes until nobody can hand in any more.
@@ -78,10 +82,9 @@ impl Writer {
             if !rests.is_empty() {
                 self.rest(rests);
             }
-            if let Err(error) = self.checkpoint() {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the log could not be copied back yet");
-            }
+            self.log_keeper.after_commit(&self.connection);
         }
+        self.log_keeper.end();
     }
 
     /// Gives back the pages and the heads that are in memory; whoever comes next reads them again.
@@ -148,18 +151,6 @@ impl Writer {
             }
         }
     }
-
-    /// Copies the log back into the database when it has grown; readers go on meanwhile.
-    fn checkpoint(&self) -> rusqlite::Result<()> {
-        let grown = |sql| {
-            let mut pragma = self.connection.prepare_cached(sql)?;
-            pragma.query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
-        };
-        if grown("PRAGMA wal_checkpoint(NOOP)")? >= CHECKPOINT_PAGES {
-            grown("PRAGMA wal_checkpoint(PASSIVE)").inspect_err(end_on_lost_sync)?;
-        }
-        Ok(())
-    }
 }
 
 fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Result<Vec<Done>, Fault> {
@@ -183,14 +174,6 @@ fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Resul
         failpoint::hit("ledger.committed");
     }
     Ok(done)
-}
-
-/// A sync must not be tried again: the kernel may have dropped what it could not write, and say yes the second time.
-fn end_on_lost_sync(error: &rusqlite::Error) {
-    if is_lost_sync(error) {
-        tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the log");
-        std::process::abort();
-    }
 }
 
 impl Job {
