@@ -56,18 +56,21 @@ pub(super) fn pool(options: PgConnectOptions) -> PgPool {
         .connect_lazy_with(options)
 }
 
-/// Brings the tables up to date, all of it or nothing.
+/// Brings the tables up to date, all of it or nothing. Where they are, it only looks: who serves need not own them.
 pub(super) async fn migrate(connection: &mut PgConnection) -> Result<()> {
+    let exists = sqlx::query("SELECT to_regclass('schema_migration') IS NOT NULL").fetch_one(&mut *connection).await;
+    if exists.and_then(|row| row.try_get(0)).map_err(failed)? {
+        let applied = applied(connection).await?;
+        if migrate::missing(migrate::POSTGRES, &applied)?.is_empty() {
+            return Ok(());
+        }
+    }
     let mut tx = connection.begin().await.map_err(failed)?;
     // A large table takes its time to change.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(MIGRATE_LOCK).execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(migrate::CREATE_TABLE).execute(&mut *tx).await.map_err(failed)?;
-    let rows = sqlx::query(migrate::LIST).fetch_all(&mut *tx).await.map_err(failed)?;
-    let read = |row: &PgRow| {
-        Ok(AppliedMigration { version: row.try_get(0)?, name: row.try_get(1)?, checksum: row.try_get(2)? })
-    };
-    let applied = rows.iter().map(read).collect::<sqlx::Result<Vec<_>>>().map_err(failed)?;
+    let applied = applied(&mut tx).await?;
     for migration in migrate::missing(migrate::POSTGRES, &applied)? {
         sqlx::raw_sql(migration.sql).execute(&mut *tx).await.map_err(failed)?;
         sqlx::query(migrate::NOTE)
@@ -79,4 +82,12 @@ pub(super) async fn migrate(connection: &mut PgConnection) -> Result<()> {
             .map_err(failed)?;
     }
     tx.commit().await.map_err(failed)
+}
+
+async fn applied(connection: &mut PgConnection) -> Result<Vec<AppliedMigration>> {
+    let rows = sqlx::query(migrate::LIST).fetch_all(connection).await.map_err(failed)?;
+    let read = |row: &PgRow| {
+        Ok(AppliedMigration { version: row.try_get(0)?, name: row.try_get(1)?, checksum: row.try_get(2)? })
+    };
+    rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)
 }

@@ -35,7 +35,7 @@ fn approval(run: &str, id: &str) -> Approval {
 }
 
 /// A call that asks for the approval `id`.
-fn asking(run: &str, id: &str) -> Entry {
+pub(crate) fn asking(run: &str, id: &str) -> Entry {
     let mut entry = write(run, id, "Cargo.lock");
     entry.draft.decision = Verdict::RequireApproval;
     entry.draft.outcome = Outcome::Pending;

@@ -73,6 +73,27 @@ impl World {
         self.ledger = ledger::open(&self.url).await.unwrap();
     }
 
+    /// The same, as another role of PostgreSQL's.
+    pub(crate) async fn reopen_as(&mut self, role: &str) {
+        self.ledger.close().await;
+        self.ledger = ledger::open(&format!("{}&options=-c%20role%3D{role}", self.url)).await.unwrap();
+    }
+
+    /// The name of the database on PostgreSQL's server.
+    pub(crate) fn database(&self) -> &str {
+        match &self.place {
+            Place::Folder(_) => panic!("SQLite has no server"),
+            Place::Database { name, .. } => name,
+        }
+    }
+
+    /// Carries out SQL on PostgreSQL's server, but in another database.
+    pub(crate) async fn elsewhere(&self, sql: &str) {
+        let Place::Database { admin, .. } = &self.place else { panic!("SQLite has no server") };
+        let mut connection = PgConnection::connect(admin).await.unwrap();
+        connection.execute(sqlx::AssertSqlSafe(sql.to_owned())).await.unwrap();
+    }
+
     /// Where the ledger is.
     pub(crate) fn url(&self) -> &str {
         &self.url

@@ -7,6 +7,8 @@ mod checkpoints;
 mod contents;
 mod harness;
 mod listing;
+mod outages;
+mod rights;
 mod runs;
 mod steps;
 mod tampering;

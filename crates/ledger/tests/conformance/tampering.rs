@@ -31,6 +31,10 @@ async fn what_only_grows_takes_no_update_and_no_delete(#[values(Backend::Sqlite,
             let error = world.raw(&sql).await.unwrap_err();
             assert!(error.contains("only grows"), "{sql}: {error}");
         }
+        if matches!(backend, Backend::Postgres) {
+            let error = world.raw(&format!("TRUNCATE {table}")).await.unwrap_err();
+            assert!(error.contains("only grows"), "{table}: {error}");
+        }
     }
     assert!(world.ledger.verify(&run_id("r1")).await.unwrap().intact);
 }

@@ -209,6 +209,7 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgr
 #[case::no_room_for_a_folder("mkdirat", "ENOSPC")]
 #[case::a_disk_that_cannot_be_written("renameat2,renameat,mkdirat,unlinkat", "EROFS")]
 #[case::no_room_to_look("openat2", "ENOSPC")]
+#[case::no_room_for_the_record("pwrite64", "ENOSPC")]
 #[case::a_log_that_cannot_be_synced("fsync,fdatasync", "EIO")]
 #[tokio::test]
 async fn a_disk_that_fails_for_a_while_loses_nothing(#[case] syscalls: &str, #[case] error: &str) {
@@ -238,4 +239,38 @@ async fn a_disk_that_fails_for_a_while_loses_nothing(#[case] syscalls: &str, #[c
         server.restart();
         assert_swept(&server, &server.reconnect(&run)).await;
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_killed_deletion_is_finished_by_the_next_start(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&FILES, json!({})).await;
+    let other = server.run_with_files(&FILES, json!({})).await;
+    other.create("kept.txt", "kept\n").await;
+    server.kill();
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.restart();
+    server.setup.env.clear();
+    let (tool, input) = &mutations()[0];
+    assert_eq!(call_that_may_die(&server.reconnect(&run), tool, input).await, None, "it lived on");
+    server.wait(Duration::from_secs(10));
+
+    // The deletion came as far as its state; the change before it was not even applied.
+    let of_run = format!("run_no = (SELECT run_no FROM run WHERE run_id = '{}')", run.id);
+    let deleted = server.database.tamper(&format!("UPDATE run SET state = 'deleted' WHERE {of_run}")).await;
+    assert_eq!(deleted, Ok(1));
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_eq!(run.get().await["state"], "deleted");
+    assert!(!server.workspace(&run.id).exists());
+    for table in ["content", "step"] {
+        let left = server.database.tamper(&format!("DELETE FROM {table} WHERE {of_run}")).await;
+        assert_eq!(left, Ok(0), "{table}");
+    }
+    let kept = server.database.tamper("DELETE FROM content").await.unwrap_err();
+    assert!(kept.contains("only grows until its run is deleted"), "{kept}");
+    assert_eq!(run.verify().await["intact"], true);
 }
