@@ -1,0 +1,251 @@
+//! How fast a ledger takes calls: `commits URL [SECONDS [RUNS]]` appends reads and writes, by one caller and by 64, prints
+//! how many it takes a second and how long each waits, and then asks the audit for what dashboards ask for.
+//!
+//! The database is made where it is not there, and grows: give it one that may be thrown away. SECONDS 0 only asks.
+
+use std::error::Error;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ledger::{Appended, Artifact, Entry, Ledger, LedgerError, RecordFilter, Reply, StoredRun};
+use model::{
+    ArtifactId, Budget, Code, Draft, FileKind, ImportReport, LogicalPath, Outcome, Policy, RecordFile, Run, RunCounts,
+    RunId, RunState, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, ToolCallId, Usage, Verdict,
+};
+
+type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const CALLERS: [u64; 2] = [1, 64];
+const FILE: &str = "fn main() {\n    println!(\"a line of a file of some length\");\n}\n";
+const DIFF: &str =
+    "--- a/src/main.rs\n+++ b/src/main.rs\n@@ -1,3 +1,3 @@\n fn main() {\n-    old();\n+    new();\n }\n";
+
+#[tokio::main]
+async fn main() -> Fallible<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let url = args.first().ok_or("usage: commits URL [SECONDS [RUNS]]")?;
+    let number = |place: usize, default: u64| args.get(place).map_or(Ok(default), |text| text.parse());
+    let (seconds, runs) = (number(1, 5)?, number(2, 64)?.max(1));
+    let ledger = ledger::open(url).await?;
+    for number in 0..runs {
+        create_run(ledger.as_ref(), number).await?;
+    }
+    for callers in CALLERS.into_iter().filter(|_| seconds > 0) {
+        for mutate in [false, true] {
+            append_for(&ledger, callers, mutate, Duration::from_secs(seconds), runs).await?;
+        }
+    }
+    for (name, filter) in filters()? {
+        ask(ledger.as_ref(), name, &filter).await?;
+    }
+    ledger.close().await;
+    Ok(())
+}
+
+/// Appends without a pause and tells how it went.
+async fn append_for(ledger: &Arc<dyn Ledger>, callers: u64, mutate: bool, time: Duration, runs: u64) -> Fallible<()> {
+    // One counter for the whole database, as IDs grow with time.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let first = u64::try_from(*ledger.newest().borrow())? + 1;
+    NEXT.fetch_max(first, Ordering::Relaxed);
+    let stop = Arc::new(AtomicBool::new(false));
+    let started = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..callers {
+        let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
+        tasks.spawn(async move {
+            let mut waits = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                append(ledger.as_ref(), NEXT.fetch_add(1, Ordering::Relaxed), mutate, runs).await?;
+                waits.push(began.elapsed());
+            }
+            Fallible::Ok(waits)
+        });
+    }
+    tokio::time::sleep(time).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut waits = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        waits.extend(done??);
+    }
+    let took = started.elapsed();
+    waits.sort_unstable();
+    let at = |share: usize| waits.get(waits.len() * share / 1000).copied().unwrap_or_default();
+    let rate = u128::try_from(waits.len())? * 1000 / took.as_millis().max(1);
+    let (what, last) = (if mutate { "writes" } else { "reads" }, waits.last().copied().unwrap_or_default());
+    say(&format!(
+        "{what} of {callers:2} callers: {rate:6} a second; half wait {:?}, 99 of 100 {:?}, 999 of 1000 {:?}, longest {last:?}",
+        at(500),
+        at(990),
+        at(999),
+    ))
+}
+
+async fn append(ledger: &dyn Ledger, number: u64, mutate: bool, runs: u64) -> Fallible<()> {
+    let entry = if mutate { write(number, runs)? } else { read(number, runs)? };
+    let record = match ledger.append(entry).await? {
+        Appended::Recorded(record) => record,
+        other => return Err(format!("a call was not recorded: {other:?}").into()),
+    };
+    if mutate {
+        // The service does so for many at a time.
+        ledger.forget(&[(record.run_id, record.seq)]).await?;
+    }
+    Ok(())
+}
+
+fn run_id(number: u64) -> Fallible<RunId> {
+    Ok(RunId::parse(&format!("commits-{number}"))?)
+}
+
+fn read(number: u64, runs: u64) -> Fallible<Entry> {
+    let path = LogicalPath::parse(&format!("crates/part-{}/src/file-{}.rs", number % 40, number % 1009))?;
+    let tool = match number {
+        // One in many thousands, as some tools are.
+        _ if number % 20_000 == 7 => "tree_stats",
+        _ if number.is_multiple_of(5) => "search_text",
+        _ => "read_file",
+    };
+    let refused = number % 500 == 3;
+    let draft = Draft {
+        actor: "run-token:tok_0192f0c1d2e3".into(),
+        artifact_uris: vec![],
+        code: refused.then_some(Code::PolicyDenied),
+        decision: if refused { Verdict::Deny } else { Verdict::Allow },
+        duration_micros: 312,
+        files: vec![],
+        mutates: false,
+        outcome: if refused { Outcome::Refused } else { Outcome::Ok },
+        paths_read: vec![path],
+        paths_written: vec![],
+        reason: None,
+        reasons: vec!["profile:SUPERVISED_PR".into()],
+        run_id: run_id(number % runs)?,
+        step_id: None,
+        timestamp: timestamp(number),
+        tool: tool.into(),
+        tool_call_id: ToolCallId::parse(&format!("tc_{number:032x}"))?,
+    };
+    let input_sha256 = Sha256::ZERO;
+    let (reply, steps, artifact, approval, decides) = (None, vec![], None, None, None);
+    let usage = Usage::default();
+    Ok(Entry { draft, input_sha256, claimed: false, reply, steps, artifact, approval, decides, usage })
+}
+
+fn write(number: u64, runs: u64) -> Fallible<Entry> {
+    let mut entry = read(number, runs)?;
+    let path = entry.draft.paths_read.remove(0);
+    let bytes = format!("// {number}\n{}", FILE.repeat(20)).into_bytes();
+    let sha256 = Sha256::of(&bytes);
+    let artifact_id = ArtifactId::parse(&format!("art_{number:032x}"))?;
+    entry.draft.tool = "write_file".into();
+    entry.draft.mutates = true;
+    entry.draft.reason = Some("a reason of the length that reasons have, which say why and for whom".into());
+    entry.draft.artifact_uris = vec![format!("artifact://{}/{artifact_id}", entry.draft.run_id)];
+    entry.draft.files = vec![RecordFile {
+        kind: FileKind::TextSource,
+        new_sha256: Some(sha256),
+        old_sha256: Some(Sha256::ZERO),
+        path: path.clone(),
+    }];
+    entry.input_sha256 = sha256;
+    entry.reply = Some(Reply { status: 200, body: format!("{{\"path\":\"{path}\",\"newSha256\":\"{sha256}\"}}") });
+    let after = StepContent { sha256, mode: 0o644, bytes: StepBytes::Inline(bytes) };
+    entry.steps = vec![Step { path: path.clone(), before: Some(Sha256::ZERO), after: Some(after) }];
+    entry.draft.paths_written = vec![path];
+    entry.artifact = Some(Artifact { artifact_id, diff: DIFF.as_bytes().to_vec() });
+    entry.usage = Usage { files_touched: 1, insertions: 1, deletions: 1, files_deleted: 0, bytes: 64 };
+    Ok(entry)
+}
+
+/// A moment that grows with `number`, a thousand a second.
+fn timestamp(number: u64) -> String {
+    let (second, micros) = (number / 1000, number % 1000 * 1000);
+    let (day, hour, minute) = (second / 86_400 + 1, second / 3600 % 24, second / 60 % 60);
+    format!("2026-01-{day:02}T{hour:02}:{minute:02}:{:02}.{micros:06}Z", second % 60)
+}
+
+fn filters() -> Fallible<Vec<(&'static str, RecordFilter)>> {
+    let all = RecordFilter::default;
+    let text = |text: &str| Some(text.to_owned());
+    Ok(vec![
+        ("the first page", all()),
+        ("a run", RecordFilter { run: Some(run_id(1)?), ..all() }),
+        ("a common tool", RecordFilter { tool: text("write_file"), ..all() }),
+        ("a rare tool", RecordFilter { tool: text("tree_stats"), ..all() }),
+        ("a tool that nobody used", RecordFilter { tool: text("move_file"), ..all() }),
+        ("what was denied", RecordFilter { decision: text("DENY"), ..all() }),
+        ("what was refused", RecordFilter { outcome: text("refused"), ..all() }),
+        ("a path", RecordFilter { path: text("crates/part-7/src/file-7.rs"), ..all() }),
+        ("a folder", RecordFilter { path: text("crates/part-7/"), ..all() }),
+        ("a minute", RecordFilter { since: Some(timestamp(120_000)), until: Some(timestamp(180_000)), ..all() }),
+        ("a rare tool in a run", RecordFilter { tool: text("tree_stats"), run: Some(run_id(1)?), ..all() }),
+    ])
+}
+
+/// Asks for the first page and for one behind the middle.
+async fn ask(ledger: &dyn Ledger, name: &str, filter: &RecordFilter) -> Fallible<()> {
+    let middle = *ledger.newest().borrow() / 2;
+    for (place, after) in [("first", None), ("middle", Some(middle))] {
+        let began = Instant::now();
+        let found = ledger.records(filter, after, 100).await?.len();
+        say(&format!("{name}, {place} page: {found} records in {:?}", began.elapsed()))?;
+    }
+    Ok(())
+}
+
+fn say(line: &str) -> Fallible<()> {
+    writeln!(std::io::stdout().lock(), "{line}")?;
+    Ok(())
+}
+
+async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
+    let run_id = run_id(number)?;
+    let policy = Policy {
+        profile: "SUPERVISED_PR".into(),
+        read: vec!["**".into()],
+        write: vec!["**".into()],
+        deny: vec![],
+        kinds: std::collections::BTreeMap::new(),
+        budget: Budget::default(),
+        run_budget: None,
+        max_file_bytes: 1 << 20,
+        max_transfer_bytes: 1 << 30,
+        require_approval_if: std::collections::BTreeSet::new(),
+        allow_mode_change: false,
+        ignored_files: Verdict::Deny,
+    };
+    let run = Run {
+        run_id: run_id.clone(),
+        state: RunState::Open,
+        created_at: timestamp(0),
+        closed_at: None,
+        expires_at: None,
+        base_commit: None,
+        source: Source::Empty {},
+        policy,
+        mounts: vec![],
+        labels: std::collections::BTreeMap::new(),
+        import: ImportReport::default(),
+        counts: RunCounts::default(),
+        head_seq: 0,
+        head_hash: Sha256::ZERO,
+    };
+    let token = Token {
+        token_id: TokenId::parse("tok_1")?,
+        secret_sha256: Sha256::of(run_id.as_str().as_bytes()),
+        run_id,
+        permissions: vec![],
+        expires_at: None,
+        revoked: false,
+    };
+    let stored = StoredRun { run, usage: Usage::default(), mount_paths: vec![], needs_repair: false };
+    match ledger.create_run(&stored, &token).await {
+        // One of an earlier time.
+        Ok(()) | Err(LedgerError::AlreadyExists) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
