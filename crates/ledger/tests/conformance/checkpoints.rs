@@ -20,7 +20,7 @@ fn round(edge: &mut Edge, leaves: Vec<CheckpointLeaf>, position: i64) -> Checkpo
 
 impl World {
     /// Makes a checkpoint of whatever has moved behind `after`; tells the leaves, and up to where it looked.
-    async fn checkpoint(&self, edge: &mut Edge, after: i64) -> (Vec<CheckpointLeaf>, i64) {
+    pub(crate) async fn checkpoint(&self, edge: &mut Edge, after: i64) -> (Vec<CheckpointLeaf>, i64) {
         let newest = *self.ledger.newest().borrow();
         let leaves = self.ledger.moved_heads(after, newest).await.unwrap();
         self.ledger.append_checkpoint(round(edge, leaves.clone(), newest)).await.unwrap();

@@ -27,6 +27,8 @@ async fn the_service_needs_no_more_than_its_role_has() {
     world.append(asking("r1", "ap-1")).await;
     let id = model::ApprovalId::parse("ap-1").unwrap();
     assert!(world.ledger.decide_approval(&id, ApprovalState::Denied, Some("me"), None).await.unwrap());
+    let (leaves, _) = world.checkpoint(&mut model::merkle::Edge::default(), 0).await;
+    assert_eq!(leaves.len(), 1);
     world.ledger.set_setting_once("name", "value").await.unwrap();
     assert!(world.ledger.verify(&run).await.unwrap().intact);
     world.ledger.forget(&[(run.clone(), 2)]).await.unwrap();
@@ -42,7 +44,8 @@ async fn the_role_that_serves_cannot_change_what_only_grows() {
     let world = world().await;
     world.run("r1").await;
     world.append(change("r1", "one", "src/a")).await;
-    for table in ["audit_record", "record_path", "call_reply", "artifact", "audit_zone", "schema_migration"] {
+    let records = ["audit_record", "record_path", "call_reply", "artifact", "audit_zone", "schema_migration"];
+    for table in records.into_iter().chain(["checkpoint", "checkpoint_leaf", "checkpoint_node"]) {
         for sql in [
             format!("UPDATE {table} SET {} = NULL", if table == "schema_migration" { "name" } else { column(table) }),
             format!("DELETE FROM {table}"),
@@ -70,6 +73,9 @@ fn column(table: &str) -> &str {
         "audit_record" | "call_reply" => "body",
         "record_path" => "path",
         "artifact" => "diff",
+        "checkpoint" => "note",
+        "checkpoint_leaf" => "head_hash",
+        "checkpoint_node" => "hash",
         _ => "max_timestamp",
     }
 }
