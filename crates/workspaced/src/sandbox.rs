@@ -117,21 +117,30 @@ struct Places {
     programs: Vec<PathBuf>,
 }
 
+/// The parent of a bare name is the folder that the process is in.
+fn named(folder: &mut PathBuf) {
+    if folder.as_os_str().is_empty() {
+        *folder = PathBuf::from(".");
+    }
+}
+
 impl Places {
     fn of(config: &Config) -> Result<Self, BadSetting> {
         let mut own = vec![config.data_dir.clone()];
         if let Some(file) = config.database_url.sqlite_file() {
             own.extend(Path::new(file).parent().map(Path::to_owned));
         }
-        own.extend(config.checkpoints.file.parent().map(Path::to_owned));
         for folder in &mut own {
-            if folder.as_os_str().is_empty() {
-                *folder = PathBuf::from(".");
-            }
+            named(folder);
             // A rule is about a folder that is there.
             std::fs::create_dir_all(&*folder)
                 .map_err(|error| BadSetting(format!("the folder {}: {error}", folder.display())))?;
         }
+        // Not made: where it is missing, a disk may be missing, and the start says so.
+        own.extend(config.checkpoints.file.parent().map(Path::to_owned).map(|mut folder| {
+            named(&mut folder);
+            folder
+        }));
         let mut read = config.import_roots.clone();
         read.extend(CONFIGURATION.map(PathBuf::from));
         read.extend(config.surroundings.read.iter().cloned());

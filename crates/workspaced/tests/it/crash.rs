@@ -247,15 +247,15 @@ async fn a_killed_deletion_is_finished_by_the_next_start(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
-    let run = server.run_with_files(&FILES, json!({})).await;
-    let other = server.run_with_files(&FILES, json!({})).await;
+    let mutation = Mutation::prepare(&server, Kind::Create).await;
+    let other = Mutation::prepare(&server, Kind::Create).await.run;
     other.create("kept.txt", "kept\n").await;
     server.kill();
     server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
     server.restart();
     server.setup.env.clear();
-    let (tool, input) = &mutations()[0];
-    assert_eq!(call_that_may_die(&server.reconnect(&run), tool, input).await, None, "it lived on");
+    let run = server.reconnect(&mutation.run);
+    assert_eq!(mutation.send(&run).await, None, "it lived on");
     server.wait(Duration::from_secs(10));
 
     // The deletion came as far as its state; the change before it was not even applied.
