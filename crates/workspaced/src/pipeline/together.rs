@@ -1,24 +1,27 @@
 //! Calls that are one change: planned one upon another, judged together, journalled and recorded in one transaction.
 
+mod plan;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::{AppendedAll, Decides, Entry};
-use model::{ChangeFacts, Code, Decision, LogicalPath, Record, Refusal, RunState, Usage, Verdict, judge_change};
+use model::{Code, Decision, LogicalPath, Record, Refusal, RunState, Usage, Verdict};
 use serde_json::{Map, Value};
-use workspace::Fault;
 
 use super::{
     First, Judged, bring_in, changed_meanwhile, denied, done_answer, dry_entry, entry_of, first_answer, needs_repair,
-    plan, recover, with_history,
+    recover, with_history,
 };
 use crate::CallError;
 use crate::calls::{Answer, Head, failed_entry, forbidden, read_entry, refused_entry, run_not_open, splice};
-use crate::change::{Ahead, View};
 use crate::lane::Pass;
 use crate::service::{LiveRun, Service, took_too_long};
-use crate::tools::{Mutation, Read, ReadContext, Told, ToolRun};
+use crate::tools::{Told, ToolRun};
+
+use plan::{Outlook, plan_all};
+pub(super) use plan::{Part, Plan};
 
 /// What became of calls that are one change, in their order.
 #[derive(Debug)]
@@ -46,26 +49,6 @@ impl Failure {
             Self::At(_, error) | Self::All(error) | Self::Said(error) => error,
         }
     }
-}
-
-/// One call's way.
-pub(super) enum Part {
-    Change(Box<dyn Mutation>),
-    Look(Box<dyn Read>),
-}
-
-/// What one call comes to.
-#[expect(clippy::large_enum_variant, reason = "most calls of a batch change something")]
-enum Outlook {
-    Change(Judged),
-    Look(Told),
-}
-
-/// What all calls come to.
-pub(super) struct Plan {
-    outlooks: Vec<Outlook>,
-    ahead: Ahead,
-    pub(super) decision: Decision,
 }
 
 /// A call and its own members.
@@ -422,25 +405,6 @@ impl Row {
     }
 }
 
-impl Part {
-    fn paths(&self) -> Vec<LogicalPath> {
-        match self {
-            Self::Change(tool) => tool.paths(),
-            Self::Look(tool) => tool.paths(),
-        }
-    }
-}
-
-impl Plan {
-    /// What each call changes; `None` for a read.
-    pub(super) fn changes(&self) -> impl Iterator<Item = Option<&Judged>> {
-        self.outlooks.iter().map(|outlook| match outlook {
-            Outlook::Change(judged) => Some(judged),
-            Outlook::Look(_) => None,
-        })
-    }
-}
-
 /// The refusal of a call that is left out for the one at `place`.
 fn not_done(place: usize, error: &CallError) -> Refusal {
     let code = match error {
@@ -450,69 +414,6 @@ fn not_done(place: usize, error: &CallError) -> Refusal {
     let message = format!("nothing was done: call {place} of the batch was refused with {code}");
     let hint = "Look at that call's answer, mend it, and send the whole batch again under new IDs.";
     Refusal::new(Code::BatchNotDone, message, hint).about(|about| about.reasons = vec![format!("batch:{place}:{code}")])
-}
-
-/// Plans each call upon those before it, and judges them together.
-fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel: &AtomicBool) -> Result<Plan, Failure> {
-    let written = live.lane.written().unwrap_or_default();
-    let before = live.lane.usage();
-    let mut ahead = Ahead::default();
-    let mut outlooks = Vec::with_capacity(parts.len());
-    for (place, (head, part)) in heads.iter().zip(parts).enumerate() {
-        outlooks.push(match part {
-            Part::Look(tool) => {
-                let told = look(live, head, &ahead, tool.as_ref(), cancel);
-                Outlook::Look(told.map_err(|error| Failure::At(place, error))?)
-            }
-            Part::Change(tool) => {
-                let planned = plan(live, head, tool.as_ref(), &ahead).map_err(|error| Failure::At(place, error))?;
-                let facts = planned.facts(|path| written.contains(path) || ahead.holds(path));
-                let decision = judge_change(&live.rules, &facts, &before);
-                let usage = Usage::of(&facts);
-                if decision.verdict == Verdict::Deny {
-                    let refusal = decision.refusal.unwrap_or_else(|| denied(decision.reasons));
-                    return Err(Failure::At(place, refusal.into()));
-                }
-                ahead.take(&planned);
-                Outlook::Change(Judged { planned, decision, usage, staged: None })
-            }
-        });
-    }
-    let judge = |count: usize| {
-        let facts: Vec<ChangeFacts<'_>> = outlooks[..count]
-            .iter()
-            .filter_map(|outlook| if let Outlook::Change(judged) = outlook { Some(judged) } else { None })
-            .flat_map(|judged| judged.planned.facts(|path| written.contains(path)))
-            .collect();
-        judge_change(&live.rules, &facts, &before)
-    };
-    let decision = judge(outlooks.len());
-    if decision.verdict != Verdict::Deny {
-        return Ok(Plan { outlooks, ahead, decision });
-    }
-    // Each may by itself: the first that is too much with those before it.
-    let counts: Vec<_> = (1..=outlooks.len()).collect();
-    let place = counts.partition_point(|count| judge(*count).verdict != Verdict::Deny).min(outlooks.len() - 1);
-    let Decision { refusal, reasons, .. } = judge(place + 1);
-    Err(Failure::At(place, refusal.unwrap_or_else(|| denied(reasons)).into()))
-}
-
-fn look(live: &LiveRun, head: &Head, ahead: &Ahead, tool: &dyn Read, cancel: &AtomicBool) -> Result<Told, CallError> {
-    let rules = &*live.rules;
-    if let Some(name) = &head.mount {
-        let tree = live.mount(name).ok_or_else(|| crate::calls::unknown_mount(name, live))?;
-        return Ok(tool.read(&ReadContext { rules, tree: &tree, workspace: None, past: None, cancel })?);
-    }
-    let told: Result<Told, Fault> = match ahead.view(&live.workspace, &tool.paths())? {
-        View::Now => {
-            let workspace = Some(&*live.workspace);
-            tool.read(&ReadContext { rules, tree: live.workspace.tree(), workspace, past: None, cancel })
-        }
-        View::Then(preview) => {
-            tool.read(&ReadContext { rules, tree: preview.tree(), workspace: None, past: None, cancel })
-        }
-    };
-    Ok(told?)
 }
 
 /// A call that was made before, and not together with these.

@@ -162,7 +162,7 @@ async fn kills_at_random_under_load_lose_nothing_that_was_acknowledged(
         }
     }
     acknowledged += runs.iter().map(Loaded::acknowledged).sum::<usize>();
-    assert!(acknowledged > kills / 2, "{acknowledged} calls are no load");
+    assert!(acknowledged > kills / 20, "{acknowledged} calls are no load");
 }
 
 #[rstest]

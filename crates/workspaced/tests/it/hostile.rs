@@ -183,7 +183,8 @@ async fn a_repository_that_borrows_from_outside_brings_nothing_of_it(
 #[rstest]
 #[tokio::test]
 async fn names_that_git_holds_and_no_tree_may_stay_out(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let server = Server::shared(backend).await;
+    // Its own: all of its runs' folders are looked at.
+    let server = Server::start(backend).await;
     let (place, _) = server.repository(&[("a.txt", "x\n"), ("d/b.txt", "y\n")]);
     let blob = git(&place, &["rev-parse", "HEAD:a.txt"]);
     std::os::unix::fs::symlink("/etc/passwd", place.join("link")).unwrap();

@@ -1,0 +1,116 @@
+//! What calls of a batch come to, each planned upon those before it.
+
+use std::sync::atomic::AtomicBool;
+
+use model::{ChangeFacts, Decision, LogicalPath, Usage, Verdict, judge_change};
+use workspace::Fault;
+
+use super::Failure;
+use crate::CallError;
+use crate::calls::Head;
+use crate::change::{Ahead, View};
+use crate::pipeline::{Judged, denied, plan};
+use crate::service::LiveRun;
+use crate::tools::{Mutation, Read, ReadContext, Told};
+
+/// One call's way.
+pub(in crate::pipeline) enum Part {
+    Change(Box<dyn Mutation>),
+    Look(Box<dyn Read>),
+}
+
+/// What one call comes to.
+#[expect(clippy::large_enum_variant, reason = "most calls of a batch change something")]
+pub(super) enum Outlook {
+    Change(Judged),
+    Look(Told),
+}
+
+/// What all calls come to.
+pub(in crate::pipeline) struct Plan {
+    pub(super) outlooks: Vec<Outlook>,
+    pub(super) ahead: Ahead,
+    pub(in crate::pipeline) decision: Decision,
+}
+
+impl Part {
+    pub(super) fn paths(&self) -> Vec<LogicalPath> {
+        match self {
+            Self::Change(tool) => tool.paths(),
+            Self::Look(tool) => tool.paths(),
+        }
+    }
+}
+
+impl Plan {
+    /// What each call changes; `None` for a read.
+    pub(in crate::pipeline) fn changes(&self) -> impl Iterator<Item = Option<&Judged>> {
+        self.outlooks.iter().map(|outlook| match outlook {
+            Outlook::Change(judged) => Some(judged),
+            Outlook::Look(_) => None,
+        })
+    }
+}
+
+/// Plans each call upon those before it, and judges them together.
+pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel: &AtomicBool) -> Result<Plan, Failure> {
+    let written = live.lane.written().unwrap_or_default();
+    let before = live.lane.usage();
+    let mut ahead = Ahead::default();
+    let mut outlooks = Vec::with_capacity(parts.len());
+    for (place, (head, part)) in heads.iter().zip(parts).enumerate() {
+        outlooks.push(match part {
+            Part::Look(tool) => {
+                let told = look(live, head, &ahead, tool.as_ref(), cancel);
+                Outlook::Look(told.map_err(|error| Failure::At(place, error))?)
+            }
+            Part::Change(tool) => {
+                let planned = plan(live, head, tool.as_ref(), &ahead).map_err(|error| Failure::At(place, error))?;
+                let facts = planned.facts(|path| written.contains(path) || ahead.holds(path));
+                let decision = judge_change(&live.rules, &facts, &before);
+                let usage = Usage::of(&facts);
+                if decision.verdict == Verdict::Deny {
+                    let refusal = decision.refusal.unwrap_or_else(|| denied(decision.reasons));
+                    return Err(Failure::At(place, refusal.into()));
+                }
+                ahead.take(&planned);
+                Outlook::Change(Judged { planned, decision, usage, staged: None })
+            }
+        });
+    }
+    let judge = |count: usize| {
+        let facts: Vec<ChangeFacts<'_>> = outlooks[..count]
+            .iter()
+            .filter_map(|outlook| if let Outlook::Change(judged) = outlook { Some(judged) } else { None })
+            .flat_map(|judged| judged.planned.facts(|path| written.contains(path)))
+            .collect();
+        judge_change(&live.rules, &facts, &before)
+    };
+    let decision = judge(outlooks.len());
+    if decision.verdict != Verdict::Deny {
+        return Ok(Plan { outlooks, ahead, decision });
+    }
+    // Each may by itself: the first that is too much with those before it.
+    let counts: Vec<_> = (1..=outlooks.len()).collect();
+    let place = counts.partition_point(|count| judge(*count).verdict != Verdict::Deny).min(outlooks.len() - 1);
+    let Decision { refusal, reasons, .. } = judge(place + 1);
+    Err(Failure::At(place, refusal.unwrap_or_else(|| denied(reasons)).into()))
+}
+
+fn look(live: &LiveRun, head: &Head, ahead: &Ahead, tool: &dyn Read, cancel: &AtomicBool) -> Result<Told, CallError> {
+    let rules = &*live.rules;
+    if let Some(name) = &head.mount {
+        let tree = live.mount(name).ok_or_else(|| crate::calls::unknown_mount(name, live))?;
+        return Ok(tool.read(&ReadContext { rules, tree: &tree, workspace: None, past: None, cancel })?);
+    }
+    let told: Result<Told, Fault> = match ahead.view(&live.workspace, &tool.paths())? {
+        View::Now => {
+            let workspace = Some(&*live.workspace);
+            tool.read(&ReadContext { rules, tree: live.workspace.tree(), workspace, past: None, cancel })
+        }
+        View::Then(preview) => {
+            tool.read(&ReadContext { rules, tree: preview.tree(), workspace: None, past: None, cancel })
+        }
+    };
+    Ok(told?)
+}
