@@ -1,5 +1,7 @@
 //! The ledger over either database: every method but appending, written once.
 
+mod find;
+
 use async_trait::async_trait;
 use model::{
     Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, ImportReport, LogicalPath, Record, Run, RunId,
@@ -8,7 +10,7 @@ use model::{
 use tokio::sync::watch;
 
 use crate::backend::{Arg, Backend, Columns, Statement, to_count, to_int};
-use crate::filter::{self, Driver, GATHERED, Query, Range, ZONE};
+use crate::filter::{self, Driver, Range};
 use crate::rows::{select_approval, select_run};
 use crate::{
     Appended, AppendedAll, Entry, Ledger, LedgerError, OpenSteps, RecordFilter, Reply, Result, StoredCall,
@@ -45,10 +47,6 @@ const CALL: &str = "WITH earliest AS (\
     coalesce(answered.seq, earliest.seq), earliest.tool, earliest.input_sha256, answered.status, answered.body, \
     coalesce(answered.record, earliest.record) \
     FROM earliest LEFT JOIN answered ON 1 = 1";
-const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
-    (SELECT zone FROM audit_zone WHERE max_timestamp >= $1 ORDER BY zone LIMIT 1), \
-    (SELECT zone FROM audit_zone WHERE min_timestamp < $2 ORDER BY zone DESC LIMIT 1)";
-const RUN_LENGTH: &str = "SELECT head_seq FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 const CHANGES: &str = "SELECT position, body FROM audit_record WHERE mutates AND outcome = 'ok' \
     AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 ORDER BY seq LIMIT $3";
 const RECORD: &str = "SELECT position, body FROM audit_record \
@@ -112,55 +110,6 @@ impl<B: Backend> Store<B> {
             0 => Err(LedgerError::NoSuchRun),
             _ => Ok(()),
         }
-    }
-
-    async fn records_in(
-        &self,
-        filter: &RecordFilter,
-        driver: Driver,
-        range: Range,
-        limit: u32,
-    ) -> Result<Vec<StoredRecord>> {
-        let query = Query::records(filter, driver, range, limit);
-        self.0.fetch(query.sql, query.args, rows::record).await
-    }
-
-    /// Where records of the filter's times can be: among the zones that are known, and behind them.
-    async fn ranges(&self, filter: &RecordFilter, all: Range) -> Result<Vec<Range>> {
-        if filter.since.is_none() && filter.until.is_none() {
-            return Ok(vec![all]);
-        }
-        let since = filter.since.clone().unwrap_or_default();
-        // No time that is written in digits comes behind this one.
-        let until = filter.until.clone().unwrap_or_else(|| "~".to_owned());
-        let read = |row: &dyn Columns| Ok((row.int(0)?, row.maybe_int(1)?, row.maybe_int(2)?));
-        let found = self.one(ZONES, vec![since.into(), until.into()], read).await?;
-        let Some((open_zone, first, last)) = found else { return Ok(vec![all]) };
-        let known = first.zip(last).map(|(first, last)| Range { low: first * ZONE, high: (last + 1) * ZONE - 1 });
-        let open = Range { low: open_zone * ZONE, high: i64::MAX };
-        let within = |range: Range| Range { low: range.low.max(all.low), high: range.high.min(all.high) };
-        Ok(known.into_iter().chain([open]).map(within).filter(|range| range.low <= range.high).collect())
-    }
-
-    /// What drives a query with a path: the path where it has few records, else what it would be without one.
-    async fn driver(&self, filter: &RecordFilter, range: Range) -> Result<Driver> {
-        if filter.path.is_none() {
-            return Ok(filter::driver(filter));
-        }
-        if let Some(run) = &filter.run {
-            let length = self.one(RUN_LENGTH, vec![run.as_str().into()], |row| row.int(0)).await?;
-            if length.unwrap_or(0) <= GATHERED / 10 {
-                return Ok(Driver::Run);
-            }
-        } else if filter::driver(filter) == Driver::ExactPath {
-            return Ok(Driver::ExactPath);
-        }
-        let Some(query) = Query::count_path(filter, range) else { return Ok(filter::driver(filter)) };
-        let count = self.0.fetch(query.sql, query.args, |row| row.int(0)).await?;
-        if count.first().is_some_and(|count| *count <= GATHERED) {
-            return Ok(Driver::GatheredPath);
-        }
-        Ok(filter::driver(&RecordFilter { path: None, ..filter.clone() }))
     }
 }
 

@@ -224,7 +224,16 @@ impl Service {
         .await
     }
 
-    /// Runs `work` where blocking is allowed: the only place that does.
+    /// Runs `work` on this thread, while another one takes over what waits behind it: for work that is short, often waits
+    /// for nothing, and is on somebody's way. A panic is a fault of ours and ends no more than the call.
+    pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> Result<T, CallError> {
+        let work = std::panic::AssertUnwindSafe(work);
+        // What the work has begun is dropped with it; what it shares is behind locks that a panic leaves sound.
+        tokio::task::block_in_place(|| std::panic::catch_unwind(work))
+            .map_err(|_| CallError::Internal("the work panicked".into()))
+    }
+
+    /// Runs `work` where blocking is allowed, on a thread of its own.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, CallError> + Send + 'static,

@@ -185,7 +185,7 @@ fn needed_by_first(head: &Head, told: &Map<String, Value>) -> Option<Permission>
 /// The `status` of a stored reply that holds an answer's members; any other holds a refusal.
 const DONE: u16 = 200;
 
-/// Plans, judges and stages, where blocking is allowed: all in one go, since each change of threads costs as much as a step.
+/// Plans, judges and stages, all in one go and on this thread: each change of threads costs as much as a step.
 async fn prepare(
     service: &Service,
     head: &Head,
@@ -203,15 +203,14 @@ async fn prepare(
     know_written(service, live).await?;
     let places = &service.0.pools.write;
     let _place = places.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
-    let (run, head) = (Arc::clone(live), head.clone());
-    let work = move || {
-        let mut judged = plan_and_judge(&run, &head, tool.as_ref())?;
+    let work = || {
+        let mut judged = plan_and_judge(live, head, tool.as_ref())?;
         if judged.is_to_be_staged(until) {
-            judged.stage(&run)?;
+            judged.stage(live)?;
         }
         Ok(judged)
     };
-    service.blocking(work).await
+    Service::in_place(work)?
 }
 
 /// Makes known which files the run has written: that counts only where all of its files together are bounded.
@@ -356,8 +355,7 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     // From here on a panic would leave a change that is journalled but not applied.
     let open = OpenJournal::new(&live.lane);
     failpoint::hit("pipeline.journalled");
-    let run = Arc::clone(live);
-    let applied = tokio::task::spawn_blocking(move || run.workspace.apply(staged)).await;
+    let applied = Service::in_place(|| live.workspace.apply(staged));
     failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
     for record in records {
@@ -378,8 +376,8 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
             tracing::warn!(run.id = %live.run_id, ?seqs, %error, "a change is journalled but not applied: once more");
             recover::apply_again(service, live, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
         }
-        Err(panic) => {
-            tracing::error!(run.id = %live.run_id, ?seqs, error = %panic, "applying a change panicked: once more");
+        Err(_) => {
+            tracing::error!(run.id = %live.run_id, ?seqs, "applying a change panicked: once more");
             recover::apply_again(service, live, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
         }
     }
