@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use model::{LogicalPath, Refusal, Rules};
+use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules};
 
+use crate::base::manifest::FileIndex;
 use crate::diff::Candidate;
-use crate::git::{Bounds, Git, GitFault};
+use crate::git::{Bounds, Git, GitFault, hex};
 use crate::guard::GuardFault;
 use crate::import::{FETCHED, fresh_name, make_bare, write_quoted};
 use crate::{Fault, Workspace};
@@ -49,7 +50,8 @@ impl Workspace {
     /// Writes a git bundle to `out` whose branch is one commit on the run's base, and returns the commit. Changes that
     /// policy hides and files that git ignores are not in it.
     ///
-    /// Whoever fetches it from a git run needs the base commit; the bundle of any other run holds its base too.
+    /// Whoever fetches it from a git run needs the base commit; the bundle of any other run holds its base too, or, where
+    /// policy hides some of the base, a commit without what it hides.
     ///
     /// # Errors
     ///
@@ -63,13 +65,20 @@ impl Workspace {
     ) -> Result<String, Fault> {
         bundle.check()?;
         let changes = self.changes(rules, cancel)?;
+        let fetched = self.base().git().dir().join(FETCHED).exists();
+        // Whoever has fetched the base knows it; nobody else may learn by it what policy hides.
+        let shown = if fetched { None } else { self.shown_base(rules)? };
         let scratch = Scratch::new(self)?;
         let stop = || cancel.load(Ordering::Relaxed);
         let bounds = Bounds { time: TIME, stop: &stop, too_much: &|| false };
         let args = ["fast-import", "--quiet", "--done", "--depth=0"];
         let commit = scratch.git.talk(&args, &bounds, |stdin, mut stdout| {
             let mut to = BufWriter::with_capacity(PIECE_BYTES, stdin);
-            self.write_commit(bundle, &changes, &mut to)?;
+            let from = match &shown {
+                None => self.base_commit().to_owned(),
+                Some(files) => write_shown(bundle, files, &mut to)?,
+            };
+            self.write_commit(bundle, &from, &changes, &mut to)?;
             to.flush()?;
             drop(to);
             let mut said = String::new();
@@ -82,7 +91,7 @@ impl Workspace {
         // So that a clone of the bundle checks the branch out.
         std::fs::write(scratch.git.dir().join("HEAD"), format!("ref: {branch}\n"))?;
         let mut args = vec!["bundle", "create", "--quiet", "-", "HEAD", &branch];
-        if self.base().git().dir().join(FETCHED).exists() {
+        if fetched {
             args.push(&base);
         }
         let copied = scratch.git.talk(&args, &bounds, |stdin, mut stdout| {
@@ -93,11 +102,26 @@ impl Workspace {
         Ok(commit)
     }
 
-    fn write_commit(&self, bundle: &Bundle, changes: &[Candidate], to: &mut impl Write) -> io::Result<()> {
-        let who =
-            format!("{} <{}> {} +0000", plain(&bundle.author_name), plain(&bundle.author_email), bundle.seconds.max(0));
-        write!(to, "commit refs/heads/{}\nmark :1\nauthor {who}\ncommitter {who}\n", bundle.branch)?;
-        write!(to, "data {}\n{}\nfrom {}\n", bundle.message.len(), bundle.message, self.base_commit())?;
+    /// The base's files, where policy hides some others of it.
+    fn shown_base(&self, rules: &Rules) -> io::Result<Option<Vec<BaseEntry>>> {
+        let loaded = self.base().load()?;
+        let manifest = &loaded.manifest;
+        let mut shown = Vec::with_capacity(manifest.len());
+        for (folder, files) in manifest.folders() {
+            for file in files.map(FileIndex) {
+                let path = if folder.is_empty() { Vec::new() } else { [folder, b"/"].concat() };
+                let path = [path.as_slice(), manifest.name(file)].concat();
+                if is_shown(rules, &path) {
+                    shown.push(BaseEntry { path, mode: manifest.mode(file), oid: *manifest.oid(file) });
+                }
+            }
+        }
+        Ok((shown.len() < manifest.len()).then_some(shown))
+    }
+
+    fn write_commit(&self, bundle: &Bundle, from: &str, changes: &[Candidate], to: &mut impl Write) -> io::Result<()> {
+        write_head(bundle, ":1", &bundle.message, to)?;
+        writeln!(to, "from {from}")?;
         // Removals first: a file may have become a folder.
         for gone in changes.iter().filter(|change| change.now.is_none()) {
             write!(to, "D ")?;
@@ -136,6 +160,43 @@ impl Workspace {
             Ok(_) | Err(_) => Ok(None),
         }
     }
+}
+
+/// A file of the base, in git's words.
+struct BaseEntry {
+    path: Vec<u8>,
+    mode: u32,
+    oid: [u8; 20],
+}
+
+/// Whether policy lets a caller have a file of the base. A name that no policy can be asked about is not shown.
+fn is_shown(rules: &Rules, path: &[u8]) -> bool {
+    let Some(path) = std::str::from_utf8(path).ok().and_then(|path| LogicalPath::parse(path).ok()) else {
+        return false;
+    };
+    let kind = FileKind::of_path(&path);
+    let facts = PathFacts { path: &path, real_path: None, kind, ignored: false, hard_linked: false };
+    model::judge_path(rules, Access::Read, &facts).is_ok()
+}
+
+fn write_head(bundle: &Bundle, mark: &str, message: &str, to: &mut impl Write) -> io::Result<()> {
+    let who =
+        format!("{} <{}> {} +0000", plain(&bundle.author_name), plain(&bundle.author_email), bundle.seconds.max(0));
+    write!(to, "commit refs/heads/{}\nmark {mark}\nauthor {who}\ncommitter {who}\n", bundle.branch)?;
+    writeln!(to, "data {}\n{message}", message.len())
+}
+
+/// Writes a commit of what the run started with, as far as it may be seen; the answer is its mark.
+fn write_shown(bundle: &Bundle, files: &[BaseEntry], to: &mut impl Write) -> io::Result<String> {
+    const MARK: &str = ":2";
+    write_head(bundle, MARK, "What the run started with, without what policy hides", to)?;
+    for file in files {
+        write!(to, "M {:o} {} ", file.mode, hex(&file.oid))?;
+        write_quoted(to, &file.path)?;
+        writeln!(to)?;
+    }
+    writeln!(to)?;
+    Ok(MARK.to_owned())
 }
 
 struct Bytes {

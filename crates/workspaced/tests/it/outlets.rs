@@ -113,7 +113,7 @@ async fn a_bundle_says_what_its_caller_wants_it_to_say(#[values(Backend::Sqlite)
 async fn a_bundle_of_any_other_run_is_a_history_of_its_own(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), (".env", "A=1\n")]).await;
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
     let place = server.template(&[]);
     let file = keep(&place, &get(&run, "bundle").await);
@@ -124,6 +124,24 @@ async fn a_bundle_of_any_other_run_is_a_history_of_its_own(
     assert_eq!(git(&clone, &["rev-list", "HEAD^"]), base);
     assert_eq!(git(&clone, &["show", "HEAD^:a.txt"]), "a");
     assert!(commit_all(&clone, "goes on").len() == 40);
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_bundle_holds_what_policy_hides_of_the_base(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files =
+        [(".env", "KEY=marked\n"), ("keys/id_rsa", "marked\n"), ("private/p.txt", "marked\n"), ("a.txt", "a\n")];
+    let policy = json!({"policy": {"deny": ["private/**"]}});
+    let (server, run) = Run::shared_with(backend, &files, policy).await;
+    run.create("sub/n.txt", "n\n").await;
+    let place = server.template(&[]);
+    let file = keep(&place, &get(&run, "bundle").await);
+    let clone = place.with_extension("clone");
+    git(&place, &["clone", "-q", file.to_str().unwrap(), clone.to_str().unwrap()]);
+    assert_eq!(git(&clone, &["ls-tree", "-r", "--name-only", "HEAD"]), "a.txt\nsub/n.txt");
+    assert_eq!(git(&clone, &["ls-tree", "-r", "--name-only", "HEAD^"]), "a.txt");
+    let all = git(&clone, &["cat-file", "--batch-all-objects", "--batch"]);
+    assert!(all.contains("a.txt") && !all.contains("marked"), "{all}");
 }
 
 #[rstest]
