@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
 use model::{LogicalPath, Sha256};
-use rustix::fs::{FileType, RenameFlags};
+use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
@@ -63,8 +63,8 @@ impl Workspace {
         }
         for item in &staged.items {
             let moved = match &item.file {
-                Some(name) => move_in(&staged.tmp, name, root, &item.path, item.before.is_some(), &mut applied),
-                None => take_out(&staged.tmp, root, &item.path, &mut applied),
+                Some(name) => move_in(&staged.tmp, name, root, &item.path, item.leaving(), &mut applied),
+                None => take_out(&staged.tmp, root, &item.path, Leaving::File(item.stamp), &mut applied),
             };
             match moved {
                 Ok(()) => {}
@@ -117,15 +117,8 @@ impl From<Errno> for MoveFault {
 
 impl From<GuardFault> for MoveFault {
     fn from(fault: GuardFault) -> Self {
-        match fault {
-            GuardFault::Io(fault) => Self::Io(fault),
-            // The service made what it wrote to, or found it readable before.
-            GuardFault::Rejected(_)
-            | GuardFault::Missing
-            | GuardFault::NotADirectory
-            | GuardFault::Special
-            | GuardFault::Unreadable => Self::Outside,
-        }
+        // The service made what it wrote to, or found it readable before.
+        fault.unless_disk().map_or_else(Self::Io, |()| Self::Outside)
     }
 }
 
@@ -134,8 +127,8 @@ fn look(root: &Root, path: &LogicalPath) -> io::Result<(Found, Option<Place>)> {
     let place = match root.place(path) {
         Ok(place) => place,
         Err(GuardFault::Missing) => return Ok((Found::Nothing, None)),
-        Err(GuardFault::Io(fault)) => return Err(fault),
-        Err(GuardFault::Rejected(_) | GuardFault::NotADirectory | GuardFault::Special | GuardFault::Unreadable) => {
+        Err(fault) => {
+            fault.unless_disk()?;
             return Ok((Found::Other, None));
         }
     };
@@ -151,14 +144,10 @@ fn look(root: &Root, path: &LogicalPath) -> io::Result<(Found, Option<Place>)> {
 pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, Stamp)>> {
     let opened = match root.open_unlinked(path) {
         Ok(opened) => opened,
-        Err(GuardFault::Io(fault)) => return Err(fault),
-        Err(
-            GuardFault::Rejected(_)
-            | GuardFault::Missing
-            | GuardFault::NotADirectory
-            | GuardFault::Special
-            | GuardFault::Unreadable,
-        ) => return Ok(None),
+        Err(fault) => {
+            fault.unless_disk()?;
+            return Ok(None);
+        }
     };
     if !opened.file_type().is_file() || opened.is_hard_linked() {
         return Ok(None);
@@ -183,15 +172,10 @@ pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256
 fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut Folder) -> Result<(), ApplyFault> {
     let place = match root.place(&folder.path) {
         Ok(place) => place,
-        Err(GuardFault::Io(fault)) => return Err(fault.into()),
-        // The folder above has gone, or is none any more: whoever opens the place sees.
-        Err(
-            GuardFault::Rejected(_)
-            | GuardFault::Missing
-            | GuardFault::NotADirectory
-            | GuardFault::Special
-            | GuardFault::Unreadable,
-        ) => return Ok(()),
+        Err(fault) => {
+            // The folder above has gone, or is none any more: whoever opens the place sees.
+            return Ok(fault.unless_disk()?);
+        }
     };
     match rustix::fs::renameat_with(tmp, &*folder.name, &place.dir, &*place.name, RenameFlags::NOREPLACE) {
         Ok(()) => folder.moved = true,
@@ -201,19 +185,55 @@ fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut Folder) -> Result<(),
     Ok(())
 }
 
-/// Renames a staged file to `path`.
+/// What may come out of the tree. Another process may put something else there at any time, so that only what came out
+/// tells for certain what it was.
+#[derive(Clone, Copy, Debug)]
+enum Leaving {
+    /// A file of one name; where its stamp is known, that one.
+    File(Option<Stamp>),
+    /// Any file, or a link.
+    FileOrLink,
+}
+
+impl Leaving {
+    fn is(self, stat: &Stat) -> bool {
+        match (FileType::from_raw_mode(stat.st_mode), self) {
+            (FileType::RegularFile | FileType::Symlink, Self::FileOrLink) => true,
+            (FileType::RegularFile, Self::File(expected)) => {
+                // All but the time of the last change of the inode, which a rename sets.
+                let same = |known: Stamp, now: Stamp| {
+                    (known.inode, known.size, known.modified_ns) == (now.inode, now.size, now.modified_ns)
+                };
+                !guard::is_hard_linked(stat) && expected.is_none_or(|known| same(known, Stamp::of(stat)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether what came out of the tree and lies in `tmp` now may.
+    fn has_left(self, tmp: &OwnedFd, name: &str) -> io::Result<bool> {
+        Ok(self.is(&rustix::fs::statat(tmp, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+}
+
+/// Renames a staged file to `path`, in exchange for what it `replaces`.
 fn move_in(
     tmp: &OwnedFd,
     name: &str,
     root: &Root,
     path: &LogicalPath,
-    replaces: bool,
+    replaces: Option<Leaving>,
     applied: &mut Applied,
 ) -> Result<(), MoveFault> {
     let (place, grown) = root.make_place(path)?;
-    if replaces {
+    if let Some(leaving) = replaces {
         // Exchanged, and freed with the sync: a rename over a file would wait for its blocks.
-        rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::EXCHANGE)?;
+        let exchange = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::EXCHANGE);
+        exchange()?;
+        if !leaving.has_left(tmp, name).map_err(MoveFault::Io)? {
+            exchange()?;
+            return Err(MoveFault::Outside);
+        }
         applied.took_away(name.to_owned());
     } else {
         rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?;
@@ -223,10 +243,20 @@ fn move_in(
 }
 
 /// Takes the file at `path` out of the tree; the sync frees it. The folder it lay in stays.
-fn take_out(tmp: &OwnedFd, root: &Root, path: &LogicalPath, applied: &mut Applied) -> Result<(), MoveFault> {
+fn take_out(
+    tmp: &OwnedFd,
+    root: &Root,
+    path: &LogicalPath,
+    leaving: Leaving,
+    applied: &mut Applied,
+) -> Result<(), MoveFault> {
     let place = root.place(path)?;
     let name = fresh_name("gone-");
     rustix::fs::renameat_with(&place.dir, &*place.name, tmp, &*name, RenameFlags::NOREPLACE)?;
+    if !leaving.has_left(tmp, &name).map_err(MoveFault::Io)? {
+        rustix::fs::renameat_with(tmp, &*name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?;
+        return Err(MoveFault::Outside);
+    }
     applied.took_away(name);
     applied.removed(path);
     Ok(())

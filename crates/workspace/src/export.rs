@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
 use crate::fault::file_too_large;
-use crate::guard::{self, GuardFault, Opened};
+use crate::guard::{self, Opened};
 use crate::ignored::{RULES_NAME, Scope};
 use crate::import::stays_inside;
 use crate::walk::each_entry;
@@ -120,9 +120,11 @@ impl<W: Write> Export<'_, W> {
     fn open(&self, path: &LogicalPath) -> Result<Option<Opened>, Fault> {
         match self.workspace.tree().root.open_unlinked(path) {
             Ok(opened) => Ok(Some(opened)),
-            Err(GuardFault::Io(fault)) => Err(fault.into()),
-            // It went away or became something else since its folder was read.
-            Err(_) => Ok(None),
+            Err(fault) => {
+                // It went away or became something else since its folder was read.
+                fault.unless_disk()?;
+                Ok(None)
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! How a call on a tree fails.
 
+use std::io;
+
 use model::{Code, LogicalPath, Refusal};
 
 use crate::guard::GuardFault;
@@ -12,7 +14,7 @@ pub enum Fault {
     Refused(#[from] Refusal),
     /// The disk did not do its part. Never shown to a caller: it may hold a physical path.
     #[error("the file system failed")]
-    Io(#[from] std::io::Error),
+    Io(#[from] io::Error),
     /// The caller went away, or its deadline passed.
     #[error("the call was cancelled")]
     Cancelled,
@@ -25,6 +27,18 @@ impl From<rustix::io::Errno> for Fault {
 }
 
 impl GuardFault {
+    /// Nothing, for whoever takes what cannot be opened for what is not there; a disk that failed is no such thing.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk failed.
+    pub(crate) fn unless_disk(self) -> io::Result<()> {
+        match self {
+            Self::Io(error) => Err(error),
+            Self::Rejected(_) | Self::Missing | Self::NotADirectory | Self::Special | Self::Unreadable => Ok(()),
+        }
+    }
+
     /// What the caller who named `path` is told.
     pub(crate) fn at(self, path: &LogicalPath) -> Fault {
         match self {

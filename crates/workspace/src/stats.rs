@@ -116,9 +116,12 @@ impl Survey for Counter<'_> {
         let opened = self.tree.root.open_entry(dir, &candidate.name).map_err(GuardFault::from).and_then(Opened::of);
         let opened = match opened {
             Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
-            Err(GuardFault::Io(error)) => return Err(error.into()),
             // It was a file a moment ago.
-            Ok(_) | Err(_) => return Ok(None),
+            Ok(_) => return Ok(None),
+            Err(fault) => {
+                fault.unless_disk()?;
+                return Ok(None);
+            }
         };
         let (kind, lines) = self.count(&opened, &candidate)?;
         let extension = extension(candidate.at.shown.file_name());

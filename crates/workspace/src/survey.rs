@@ -242,8 +242,10 @@ impl<S: Survey> Hands<'_, S> {
         };
         match opened {
             Ok(dir) => Ok(Some(Arc::new(dir))),
-            Err(GuardFault::Io(error)) => Err(error.into()),
-            Err(_) => Ok(None),
+            Err(fault) => {
+                fault.unless_disk()?;
+                Ok(None)
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use model::{
     Code, Draft, Outcome, Permission, Refusal, RunId, RunState, Sha256, ToolCallId, Usage, Verdict, canonical_json,
 };
 use serde_json::{Map, Value};
+use tokio::sync::SemaphorePermit;
 
 use crate::service::{Caller, LiveRun, Service, took_too_long};
 use crate::tools::{LookBack, Read, ReadContext, Told, Tool, ToolRun};
@@ -222,6 +223,11 @@ impl Service {
             looked.map_err(CallError::from)
         })
         .await
+    }
+
+    /// A place among those who write: a disk that hangs holds so many threads and no more.
+    pub(crate) async fn write_place(&self) -> Result<SemaphorePermit<'_>, CallError> {
+        self.0.pools.write.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
     }
 
     /// Runs `work` on this thread, while another one takes over what waits behind it: for work that is short, often waits

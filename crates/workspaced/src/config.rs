@@ -15,13 +15,13 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use model::{CheckpointVerifier, IdInvalid, Profiles, RunId, Sha256};
+use model::{IdInvalid, Profiles, RunId, Sha256};
 use serde::Deserialize;
 
 pub(crate) use self::checkpoints::CheckpointConfig;
 use self::settings::Settings;
 
-pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig};
+pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
 
 /// The command line.
 #[derive(Debug, clap::Parser)]
@@ -61,29 +61,6 @@ pub struct ServeArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-}
-
-/// Arguments of `verify`.
-#[derive(Debug, clap::Args)]
-pub struct VerifyArgs {
-    /// Check this run alone.
-    #[arg(long, value_name = "ID", value_parser = parse_run_id)]
-    pub run: Option<RunId>,
-    /// A TOML file of settings, as for `serve`.
-    #[arg(long, env = "WORKSPACED_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The folder of everything that is kept.
-    #[arg(long, env = "WORKSPACED_DATA_DIR", value_name = "FOLDER")]
-    data_dir: Option<PathBuf>,
-    /// The database.
-    #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
-    database_url: Option<String>,
-    /// The file of signed checkpoints [default: checkpoints.log in the data folder]
-    #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
-    checkpoint_file: Option<PathBuf>,
-    /// The public key of the checkpoints, as `GET /v1/checkpoint/key` tells it [default: of the key in the data folder]
-    #[arg(long, env = "WORKSPACED_CHECKPOINT_VERIFIER_KEY", value_name = "KEY")]
-    checkpoint_verifier_key: Option<String>,
 }
 
 fn parse_run_id(raw: &str) -> Result<RunId, IdInvalid> {
@@ -173,16 +150,6 @@ pub(crate) struct Limits {
 #[derive(Clone)]
 pub(crate) struct DatabaseUrl(pub(crate) String);
 
-/// What `verify` needs.
-#[derive(Debug)]
-pub struct VerifyConfig {
-    pub(crate) run: Option<RunId>,
-    pub(crate) database_url: DatabaseUrl,
-    pub(crate) data_dir: PathBuf,
-    pub(crate) checkpoint_file: PathBuf,
-    pub(crate) checkpoint_verifier: Option<CheckpointVerifier>,
-}
-
 impl ServeArgs {
     /// Checks the settings; `env` answers for the variables that are no flags.
     ///
@@ -200,36 +167,6 @@ impl ServeArgs {
             None => settings,
         }
         .check(env)
-    }
-}
-
-impl VerifyArgs {
-    /// Checks the settings.
-    ///
-    /// # Errors
-    ///
-    /// The first setting that cannot be used.
-    pub fn check(self) -> Result<VerifyConfig, BadSetting> {
-        let given = Settings {
-            data_dir: self.data_dir,
-            database_url: self.database_url,
-            checkpoint_file: self.checkpoint_file,
-            ..Settings::default()
-        };
-        let settings = match &self.config {
-            Some(file) => given.over(Settings::read(file)?),
-            None => given,
-        };
-        let data_dir = data_dir(settings.data_dir);
-        let bad = |error| BadSetting(format!("--checkpoint-verifier-key: {error}"));
-        let key = self.checkpoint_verifier_key.filter(|key| !key.is_empty());
-        Ok(VerifyConfig {
-            run: self.run,
-            database_url: DatabaseUrl::check(settings.database_url, &data_dir)?,
-            checkpoint_file: checkpoints::file(settings.checkpoint_file, &data_dir),
-            checkpoint_verifier: key.map(|key| CheckpointVerifier::parse(&key)).transpose().map_err(bad)?,
-            data_dir,
-        })
     }
 }
 

@@ -201,8 +201,7 @@ async fn prepare(
         return Err(needs_repair().into());
     }
     know_written(service, live).await?;
-    let places = &service.0.pools.write;
-    let _place = places.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+    let _place = service.write_place().await?;
     let work = || {
         let mut judged = plan_and_judge(live, head, tool.as_ref())?;
         if judged.is_to_be_staged(until) {
@@ -355,7 +354,9 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     // From here on a panic would leave a change that is journalled but not applied.
     let open = OpenJournal::new(&live.lane);
     failpoint::hit("pipeline.journalled");
+    let place = service.write_place().await?;
     let applied = Service::in_place(|| live.workspace.apply(staged));
+    drop(place);
     failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
     for record in records {

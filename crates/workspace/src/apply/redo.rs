@@ -7,7 +7,7 @@ use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
 use rustix::io::Errno;
 
 use super::stage::{put, remove};
-use super::{Applied, Found, MoveFault, hash, look, move_in, take_out};
+use super::{Applied, Found, Leaving, MoveFault, hash, look, move_in, take_out};
 use crate::Workspace;
 use crate::guard::Root;
 
@@ -132,10 +132,11 @@ impl Workspace {
         applied: &mut Applied,
     ) -> io::Result<bool> {
         let moved = match last {
-            None => take_out(self.tmp(), root, path, applied),
+            None => take_out(self.tmp(), root, path, Leaving::File(None), applied),
             Some(content) => {
                 let (name, journalled) = put(self.tmp(), content)?;
-                let moved = move_in(self.tmp(), &name, root, path, replaces, applied);
+                let leaving = replaces.then_some(Leaving::File(None));
+                let moved = move_in(self.tmp(), &name, root, path, leaving, applied);
                 if moved.is_err() && !journalled {
                     remove(self.tmp(), &name)?;
                 }

@@ -4,7 +4,7 @@ use model::{LogicalPath, StepContent};
 use rustix::fs::FileType;
 
 use super::stage::{put, remove};
-use super::{Applied, MoveFault, move_in, take_out};
+use super::{Applied, Leaving, MoveFault, move_in, take_out};
 use crate::Workspace;
 use crate::guard::GuardFault;
 use crate::import::fresh_name;
@@ -55,7 +55,7 @@ impl Workspace {
             },
         };
         let (name, journalled) = match want {
-            Restore::Nothing if replaces => return take_out(tmp, root, path, applied),
+            Restore::Nothing if replaces => return take_out(tmp, root, path, Leaving::FileOrLink, applied),
             Restore::Nothing => return Ok(()),
             Restore::File(content) => put(tmp, content).map_err(MoveFault::Io)?,
             Restore::Link(target) => {
@@ -64,7 +64,7 @@ impl Workspace {
                 (name, false)
             }
         };
-        let moved = move_in(tmp, &name, root, path, replaces, applied);
+        let moved = move_in(tmp, &name, root, path, replaces.then_some(Leaving::FileOrLink), applied);
         if moved.is_err() && !journalled {
             remove(tmp, &name).map_err(MoveFault::Io)?;
         }

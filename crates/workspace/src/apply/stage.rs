@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
-use super::{Found, hash, look};
+use super::{Found, Leaving, hash, look};
 use crate::Workspace;
 use crate::base::manifest::Stamp;
 use crate::guard::{FOLDER_MODE, GuardFault, Root};
@@ -35,7 +35,7 @@ pub(super) struct Item {
     pub(super) path: LogicalPath,
     pub(super) before: Option<Sha256>,
     /// The stamp under which the target had the bytes of `before`.
-    stamp: Option<Stamp>,
+    pub(super) stamp: Option<Stamp>,
     /// The file in `tmp/`; `None` where the target goes.
     pub(super) file: Option<String>,
     /// Whether the journal knows the file by its name, so that it is not ours to remove.
@@ -215,6 +215,11 @@ impl Item {
     /// Whether the target still is what the step expects.
     pub(super) fn stands(&self, root: &Root) -> io::Result<bool> {
         Ok(stands(root, &self.path, self.before, self.stamp)?.0)
+    }
+
+    /// What it replaces.
+    pub(super) fn leaving(&self) -> Option<Leaving> {
+        self.before.map(|_| Leaving::File(self.stamp))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use model::LogicalPath;
 
 use super::stage::remove;
-use crate::guard::{GuardFault, Root};
+use crate::guard::Root;
 
 /// How many syncs are under way at once: the disk takes several in one go.
 const THREADS: usize = 4;
@@ -131,14 +131,7 @@ fn run(jobs: &[Job<'_>]) -> io::Result<()> {
 fn sync((root, path): Job<'_>) -> io::Result<()> {
     match root.open_unlinked(path) {
         Ok(opened) => Ok(rustix::fs::fsync(&opened.file)?),
-        Err(GuardFault::Io(fault)) => Err(fault),
-        // A later step removed it, and has its own folder to sync.
-        Err(
-            GuardFault::Rejected(_)
-            | GuardFault::Missing
-            | GuardFault::NotADirectory
-            | GuardFault::Special
-            | GuardFault::Unreadable,
-        ) => Ok(()),
+        // Whatever a later step put there instead, or nothing: that step has its own folder to sync.
+        Err(fault) => fault.unless_disk(),
     }
 }

@@ -41,6 +41,43 @@ fn texts(rig: &Rig) -> BTreeMap<PathBuf, String> {
 }
 
 #[test]
+fn what_came_in_between_is_put_back() {
+    type Swap = fn(&std::path::Path);
+    let swaps: [(&str, Swap); 5] = [
+        ("a folder", |at| fs::remove_file(at).and_then(|()| fs::create_dir(at)).unwrap()),
+        ("a link", |at| fs::remove_file(at).and_then(|()| symlink("elsewhere", at)).unwrap()),
+        ("another name of it", |at| fs::hard_link(at, at.with_file_name("alias")).unwrap()),
+        ("another file", |at| {
+            fs::write(at.with_file_name("b"), "a").and_then(|()| fs::rename(at.with_file_name("b"), at)).unwrap();
+        }),
+        ("other bytes", |at| fs::write(at, "other").unwrap()),
+    ];
+    for (what, swap) in swaps {
+        for replaced in [true, false] {
+            let rig = Rig::new();
+            let workspace = rig.with_files("r", &[("a", "a")]);
+            let (root, tmp) = (&workspace.tree().root, workspace.tmp());
+            let Found::File(stamp) = look(root, &path("a")).unwrap().0 else { panic!("no file") };
+            swap(&rig.repo("r").join("a"));
+            let there = tree_of(&rig.repo("r"));
+            let leaving = Leaving::File(Some(stamp));
+            let mut applied = Applied::new(root.clone(), tmp.clone());
+            let moved = if replaced {
+                fs::write(rig.run("r").join("tmp/new"), "new").unwrap();
+                move_in(tmp, "new", root, &path("a"), Some(leaving), &mut applied)
+            } else {
+                take_out(tmp, root, &path("a"), leaving, &mut applied)
+            };
+            assert!(matches!(moved, Err(MoveFault::Outside)), "{what}");
+            assert_eq!(tree_of(&rig.repo("r")), there, "{what}");
+            assert_eq!(tmp_names(&rig), usize::from(replaced), "{what}");
+            applied.sync().unwrap();
+            assert_eq!(tree_of(&rig.repo("r")), there, "{what}");
+        }
+    }
+}
+
+#[test]
 fn steps_create_replace_delete_and_move() {
     let rig = Rig::new();
     let workspace = rig.with_files("r", &[("a", "a"), ("b", "b"), ("d/old", "moved")]);

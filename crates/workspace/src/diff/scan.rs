@@ -201,9 +201,11 @@ impl<'a> Scan<'a> {
         check(self.cancel)?;
         let opened = match self.tree.root.open_unlinked(path) {
             Ok(opened) => opened,
-            Err(GuardFault::Io(fault)) => return Err(fault.into()),
-            // It went away, or is unreadable: what the base has in it is missing.
-            Err(_) => return Ok(Vec::new()),
+            Err(fault) => {
+                // It went away, or is unreadable: what the base has in it is missing.
+                fault.unless_disk()?;
+                return Ok(Vec::new());
+            }
         };
         let dir = opened.file.as_fd();
         let raw: &[u8] = if path.is_root() { b"" } else { path.as_str().as_bytes() };

@@ -11,7 +11,6 @@ use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules};
 use crate::base::manifest::FileIndex;
 use crate::diff::Candidate;
 use crate::git::{Bounds, Git, GitFault, hex};
-use crate::guard::GuardFault;
 use crate::import::{FETCHED, fresh_name, make_bare, write_quoted};
 use crate::{Fault, Workspace};
 
@@ -156,8 +155,8 @@ impl Workspace {
             Ok(opened) if opened.file_type().is_file() && !opened.is_hard_linked() => {
                 Ok(Some(Bytes { size: opened.size(), from: Box::new(File::from(opened.file)) }))
             }
-            Err(GuardFault::Io(fault)) => Err(fault),
-            Ok(_) | Err(_) => Ok(None),
+            Ok(_) => Ok(None),
+            Err(fault) => fault.unless_disk().map(|()| None),
         }
     }
 }

@@ -87,9 +87,11 @@ impl Survey for Hunt<'_> {
         };
         match opened.and_then(Opened::of) {
             Ok(opened) => scanner.scan(&opened, &candidate.at, candidate.kind),
-            Err(GuardFault::Io(error)) => Err(error.into()),
-            // It was a file a moment ago.
-            Err(_) => Ok(Scanned::Passed),
+            Err(fault) => {
+                // It was a file a moment ago.
+                fault.unless_disk()?;
+                Ok(Scanned::Passed)
+            }
         }
     }
 

@@ -4,10 +4,10 @@
 
 use std::path::PathBuf;
 
-use model::RunId;
+use model::{CheckpointVerifier, RunId};
 
 use super::settings::Settings;
-use super::{BadSetting, DatabaseUrl, data_dir, parse_run_id};
+use super::{BadSetting, DatabaseUrl, checkpoints, data_dir, parse_run_id};
 
 /// Where the data is.
 #[derive(Debug, clap::Args)]
@@ -21,6 +21,22 @@ struct DataArgs {
     /// The database.
     #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, clap::Args)]
+pub struct VerifyArgs {
+    /// Check this run alone.
+    #[arg(long, value_name = "ID", value_parser = parse_run_id)]
+    run: Option<RunId>,
+    /// The file of signed checkpoints [default: checkpoints.log in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
+    checkpoint_file: Option<PathBuf>,
+    /// The public key of the checkpoints, as `GET /v1/checkpoint/key` tells it [default: of the key in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_VERIFIER_KEY", value_name = "KEY")]
+    checkpoint_verifier_key: Option<String>,
+    #[command(flatten)]
+    data: DataArgs,
 }
 
 /// Arguments of `replay`. The service must not run on the same data meanwhile.
@@ -64,6 +80,16 @@ pub enum Accept {
     Ledger,
 }
 
+/// What `verify` needs.
+#[derive(Debug)]
+pub struct VerifyConfig {
+    pub(crate) run: Option<RunId>,
+    pub(crate) database_url: DatabaseUrl,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) checkpoint_file: PathBuf,
+    pub(crate) checkpoint_verifier: Option<CheckpointVerifier>,
+}
+
 /// What `replay` needs.
 #[derive(Debug)]
 pub struct ReplayConfig {
@@ -82,6 +108,28 @@ pub struct RepairConfig {
     pub(crate) reason: Option<String>,
     pub(crate) data_dir: PathBuf,
     pub(crate) database_url: DatabaseUrl,
+}
+
+impl VerifyArgs {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that cannot be used.
+    pub fn check(self) -> Result<VerifyConfig, BadSetting> {
+        let given = Settings { checkpoint_file: self.checkpoint_file, ..Settings::default() };
+        let settings = self.data.over(given)?;
+        let data_dir = data_dir(settings.data_dir);
+        let bad = |error| BadSetting(format!("--checkpoint-verifier-key: {error}"));
+        let key = self.checkpoint_verifier_key.filter(|key| !key.is_empty());
+        Ok(VerifyConfig {
+            run: self.run,
+            database_url: DatabaseUrl::check(settings.database_url, &data_dir)?,
+            checkpoint_file: checkpoints::file(settings.checkpoint_file, &data_dir),
+            checkpoint_verifier: key.map(|key| CheckpointVerifier::parse(&key)).transpose().map_err(bad)?,
+            data_dir,
+        })
+    }
 }
 
 impl ReplayArgs {
@@ -110,13 +158,17 @@ impl RepairArgs {
 }
 
 impl DataArgs {
-    fn check(&self) -> Result<(PathBuf, DatabaseUrl), BadSetting> {
-        let (folder, url) = (self.data_dir.clone(), self.database_url.clone());
-        let given = Settings { data_dir: folder, database_url: url, ..Settings::default() };
-        let settings = match &self.config {
+    /// Settings that were `given` beside these, over those of the file.
+    fn over(self, given: Settings) -> Result<Settings, BadSetting> {
+        let given = Settings { data_dir: self.data_dir, database_url: self.database_url, ..given };
+        Ok(match &self.config {
             Some(file) => given.over(Settings::read(file)?),
             None => given,
-        };
+        })
+    }
+
+    fn check(self) -> Result<(PathBuf, DatabaseUrl), BadSetting> {
+        let settings = self.over(Settings::default())?;
         let data_dir = data_dir(settings.data_dir);
         let database_url = DatabaseUrl::check(settings.database_url, &data_dir)?;
         Ok((data_dir, database_url))

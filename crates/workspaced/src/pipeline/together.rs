@@ -199,8 +199,7 @@ impl Service {
             return Err(at(needs_repair()));
         }
         super::know_written(self, live).await.map_err(Failure::All)?;
-        let place = self.0.pools.write.acquire().await;
-        let _place = place.map_err(|error| Failure::All(CallError::Internal(Box::new(error))))?;
+        let _place = self.write_place().await.map_err(Failure::All)?;
         let cancel = Arc::new(AtomicBool::new(false));
         let patience = self.0.limits.request_timeout;
         let planning = {
