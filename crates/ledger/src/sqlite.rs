@@ -1,4 +1,7 @@
-//! SQLite: one writer on a thread of its own, a few readers beside it, and a thread that copies the log back.
+//! SQLite: one writer, a few readers beside it, and a thread that copies the log back.
+//!
+//! Who hands in while nobody writes, writes: to change to another thread and back takes as long as half a commit. What has
+//! come together meanwhile is committed as groups by a thread of its own.
 //!
 //! The log is written ahead and synced with every commit. A sync that fails leaves unknown what the disk holds, and a second
 //! try may be told a lie, so the process ends there and recovers at its next start.
@@ -8,17 +11,16 @@ mod convert;
 mod log;
 mod open;
 mod readers;
+mod turns;
 mod writer;
 
-use std::path::Path;
-use std::sync::Mutex;
-use std::thread::JoinHandle;
-
 use model::RunId;
+use std::path::Path;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::log::LogKeeper;
 use self::readers::Readers;
+use self::turns::Turns;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, Statement};
 use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result};
@@ -29,8 +31,7 @@ const FORGET: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WH
 
 /// A ledger in one file, with the only process that uses it.
 pub(crate) struct Sqlite {
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    turns: Turns,
     readers: Readers,
     newest: watch::Receiver<i64>,
 }
@@ -44,20 +45,13 @@ impl Sqlite {
         open::migrate(&mut connection)?;
         let (jobs, receiver) = mpsc::channel(MAX_WAITING);
         let (writer, newest) = Writer::new(connection, LogKeeper::start(path)?, receiver)?;
-        let run = move || {
-            writer.run();
-            // Held until the last commit, so that the next process finds all of it.
-            drop(lock);
-        };
-        let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(run).map_err(convert::unavailable)?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(thread)), readers: Readers::new(path), newest })
+        Ok(Self { turns: Turns::start(writer, jobs, lock)?, readers: Readers::new(path), newest })
     }
 
     async fn hand_in<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job + Send) -> Result<T> {
         let ended = || LedgerError::Unavailable("the ledger has been closed".into());
-        let jobs = self.jobs.lock().ok().and_then(|jobs| jobs.clone()).ok_or_else(ended)?;
         let (answer, answered) = oneshot::channel();
-        jobs.send(job(answer)).await.map_err(|_| ended())?;
+        self.turns.take(job(answer)).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
     }
 }
@@ -100,14 +94,7 @@ impl Backend for Sqlite {
     }
 
     async fn close(&self) {
-        if let Ok(mut jobs) = self.jobs.lock() {
-            jobs.take();
-        }
         self.readers.close();
-        let writer = self.writer.lock().ok().and_then(|mut writer| writer.take());
-        if let Some(writer) = writer {
-            // The thread has no panic to tell of that was not logged.
-            let _ = tokio::task::spawn_blocking(move || writer.join()).await;
-        }
+        self.turns.end().await;
     }
 }

@@ -48,7 +48,7 @@ impl Workspace {
     pub fn apply(&self, mut staged: Staged) -> Result<Applied, ApplyFault> {
         let root = &self.tree().root;
         let mut changed = Vec::new();
-        for item in &staged.items {
+        for item in &mut staged.items {
             if !item.stands(root)? {
                 changed.push(item.path.clone());
             }

@@ -100,13 +100,10 @@ impl Service {
             return Ok(Answer { body: splice(&tool_call_id, &told.output) });
         };
         let (live, members) = self.admit(&head, members).await?;
-        // A task of its own: a caller that goes away must not leave a change that is journalled but not applied.
         let service = self.clone();
-        let task = self.0.tasks.spawn(async move {
-            // The parsed tool is made inside: what it holds need not cross threads before that.
-            pipeline::mutate(&service, head, &live, || parse(members)).await
-        });
-        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+        // The parsed tool is made inside: what it holds need not cross threads before that.
+        let work = async move { pipeline::mutate(&service, head, &live, || parse(members)).await };
+        self.to_the_end(work).await
     }
 
     /// Carries out a call that looks, and records it.

@@ -124,9 +124,8 @@ impl Service {
     async fn store(&self, head: Head, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
         let live = self.live(&head.run_id).await?;
         let (service, run) = (self.clone(), live.clone());
-        let task =
-            self.0.tasks.spawn(async move { pipeline::mutate(&service, head, &run, || Ok(Box::new(put))).await });
-        let done = task.await.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let work = async move { pipeline::mutate(&service, head, &run, || Ok(Box::new(put))).await };
+        let done = self.to_the_end(work).await;
         let journalled = match &done {
             // It is in the tree; or the call was a repetition, and nobody knows the file.
             Ok(_) => false,

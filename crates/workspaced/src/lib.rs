@@ -34,6 +34,7 @@ mod start;
 mod syncer;
 mod telemetry;
 mod throttle;
+mod to_the_end;
 mod tokens;
 mod tools;
 mod upkeep;

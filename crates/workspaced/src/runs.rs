@@ -170,8 +170,7 @@ impl Service {
         let importing = self.0.imports.begin(told).ok_or_else(has_files)?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let (service, id) = (self.clone(), run.clone());
-        // A task of its own: once the files are in place the ledger has to hear of it, whether or not the operator waits.
-        let task = self.0.tasks.spawn(async move {
+        let work = async move {
             let imported = service.import(&id, &importing, Origin::Archive(Box::new(archive))).await?;
             if let Err(error) = service.0.ledger.open_run(&id, &imported.base_commit, &report_of(&imported)).await {
                 service.remove_files(&id).await;
@@ -179,8 +178,8 @@ impl Service {
             }
             drop(importing);
             service.run(&id).await
-        });
-        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+        };
+        self.to_the_end(work).await
     }
 
     /// Brings a run's files in, when there is a place for the work. Nothing is left where it fails.

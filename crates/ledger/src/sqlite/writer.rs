@@ -1,4 +1,4 @@
-//! The thread that writes: whatever waits when a commit has ended is the next group.
+//! The connection that writes: whatever waits when a commit has ended is the next group.
 
 use model::RunId;
 use rusqlite::Connection;
@@ -66,24 +66,32 @@ impl Writer {
         Ok((Self { connection, log_keeper, jobs, newest, heads: Some(heads) }, told))
     }
 
-    /// Writes until nobody can hand in any more.
-    pub(super) fn run(mut self) {
-        while let Some(first) = self.jobs.blocking_recv() {
-            let mut group = vec![first];
-            while group.len() < MAX_GROUP
-                && let Ok(next) = self.jobs.try_recv()
-            {
-                group.push(next);
-            }
-            let rests: Vec<_> = group.extract_if(.., |job| matches!(job, Job::Rest { .. })).collect();
-            if !group.is_empty() {
-                self.write(group);
-            }
-            if !rests.is_empty() {
-                self.rest(rests);
-            }
-            self.log_keeper.after_commit(&self.connection);
+    /// Commits what waits as one group, and answers it. Whether anything waited.
+    pub(super) fn write_waiting(&mut self) -> bool {
+        let mut group = Vec::new();
+        while group.len() < MAX_GROUP
+            && let Ok(next) = self.jobs.try_recv()
+        {
+            group.push(next);
         }
+        if group.is_empty() {
+            return false;
+        }
+        let rests: Vec<_> = group.extract_if(.., |job| matches!(job, Job::Rest { .. })).collect();
+        if !group.is_empty() {
+            self.write(group);
+        }
+        if !rests.is_empty() {
+            self.rest(rests);
+        }
+        self.log_keeper.after_commit(&self.connection);
+        true
+    }
+
+    /// Lets nobody hand in any more, writes what waits, and ends.
+    pub(super) fn end(mut self) {
+        self.jobs.close();
+        while self.write_waiting() {}
         self.log_keeper.end();
     }
 

@@ -213,8 +213,10 @@ impl Drop for Staged {
 
 impl Item {
     /// Whether the target still is what the step expects.
-    pub(super) fn stands(&self, root: &Root) -> io::Result<bool> {
-        Ok(stands(root, &self.path, self.before, self.stamp)?.0)
+    pub(super) fn stands(&mut self, root: &Root) -> io::Result<bool> {
+        let (stands, stamp) = stands(root, &self.path, self.before, self.stamp)?;
+        self.stamp = stamp;
+        Ok(stands)
     }
 
     /// What it replaces.

@@ -214,9 +214,7 @@ impl Service {
     pub(crate) async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<Approval, CallError> {
         let approval = self.pending(id).await?;
         let service = self.clone();
-        // A task of its own, as for every mutation: it finishes even when the operator goes away.
-        let task = self.0.tasks.spawn(async move { service.carry_out_approved(&approval, &decider).await });
-        task.await.map_err(|error| CallError::Internal(Box::new(error)))??;
+        self.to_the_end(async move { service.carry_out_approved(&approval, &decider).await }).await?;
         self.approval(id).await
     }
 

@@ -78,10 +78,8 @@ impl Service {
                 Err(refusal) => return self.leave(&heads, &[], Failure::At(place, refusal.into())).await,
             }
         }
-        // A task of its own, as for every mutation: it finishes even when the caller goes away.
         let service = self.clone();
-        let task = self.0.tasks.spawn(async move { service.carry_out_together(heads, &live, members).await });
-        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+        self.to_the_end(async move { service.carry_out_together(heads, &live, members).await }).await
     }
 
     async fn carry_out_together(

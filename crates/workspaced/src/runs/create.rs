@@ -111,9 +111,7 @@ impl Service {
         }
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let service = self.clone();
-        // A task of its own: once the files are in place the ledger has to hear of it, whether or not the operator waits.
-        let task = self.0.tasks.spawn(async move { service.bring_in(checked, importing).await });
-        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+        self.to_the_end(async move { service.bring_in(checked, importing).await }).await
     }
 
     async fn bring_in(&self, checked: Checked, importing: Importing) -> Result<CreatedRun, CallError> {
