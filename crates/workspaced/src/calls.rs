@@ -24,6 +24,9 @@ pub(crate) const MAX_REASON: usize = 2000;
 /// The longest step that a caller names, in characters.
 pub(crate) const MAX_STEP_ID: usize = 128;
 
+/// Tasks under way where no mutation but one is: its own, and the upkeep.
+const ALONE: usize = 2;
+
 /// An answer to a tool call that went well.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -227,13 +230,17 @@ impl Service {
         self.0.pools.write.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
     }
 
-    /// Runs `work` on this thread, while another one takes over what waits behind it: for work that is short, often waits
-    /// for nothing, and is on somebody's way. A panic is a fault of ours and ends no more than the call.
-    pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> Result<T, CallError> {
-        let work = std::panic::AssertUnwindSafe(work);
+    /// Runs a mutation's `work` on this thread: it is short, often waits for nothing, and is on somebody's way. A panic is a
+    /// fault of ours and ends no more than the call.
+    ///
+    /// Another thread takes over what waits behind it, but where this mutation is the only one: then one thread at most can
+    /// be kept by a disk that hangs, and to hand over and back takes as long as a third of the work.
+    pub(crate) fn in_place<T>(&self, work: impl FnOnce() -> T) -> Result<T, CallError> {
         // What the work has begun is dropped with it; what it shares is behind locks that a panic leaves sound.
-        tokio::task::block_in_place(|| std::panic::catch_unwind(work))
-            .map_err(|_| CallError::Internal("the work panicked".into()))
+        let work = std::panic::AssertUnwindSafe(work);
+        let work = || std::panic::catch_unwind(work);
+        let done = if self.0.tasks.len() <= ALONE { work() } else { tokio::task::block_in_place(work) };
+        done.map_err(|_| CallError::Internal("the work panicked".into()))
     }
 
     /// Runs `work` where blocking is allowed, on a thread of its own.

@@ -13,6 +13,9 @@ use workspaced::config::{Args, Command};
 /// Threads that may block beyond the places that calls have: for the ledger, for opening runs, for addresses.
 const MORE_THREADS: usize = 16;
 
+/// Threads of the runtime at least: a mutation may keep one of them for a moment.
+const LEAST_WORKERS: usize = 2;
+
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
@@ -58,7 +61,9 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
 }
 
 fn runtime(blocking_threads: usize) -> Result<Runtime, StartError> {
-    let built = Builder::new_multi_thread().enable_all().max_blocking_threads(blocking_threads).build();
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(std::thread::available_parallelism().map_or(2, usize::from).max(LEAST_WORKERS));
+    let built = runtime.enable_all().max_blocking_threads(blocking_threads).build();
     built.map_err(|error| StartError::Failed { what: "the runtime".to_owned(), cause: error.to_string() })
 }
 

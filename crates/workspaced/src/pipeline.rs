@@ -209,7 +209,7 @@ async fn prepare(
         }
         Ok(judged)
     };
-    Service::in_place(work)?
+    service.in_place(work)?
 }
 
 /// Makes known which files the run has written: that counts only where all of its files together are bounded.
@@ -355,7 +355,7 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     let open = OpenJournal::new(&live.lane);
     failpoint::hit("pipeline.journalled");
     let place = service.write_place().await?;
-    let applied = Service::in_place(|| live.workspace.apply(staged));
+    let applied = service.in_place(|| live.workspace.apply(staged));
     drop(place);
     failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
