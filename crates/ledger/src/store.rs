@@ -72,7 +72,7 @@ const CHANGES_OF_PATH: &str = "SELECT r.position, r.body, r.seq FROM audit_recor
     ORDER BY r.seq DESC LIMIT $4";
 /// Together, since a step cannot be read without what it leaves.
 const PURGE: [&str; 2] = [
-    "DELETE FROM content WHERE content_no IN (SELECT content_no FROM content \
+    "DELETE FROM content WHERE (run_no, seq, sha256) IN (SELECT run_no, seq, sha256 FROM content \
         WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) ORDER BY seq LIMIT $2)",
     "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)",
 ];

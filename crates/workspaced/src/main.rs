@@ -13,8 +13,8 @@ use workspaced::config::{Args, Command};
 /// Threads that may block beyond the places that calls have: for the ledger, for opening runs, for addresses.
 const MORE_THREADS: usize = 16;
 
-/// Threads of the runtime at least: a mutation may keep one of them for a moment.
-const LEAST_WORKERS: usize = 2;
+/// Threads of the runtime at least: a mutation may keep one of them for a moment, and a commit another.
+const LEAST_WORKERS: usize = 3;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {

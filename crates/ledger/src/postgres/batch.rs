@@ -42,7 +42,7 @@ const INSERT_WITH_ALL: &str = insert_records!(
     artifacts AS (INSERT INTO artifact (artifact_id, run_no, seq, diff) \
       SELECT * FROM unnest($29::text[], $30::bigint[], $31::bigint[], $32::bytea[])), \
     contents AS (INSERT INTO content (run_no, seq, sha256, bytes) \
-      SELECT * FROM unnest($33::bigint[], $34::bigint[], $35::bytea[], $36::bytea[])), \
+      SELECT * FROM unnest($33::bigint[], $34::bigint[], $35::bytea[], $36::bytea[]) ON CONFLICT DO NOTHING), \
     steps AS (INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged) \
       SELECT * FROM unnest($37::bigint[], $38::bigint[], $39::bigint[], $40::text[], $41::bytea[], $42::bytea[], \
       $43::bigint[], $44::text[]))"

@@ -18,7 +18,9 @@ const INSERT_RECORD: &str = "INSERT INTO audit_record (position, run_no, seq, to
 const INSERT_PATH: &str = "INSERT INTO record_path (position, path, run_no) VALUES (?1, ?2, ?3)";
 const INSERT_REPLY: &str = "INSERT INTO call_reply (position, status, body) VALUES (?1, ?2, ?3)";
 const INSERT_ARTIFACT: &str = "INSERT INTO artifact (artifact_id, run_no, seq, diff) VALUES (?1, ?2, ?3, ?4)";
-const INSERT_CONTENT: &str = "INSERT INTO content (run_no, seq, sha256, bytes) VALUES (?1, ?2, ?3, ?4)";
+/// The key holds the hash: what is there already, behind a record that somebody cut off, is the same.
+const INSERT_CONTENT: &str =
+    "INSERT INTO content (run_no, seq, sha256, bytes) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
 const INSERT_STEP: &str = "INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 const INSERT_APPROVAL: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \

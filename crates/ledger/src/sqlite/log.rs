@@ -13,7 +13,7 @@ use super::open;
 use crate::Result;
 
 /// Pages in the log that are not in the database yet, from which they are copied.
-const COPY_PAGES: i64 = 1000;
+const COPY_PAGES: i64 = 3000;
 /// Pages from which the log shall begin anew. It can do so only where all of it has been copied and nothing was written
 /// since, so that the writer copies the last few pages itself; all of them where twice as many have come together, since
 /// then more is written than can be copied.

@@ -52,6 +52,8 @@ pub(super) struct Writer {
     newest: watch::Sender<i64>,
     /// `None` after a failure, until they are read again.
     heads: Option<Heads>,
+    /// How many jobs were in the last group.
+    last_group: usize,
 }
 
 impl Writer {
@@ -63,7 +65,12 @@ impl Writer {
     ) -> Result<(Self, watch::Receiver<i64>)> {
         let heads = Heads::load(&connection)?;
         let (newest, told) = watch::channel(heads.position);
-        Ok((Self { connection, log_keeper, jobs, newest, heads: Some(heads) }, told))
+        Ok((Self { connection, log_keeper, jobs, newest, heads: Some(heads), last_group: 0 }, told))
+    }
+
+    /// Whether jobs come one by one.
+    pub(super) fn is_calm(&self) -> bool {
+        self.last_group <= 1
     }
 
     /// Commits what waits as one group, and answers it. Whether anything waited.
@@ -77,6 +84,7 @@ impl Writer {
         if group.is_empty() {
             return false;
         }
+        self.last_group = group.len();
         let rests: Vec<_> = group.extract_if(.., |job| matches!(job, Job::Rest { .. })).collect();
         if !group.is_empty() {
             self.write(group);

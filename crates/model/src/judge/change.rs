@@ -205,6 +205,8 @@ fn bytes_written(facts: &ChangeFacts<'_>) -> u64 {
     if old == new {
         return 0;
     }
+    // What both begin and end with cancels out, line by line.
+    let (old, new) = without_common_lines(old, new);
     let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
     let mut there: HashMap<&[u8], usize> = HashMap::new();
     for line in lines(old) {
@@ -218,6 +220,18 @@ fn bytes_written(facts: &ChangeFacts<'_>) -> u64 {
         }
     }
     bytes
+}
+
+/// Two texts without the lines that both begin with, and those that both end with.
+fn without_common_lines<'a>(old: &'a [u8], new: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let start = old[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let (old, new) = (&old[start..], &new[start..]);
+    let same = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    // From behind the first line's end in what is the same: the line before it may differ in its beginning.
+    let tail = &old[old.len() - same..];
+    let end = tail.iter().position(|byte| *byte == b'\n').map_or(0, |end| tail.len() - end - 1);
+    (&old[..old.len() - end], &new[..new.len() - end])
 }
 
 /// The rules that ask for a person to agree to a change.

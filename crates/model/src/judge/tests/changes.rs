@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use crate::{
     Access, ChangeFacts, Code, Decision, Effect, FileKind, LogicalPath, PathFacts, PolicyOverrides, Profiles, Rules,
     Usage, Verdict, explain_path, judge_change,
@@ -287,6 +289,22 @@ fn only_new_lines_of_a_large_file_count_as_bytes() {
     assert_eq!(Usage::of(&[facts.facts()]).bytes, ("line seven\n".len() + "the end\n".len()) as u64);
     let twice = Edit::replace("a.txt", "a\n", "a\na\n");
     assert_eq!(Usage::of(&[twice.facts()]).bytes, 2);
+}
+
+proptest! {
+    #[test]
+    fn lines_that_were_not_there_are_counted_wherever_they_stand(old in "[ab\n]{0,12}", new in "[ab\n]{0,12}") {
+        let mut there: Vec<&str> = old.split_inclusive('\n').collect();
+        let mut bytes = 0;
+        for line in new.split_inclusive('\n') {
+            match there.iter().position(|known| *known == line) {
+                Some(place) => drop(there.swap_remove(place)),
+                None => bytes += line.len() as u64,
+            }
+        }
+        let edit = Edit::replace("a.txt", &old, &new);
+        prop_assert_eq!(Usage::of(&[edit.facts()]).bytes, bytes);
+    }
 }
 
 #[test]
