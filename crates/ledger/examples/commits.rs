@@ -1,5 +1,6 @@
-//! How fast a ledger takes calls: `commits URL [SECONDS [RUNS]]` appends reads and writes, by one caller and by 64, prints
-//! how many it takes a second and how long each waits, and then asks the audit for what dashboards ask for.
+//! How fast a ledger takes calls: `commits URL [SECONDS [RUNS [RECORDS]]]` appends reads and writes, by one caller and by 64,
+//! prints how many it takes a second and how long each waits, and then asks the audit for what dashboards ask for. With
+//! RECORDS it first does so, fills the ledger until it holds as many, and then does it again.
 //!
 //! The database is made where it is not there, and grows: give it one that may be thrown away. SECONDS 0 only asks.
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, Artifact, Entry, Ledger, LedgerError, RecordFilter, Reply, StoredRun};
+use ledger::{Appended, AppendedAll, Artifact, Entry, Ledger, LedgerError, RecordFilter, Reply, StoredRun};
 use model::{
     ArtifactId, Budget, Code, Draft, FileKind, ImportReport, LogicalPath, Outcome, Policy, RecordFile, Run, RunCounts,
     RunId, RunState, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -18,6 +19,8 @@ use model::{
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const CALLERS: [u64; 2] = [1, 64];
+/// Records of a transaction, where the ledger is filled.
+const TOGETHER: i64 = 1000;
 const FILE: &str = "fn main() {\n    println!(\"a line of a file of some length\");\n}\n";
 const DIFF: &str =
     "--- a/src/main.rs\n+++ b/src/main.rs\n@@ -1,3 +1,3 @@\n fn main() {\n-    old();\n+    new();\n }\n";
@@ -25,23 +28,51 @@ const DIFF: &str =
 #[tokio::main]
 async fn main() -> Fallible<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let url = args.first().ok_or("usage: commits URL [SECONDS [RUNS]]")?;
+    let url = args.first().ok_or("usage: commits URL [SECONDS [RUNS [RECORDS]]]")?;
     let number = |place: usize, default: u64| args.get(place).map_or(Ok(default), |text| text.parse());
-    let (seconds, runs) = (number(1, 5)?, number(2, 64)?.max(1));
+    let (seconds, runs, records) = (number(1, 5)?, number(2, 64)?.max(1), number(3, 0)?);
     let ledger = ledger::open(url).await?;
     for number in 0..runs {
         create_run(ledger.as_ref(), number).await?;
     }
-    for callers in CALLERS.into_iter().filter(|_| seconds > 0) {
-        for mutate in [false, true] {
-            append_for(&ledger, callers, mutate, Duration::from_secs(seconds), runs).await?;
-        }
+    append_by_all(&ledger, seconds, runs).await?;
+    if records > 0 {
+        fill(ledger.as_ref(), i64::try_from(records)?, runs).await?;
+        append_by_all(&ledger, seconds, runs).await?;
     }
     for (name, filter) in filters()? {
         ask(ledger.as_ref(), name, &filter).await?;
     }
     ledger.close().await;
     Ok(())
+}
+
+async fn append_by_all(ledger: &Arc<dyn Ledger>, seconds: u64, runs: u64) -> Fallible<()> {
+    for callers in CALLERS.into_iter().filter(|_| seconds > 0) {
+        for mutate in [false, true] {
+            append_for(ledger, callers, mutate, Duration::from_secs(seconds), runs).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Appends reads and writes until there are `records` records, and tells how long that took.
+async fn fill(ledger: &dyn Ledger, records: i64, runs: u64) -> Fallible<()> {
+    let (began, first) = (Instant::now(), *ledger.newest().borrow());
+    let mut newest = first;
+    while newest < records {
+        let numbers = newest + 1..=(newest + TOGETHER).min(records);
+        // Every tenth call writes, as agents do.
+        let entry = |number: u64| if number.is_multiple_of(10) { write(number, runs) } else { read(number, runs) };
+        let entries: Vec<_> = numbers.clone().map(|number| entry(number.unsigned_abs())).collect::<Fallible<_>>()?;
+        let AppendedAll::Recorded(appended) = ledger.append_all(entries).await? else {
+            return Err("calls were not recorded".into());
+        };
+        let written = appended.into_iter().filter(|record| record.mutates);
+        ledger.forget(&written.map(|record| (record.run_id, record.seq)).collect::<Vec<_>>()).await?;
+        newest = *numbers.end();
+    }
+    say(&format!("filled from {first} to {newest} records in {:?}", began.elapsed()))
 }
 
 /// Appends without a pause and tells how it went.
