@@ -8,6 +8,7 @@ mod stat;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,6 +55,13 @@ pub struct WorkspaceDiff {
     pub diff_sha256: Sha256,
 }
 
+impl WorkspaceDiff {
+    /// The changed files' paths.
+    pub fn paths(&self) -> impl Iterator<Item = LogicalPath> {
+        self.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok())
+    }
+}
+
 /// One changed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -83,7 +91,22 @@ impl Workspace {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND` for the path; `Cancelled`.
     pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
-        self.diff_to(rules, query, None, cancel)
+        self.diff_to(rules, query, None, None, cancel)
+    }
+
+    /// As [`diff`](Self::diff), with a look at the paths `among` only, as if no other could differ.
+    ///
+    /// # Errors
+    ///
+    /// As for [`diff`](Self::diff).
+    pub fn diff_among(
+        &self,
+        rules: &Rules,
+        query: &DiffQuery,
+        among: &BTreeSet<LogicalPath>,
+        cancel: &AtomicBool,
+    ) -> Result<WorkspaceDiff, Fault> {
+        self.diff_to(rules, query, Some(among), None, cancel)
     }
 
     /// Writes the whole diff to `out`, which `git apply` takes on the base but for binary files; flat in memory. The answer
@@ -94,13 +117,14 @@ impl Workspace {
     /// Where the disk or `out` fails; `Cancelled`.
     pub fn write_patch(&self, rules: &Rules, out: &mut dyn Write, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        self.diff_to(rules, &query, Some(out), cancel)
+        self.diff_to(rules, &query, None, Some(out), cancel)
     }
 
     fn diff_to(
         &self,
         rules: &Rules,
         query: &DiffQuery,
+        among: Option<&BTreeSet<LogicalPath>>,
         out: Option<&mut dyn Write>,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, Fault> {
@@ -110,7 +134,7 @@ impl Workspace {
         if let Some(out) = out {
             report.out = Some(out);
         }
-        let candidates = self.candidates(rules, &loaded, &place, cancel)?;
+        let candidates = self.candidates(rules, &loaded, &place, among, cancel)?;
         let candidates = report.drop_same(candidates, cancel)?;
         self.fill(&mut report, &candidates, cancel)?;
         Ok(report.finish())
@@ -122,9 +146,13 @@ impl Workspace {
         rules: &Rules,
         loaded: &Loaded,
         place: &Where,
+        among: Option<&BTreeSet<LogicalPath>>,
         cancel: &AtomicBool,
     ) -> Result<Vec<Candidate>, Fault> {
-        let mut candidates = Scan::run(self.tree(), loaded, place, cancel)?;
+        let mut candidates = match among {
+            None => Scan::run(self.tree(), loaded, place, cancel)?,
+            Some(among) => Scan::run_files(self.tree(), loaded, among.iter().filter(|path| place.holds(path)), cancel)?,
+        };
         candidates.retain(|candidate| is_told(rules, candidate));
         candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(candidates)
@@ -141,7 +169,7 @@ impl Workspace {
     pub(crate) fn changes(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Vec<Candidate>, Fault> {
         let loaded = self.base().load()?;
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        let candidates = self.candidates(rules, &loaded, &Where::Folder(LogicalPath::root()), cancel)?;
+        let candidates = self.candidates(rules, &loaded, &Where::Folder(LogicalPath::root()), None, cancel)?;
         Report::new(self, rules, &loaded, &query).drop_same(candidates, cancel)
     }
 

@@ -187,7 +187,14 @@ impl Service {
         let tree = || mount.as_deref().unwrap_or_else(|| live.workspace.tree());
         let workspace = mount.is_none().then_some(&*live.workspace);
         let never = AtomicBool::new(false);
-        let context = ReadContext { rules: &live.rules, tree: tree(), workspace, past: None, cancel: &never };
+        let context = ReadContext {
+            rules: &live.rules,
+            tree: tree(),
+            workspace,
+            changed: Some(&live.changed),
+            past: None,
+            cancel: &never,
+        };
         failpoint::hit("call.try");
         let tried = if back.is_none() { tool.try_read(&context) } else { None };
         if let Some(told) = tried {
@@ -211,6 +218,7 @@ impl Service {
                 rules: &live.rules,
                 tree: mount.as_deref().unwrap_or_else(|| live.workspace.tree()),
                 workspace: mount.is_none().then_some(&live.workspace),
+                changed: Some(&live.changed),
                 past: past.as_ref(),
                 cancel: &cancel,
             };

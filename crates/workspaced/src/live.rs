@@ -79,9 +79,21 @@ impl LiveRun {
     }
 }
 
-/// Which files of a run differ from its base: `None` until somebody has looked at the whole tree.
+/// Which files of a run differ from its base, as far as calls and looks at the whole tree have told.
 #[derive(Debug, Default)]
-pub(crate) struct Changed(Mutex<Option<BTreeSet<LogicalPath>>>);
+pub(crate) struct Changed(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// `None` until somebody has looked at the whole tree.
+    paths: Option<BTreeSet<LogicalPath>>,
+    /// How often something was added or forgotten.
+    turns: u64,
+}
+
+/// A moment before a look at the tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn(u64);
 
 /// More paths are not kept: the whole tree is looked at again.
 const MAX_CHANGED: usize = 10_000;
@@ -89,25 +101,51 @@ const MAX_CHANGED: usize = 10_000;
 impl Changed {
     /// The paths, if they are known.
     pub(crate) fn get(&self) -> Option<BTreeSet<LogicalPath>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().paths.clone()
     }
 
-    /// Takes over what a look at the tree has found.
+    /// Before a look at the tree beside which mutations go on.
+    pub(crate) fn turn(&self) -> Turn {
+        Turn(self.lock().turns)
+    }
+
+    /// Takes over what a look at the tree has found that began at `turn`, unless something was changed since.
+    pub(crate) fn set_since(&self, turn: Turn, changed: BTreeSet<LogicalPath>) {
+        let mut known = self.lock();
+        if known.turns == turn.0 {
+            known.set(changed);
+        }
+    }
+
+    /// Takes over what a look at the tree has found, beside which nothing was changed.
     pub(crate) fn set(&self, changed: BTreeSet<LogicalPath>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = Some(changed).filter(|changed| changed.len() <= MAX_CHANGED);
+        self.lock().set(changed);
     }
 
     /// Forgets what was found: the whole tree is looked at again.
     pub(crate) fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut known = self.lock();
+        known.paths = None;
+        known.turns += 1;
     }
 
     /// Adds what a mutation has touched.
-    pub(crate) fn add(&self, paths: &[LogicalPath]) {
-        if let Some(known) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            known.extend(paths.iter().cloned());
+    pub(crate) fn add(&self, touched: &[LogicalPath]) {
+        let mut known = self.lock();
+        known.turns += 1;
+        if let Some(paths) = &mut known.paths {
+            paths.extend(touched.iter().cloned());
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn set(&mut self, changed: BTreeSet<LogicalPath>) {
+        self.paths = Some(changed).filter(|changed| changed.len() <= MAX_CHANGED);
     }
 }
 

@@ -29,6 +29,7 @@ use serde_json::{Map, Value};
 use workspace::{Fault, Target, Transfer, Tree, Workspace};
 
 use crate::change::Planned;
+use crate::live::Changed;
 use crate::past::PastView;
 use crate::versions::Version;
 
@@ -93,6 +94,8 @@ pub(crate) struct ReadContext<'a> {
     pub(crate) tree: &'a Tree,
     /// The run's own, where no mount was named.
     pub(crate) workspace: Option<&'a Workspace>,
+    /// Which of the workspace's files are known to differ from the base; of the run's own tree.
+    pub(crate) changed: Option<&'a Changed>,
     /// The files at another time, for a tool that [looks back](Read::looks_back).
     pub(crate) past: Option<&'a PastView>,
     /// Set when the caller has gone away.

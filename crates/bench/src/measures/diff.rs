@@ -32,6 +32,13 @@ pub(super) fn measure(stage: &Stage, report: &mut Report) -> anyhow::Result<()> 
         let mut git = program("`git diff` of the same", Path::new("git"), diff_arguments(), &repository, &[0]);
         let how = plan_within(&stage.options, connections, 6.0);
         report.rows.push(compare(how, &mut diffs, &mut [(&mut git as _, Some(Target::TimesTheTime(1.0)))])?);
+
+        let script = |_| Ok(Script::new(vec![run.prepare("diff_workspace", &json!({ "checkTree": false }))?]));
+        let scripts = (0..connections).map(script).collect::<anyhow::Result<_>>()?;
+        let mut known = stage.service("diff of them from what is known to differ", scripts);
+        let row = compare(plan_within(&stage.options, connections, 3.0), &mut known, &mut [])?;
+        // A time for one call at a time: with more, it is mostly waiting.
+        report.rows.push(if connections == 1 { row.aimed(Target::Millis(6.0)) } else { row });
     }
     Ok(())
 }

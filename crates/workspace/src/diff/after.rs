@@ -69,8 +69,7 @@ impl Workspace {
         report.overlay = planned;
         self.fill(&mut report, &candidates, cancel)?;
         let diff = report.finish();
-        let changed = diff.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok()).collect();
-        Ok(DiffAfter { diff_sha256: diff.diff_sha256, changed })
+        Ok(DiffAfter { diff_sha256: diff.diff_sha256, changed: diff.paths().collect() })
     }
 
     pub(super) fn is_hidden(&self, path: &LogicalPath) -> Result<bool, Fault> {

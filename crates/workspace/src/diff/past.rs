@@ -115,7 +115,7 @@ impl Workspace {
 
 impl Where {
     /// Whether the path lies there.
-    fn holds(&self, path: &LogicalPath) -> bool {
+    pub(super) fn holds(&self, path: &LogicalPath) -> bool {
         match self {
             Self::File(file) => file == path,
             Self::Folder(folder) if folder.is_root() => true,

@@ -1,6 +1,5 @@
 //! Which files differ from the base, by their stamps alone: a walk by folder handles, in two threads.
 
-use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -87,10 +86,10 @@ impl<'a> Scan<'a> {
     }
 
     /// Those of `paths` whose stamp is not the base's.
-    pub(super) fn run_files(
+    pub(super) fn run_files<'p>(
         tree: &'a Tree,
         loaded: &'a Loaded,
-        paths: &BTreeSet<LogicalPath>,
+        paths: impl IntoIterator<Item = &'p LogicalPath>,
         cancel: &'a AtomicBool,
     ) -> Result<Vec<Candidate>, Fault> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };

@@ -2,7 +2,9 @@
 
 use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{DiffFile, DiffQuery, Fault};
+use workspace::{DiffFile, DiffQuery, Fault, Workspace, WorkspaceDiff};
+
+use crate::live::Changed;
 
 use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse};
 
@@ -12,7 +14,8 @@ pub(super) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 pub(super) const TOOL: Tool = Tool {
     name: "diff_workspace",
     description: "Shows everything that differs from what the run started with, as one unified diff with counts. Use \
-                  statOnly first where much has changed. With atSeq it shows what differed at an earlier record.",
+                  statOnly first where much has changed. In a large tree checkTree=false is quicker and looks only at what \
+                  the run's calls have touched. With atSeq it shows what differed at an earlier record.",
     takes_long: true,
     permissions: &[Permission::FileDiff],
     input: ToolSchema::of::<DiffWorkspaceInput>,
@@ -35,6 +38,12 @@ pub(crate) struct DiffWorkspaceInput {
     #[serde(default = "default_max_bytes")]
     #[schema(minimum = 1, maximum = 1_048_576, default = 120_000)]
     max_bytes: u64,
+    /// Look at every file of the tree. With `false` only at those that calls of the run have touched and that an earlier look
+    /// at the whole tree has found different: a change from outside may be missing then. Where nobody has looked at the whole
+    /// tree yet, that is done all the same.
+    #[serde(default = "default_check_tree")]
+    #[schema(default = true)]
+    check_tree: bool,
     /// Compare the files as they were at this record of the run's audit; 0 is what the run started from.
     #[serde(default)]
     #[schema(minimum = 0)]
@@ -43,6 +52,10 @@ pub(crate) struct DiffWorkspaceInput {
 
 fn default_max_bytes() -> u64 {
     120_000
+}
+
+fn default_check_tree() -> bool {
+    true
 }
 
 /// What `diff_workspace` answers.
@@ -67,6 +80,9 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
     truncated: bool,
     /// Hash of the whole text, not only of what is shown.
     diff_sha256: Sha256,
+    /// `false` where not the whole tree was looked at, but only what is known to differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree_checked: Option<bool>,
     /// The record whose files were compared, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_seq: Option<u64>,
@@ -74,6 +90,7 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
 
 struct Diff {
     query: DiffQuery,
+    check_tree: bool,
     at_seq: Option<u64>,
 }
 
@@ -87,7 +104,19 @@ impl TryFrom<DiffWorkspaceInput> for Diff {
             stat_only: input.stat_only,
             max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
         };
-        Ok(Self { query, at_seq: input.at_seq })
+        Ok(Self { query, check_tree: input.check_tree, at_seq: input.at_seq })
+    }
+}
+
+impl Diff {
+    /// Looks at the tree, and at the whole of it leaves what differs for whoever does not.
+    fn check(&self, context: &ReadContext<'_>, workspace: &Workspace) -> Result<WorkspaceDiff, Fault> {
+        let before = context.changed.map(|changed| (changed, changed.turn()));
+        let diff = workspace.diff(context.rules, &self.query, context.cancel)?;
+        if let Some((changed, turn)) = before.filter(|_| self.query.path.is_none()) {
+            changed.set_since(turn, diff.paths().collect());
+        }
+        Ok(diff)
     }
 }
 
@@ -101,9 +130,11 @@ impl Read for Diff {
             Refusal::invalid("a mount has no diff: it never changes", "Call diff_workspace without `mount`.")
         })?;
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
-        let diff = match context.past {
-            Some(past) => workspace.diff_past(rules, &past.files, query, &past.contents, cancel)?,
-            None => workspace.diff(rules, query, cancel)?,
+        let known = context.changed.filter(|_| !self.check_tree).and_then(Changed::get);
+        let diff = match (context.past, &known) {
+            (Some(past), _) => workspace.diff_past(rules, &past.files, query, &past.contents, cancel)?,
+            (None, Some(known)) => workspace.diff_among(rules, query, known, cancel)?,
+            (None, None) => self.check(context, workspace)?,
         };
         let output = DiffWorkspaceOutput {
             base_commit: workspace.base_commit(),
@@ -115,10 +146,10 @@ impl Read for Diff {
             diff: &diff.diff,
             truncated: diff.truncated,
             diff_sha256: diff.diff_sha256,
+            tree_checked: (context.past.is_none() && known.is_some()).then_some(false),
             at_seq: self.at_seq,
         };
-        let paths = diff.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok());
-        Told::new(&output, paths.take(super::MAX_PATHS_TOLD).collect())
+        Told::new(&output, diff.paths().take(super::MAX_PATHS_TOLD).collect())
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

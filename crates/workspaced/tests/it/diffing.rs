@@ -27,6 +27,41 @@ async fn a_fresh_run_has_no_difference(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[tokio::test]
+async fn what_is_known_to_differ_is_told_without_a_look_at_the_tree(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("dir/b.txt", "b\n"), ("c.txt", "c\n")]).await;
+    let repo = server.repo(&run.id);
+    let told = async |input: Value| {
+        let diff = run.ok("diff_workspace", input).await;
+        let paths: Vec<_> = diff["files"].as_array().unwrap().iter().map(|file| file["path"].clone()).collect();
+        (json!(paths), diff["treeChecked"].clone(), diff["diffSha256"].clone())
+    };
+    let quick = || json!({"checkTree": false});
+    // Nobody has looked yet: the first look is at the whole tree.
+    put(&repo, "dir/b.txt", "from outside\n");
+    let first = told(quick()).await;
+    assert_eq!((&first.0, &first.1), (&json!(["dir/b.txt"]), &Value::Null));
+    run.replace("a.txt", "A\n", &sha256("a\n")).await.ok();
+    let known = told(quick()).await;
+    assert_eq!((&known.0, &known.1), (&json!(["a.txt", "dir/b.txt"]), &json!(false)));
+    assert_eq!(told(json!({})).await, (known.0.clone(), Value::Null, known.2.clone()));
+    assert_eq!(told(json!({"checkTree": false, "path": "dir"})).await.0, json!(["dir/b.txt"]));
+    assert_eq!(told(json!({"checkTree": false, "path": "a.txt"})).await.0, json!(["a.txt"]));
+
+    // What is known is looked at as it is now; the rest is not looked at until somebody asks for it.
+    put(&repo, "c.txt", "from outside\n");
+    put(&repo, "dir/b.txt", "b\n");
+    assert_eq!(told(quick()).await.0, json!(["a.txt"]));
+    assert_eq!(told(json!({"path": "c.txt"})).await.0, json!(["c.txt"]));
+    assert_eq!(told(quick()).await.0, json!(["a.txt"]));
+    assert_eq!(told(json!({})).await.0, json!(["a.txt", "c.txt"]));
+    let after = told(quick()).await;
+    assert_eq!((&after.0, &after.1), (&json!(["a.txt", "c.txt"]), &json!(false)));
+}
+
+#[rstest]
+#[tokio::test]
 async fn every_change_is_told_and_git_can_apply_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [
         ("keep.txt", "k\n"),

@@ -101,15 +101,29 @@ fn look(live: &LiveRun, head: &Head, ahead: &Ahead, tool: &dyn Read, cancel: &At
     let rules = &*live.rules;
     if let Some(name) = &head.mount {
         let tree = live.mount(name).ok_or_else(|| crate::calls::unknown_mount(name, live))?;
-        return Ok(tool.read(&ReadContext { rules, tree: &tree, workspace: None, past: None, cancel })?);
+        return Ok(tool.read(&ReadContext {
+            rules,
+            tree: &tree,
+            workspace: None,
+            changed: None,
+            past: None,
+            cancel,
+        })?);
     }
     let told: Result<Told, Fault> = match ahead.view(&live.workspace, &tool.paths())? {
         View::Now => {
             let workspace = Some(&*live.workspace);
-            tool.read(&ReadContext { rules, tree: live.workspace.tree(), workspace, past: None, cancel })
+            tool.read(&ReadContext {
+                rules,
+                tree: live.workspace.tree(),
+                workspace,
+                changed: Some(&live.changed),
+                past: None,
+                cancel,
+            })
         }
         View::Then(preview) => {
-            tool.read(&ReadContext { rules, tree: preview.tree(), workspace: None, past: None, cancel })
+            tool.read(&ReadContext { rules, tree: preview.tree(), workspace: None, changed: None, past: None, cancel })
         }
     };
     Ok(told?)
