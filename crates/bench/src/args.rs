@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Reads,
     /// Durable, audited 4 KB replacements by `write_file`, beside a bare loop of file, fsync, rename, fsync
     Writes,
+    /// Reads in one run while 16 connections write in another, beside the same reads alone
+    Storm,
     /// A patch of three files by `apply_patch`, beside `git apply`
     Patch,
     /// 350 entries at depth 2 by `list_dir`

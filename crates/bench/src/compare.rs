@@ -93,11 +93,12 @@ impl Figures {
     }
 }
 
-/// Of rates, or of times where the target is one of time: of the medians for one call at a time, else of the mean times.
+/// Of rates; of the slowest calls but one in a hundred; or of times where the target is one of time: of the medians for one call at a time, else of the mean times.
 fn ratio(target: Option<Target>, concurrency: usize, own: &Figures, limit: &Figures) -> f64 {
     match target {
         Some(Target::TimesTheTime(_)) if concurrency == 1 => own.p50 / limit.p50,
         Some(Target::TimesTheTime(_)) => limit.rate / own.rate,
+        Some(Target::TimesTheTail(_)) => own.p99 / limit.p99,
         Some(Target::TimesTheRate(_) | Target::Millis(_) | Target::Megabytes(_) | Target::Kilobytes(_)) | None => {
             own.rate / limit.rate
         }

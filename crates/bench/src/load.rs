@@ -40,6 +40,8 @@ pub(crate) struct Http<'a> {
     address: SocketAddr,
     process: Option<u32>,
     scripts: Vec<Script>,
+    /// What other connections do at the same time; their calls are not counted.
+    beside: Vec<Script>,
 }
 
 impl<'a> Http<'a> {
@@ -51,23 +53,30 @@ impl<'a> Http<'a> {
         process: Option<u32>,
         scripts: Vec<Script>,
     ) -> Self {
-        Self { name, runtime, address, process, scripts }
+        Self { name, runtime, address, process, scripts, beside: Vec::new() }
+    }
+
+    /// With connections beside it that do `scripts` at the same time and are not counted.
+    pub(crate) fn beside(self, scripts: Vec<Script>) -> Self {
+        Self { beside: scripts, ..self }
     }
 
     async fn send(&mut self, connections: usize, time: Duration) -> anyhow::Result<Sample> {
         anyhow::ensure!(connections <= self.scripts.len(), "no scripts for {connections} connections");
         let rest = self.scripts.split_off(connections);
         let mut workers = Vec::new();
-        for script in self.scripts.drain(..) {
+        for script in self.scripts.drain(..).chain(self.beside.drain(..)) {
             workers.push((script, Connection::open(self.address).await?));
         }
         let processor = || self.process.and_then(processor_of);
-        let (workers, _) = for_a_while(workers, WARM_UP.min(time)).await?;
+        let (workers, _) = for_a_while(workers, connections, WARM_UP.min(time)).await?;
         let (used, started) = (processor(), Instant::now());
-        let (workers, latencies) = for_a_while(workers, time).await?;
+        let (workers, latencies) = for_a_while(workers, connections, time).await?;
         let elapsed = started.elapsed();
         let processor = used.zip(processor()).map(|(before, after)| after.saturating_sub(before));
-        self.scripts = workers.into_iter().map(|(script, _)| script).chain(rest).collect();
+        let mut scripts = workers.into_iter().map(|(script, _)| script);
+        self.scripts = scripts.by_ref().take(connections).chain(rest).collect();
+        self.beside = scripts.collect();
         Ok(Sample { latencies, elapsed, processor, weight: 1 })
     }
 }
@@ -84,7 +93,12 @@ impl Subject for Http<'_> {
 
 type Worker = (Script, Connection);
 
-async fn for_a_while(workers: Vec<Worker>, time: Duration) -> anyhow::Result<(Vec<Worker>, Vec<Duration>)> {
+/// The latencies are those of the first `counted` workers.
+async fn for_a_while(
+    workers: Vec<Worker>,
+    counted: usize,
+    time: Duration,
+) -> anyhow::Result<(Vec<Worker>, Vec<Duration>)> {
     let mut tasks = JoinSet::new();
     let until = Instant::now() + time;
     for (order, (mut script, mut connection)) in workers.into_iter().enumerate() {
@@ -104,7 +118,9 @@ async fn for_a_while(workers: Vec<Worker>, time: Duration) -> anyhow::Result<(Ve
     while let Some(done) = tasks.join_next().await {
         let (order, worker, mut took) = done??;
         workers.push((order, worker));
-        latencies.append(&mut took);
+        if order < counted {
+            latencies.append(&mut took);
+        }
     }
     // A worker keeps its place: its script knows which version its file is at.
     workers.sort_unstable_by_key(|(order, _)| *order);

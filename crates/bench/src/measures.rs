@@ -11,6 +11,7 @@ mod reads;
 mod search;
 mod soak;
 mod start;
+mod storm;
 mod writes;
 
 use crate::args::{Command, Options};
@@ -34,9 +35,10 @@ pub(crate) fn run(command: &Command, options: &Options) -> anyhow::Result<Report
 
 fn measure(command: &Command, options: &Options, report: &mut Report) -> anyhow::Result<()> {
     type Measure = fn(&Stage, &mut Report) -> anyhow::Result<()>;
-    const STAGED: [(Command, Measure); 6] = [
+    const STAGED: [(Command, Measure); 7] = [
         (Command::Reads, reads::measure),
         (Command::Writes, writes::measure),
+        (Command::Storm, storm::measure),
         (Command::Patch, patch::measure),
         (Command::List, list::measure),
         (Command::Search, search::measure),

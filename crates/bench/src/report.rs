@@ -14,6 +14,8 @@ pub(crate) enum Target {
     TimesTheRate(f64),
     /// At most so many times the limit's time.
     TimesTheTime(f64),
+    /// At most so many times the limit's time, for what 99 of 100 calls stay within.
+    TimesTheTail(f64),
     /// At most so many milliseconds for the middle call.
     Millis(f64),
     /// At most so many million bytes.
@@ -109,7 +111,7 @@ impl Row {
         match self.target? {
             Target::Millis(most) => Some(self.p50_ms.unwrap_or(self.value).median <= most),
             Target::Megabytes(most) | Target::Kilobytes(most) => Some(self.value.median <= most),
-            Target::TimesTheRate(_) | Target::TimesTheTime(_) => None,
+            Target::TimesTheRate(_) | Target::TimesTheTime(_) | Target::TimesTheTail(_) => None,
         }
     }
 
@@ -139,7 +141,7 @@ impl Beside {
     fn met(&self) -> Option<bool> {
         match self.target? {
             Target::TimesTheRate(least) => Some(self.ratio.median >= least),
-            Target::TimesTheTime(most) => Some(self.ratio.median <= most),
+            Target::TimesTheTime(most) | Target::TimesTheTail(most) => Some(self.ratio.median <= most),
             Target::Millis(_) | Target::Megabytes(_) | Target::Kilobytes(_) => None,
         }
     }
@@ -196,6 +198,7 @@ fn aim(target: Target, met: Option<bool>) -> String {
     match target {
         Target::TimesTheRate(least) => format!("≥ {least} × the rate{mark}"),
         Target::TimesTheTime(most) => format!("≤ {most} × the time{mark}"),
+        Target::TimesTheTail(most) => format!("≤ {most} × the p99{mark}"),
         Target::Millis(most) => format!("≤ {most} ms{mark}"),
         Target::Megabytes(most) => format!("≤ {most} MB{mark}"),
         Target::Kilobytes(most) => format!("≤ {most} kB{mark}"),

@@ -85,13 +85,13 @@ fn version(worker: usize, changed: Option<usize>) -> String {
     lines.concat()
 }
 
-fn run_of_writes(stage: &Stage, name: &str, files: usize) -> anyhow::Result<RunHandle> {
+pub(super) fn run_of_writes(stage: &Stage, name: &str, files: usize) -> anyhow::Result<RunHandle> {
     let files: Vec<_> = (0..files).map(|worker| (path(worker), version(worker, None))).collect();
     stage.run_of(name, &files)
 }
 
 /// From one version to the other and back, each naming the hash that it expects.
-fn script(run: &RunHandle, worker: usize, changed: usize) -> anyhow::Result<Script> {
+pub(super) fn script(run: &RunHandle, worker: usize, changed: usize) -> anyhow::Result<Script> {
     let [first, other] = [None, Some(changed)].map(|changed| version(worker, changed));
     let replace = |from: &str, to: &str| {
         let expected = sha256(from.as_bytes());
