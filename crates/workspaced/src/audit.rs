@@ -202,18 +202,26 @@ impl Service {
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
     pub(crate) async fn tool_call(&self, run: &RunId, id: &ToolCallId) -> Result<ToolCall, CallError> {
+        let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
         let Some(call) = self.0.ledger.call(run, id).await? else {
             self.known_run(run).await?;
             let hint = "The run's audit lists every call with its ID.";
             return Err(Refusal::new(Code::NotFound, "the run has no call of this ID", hint).into());
         };
-        let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
-        let record: Record = serde_json::from_str(&call.record).map_err(internal)?;
+        let mut record: Record = serde_json::from_str(&call.record).map_err(internal)?;
         let asked = call.reply.and_then(|reply| serde_json::from_str::<Refusal>(&reply.body).ok());
         let approval = match asked.and_then(|refusal| refusal.about.approval_id) {
             Some(id) => self.0.ledger.approval(&id).await?,
             None => None,
         };
+        let decided = approval.as_ref().is_some_and(|approval| approval.state != ApprovalState::Pending);
+        if decided
+            && record.outcome == Outcome::Pending
+            && let Some(call) = self.0.ledger.call(run, id).await?
+        {
+            // It was decided between the two looks, and what came of it is a later record.
+            record = serde_json::from_str(&call.record).map_err(internal)?;
+        }
         Ok(ToolCall { record, approval })
     }
 
