@@ -78,6 +78,20 @@ impl Query {
         Some(query)
     }
 
+    /// How many records of the filter's tool there are in `range`, over all runs; stops counting behind `most`.
+    pub(crate) fn count_tool(filter: &RecordFilter, range: Range, most: i64) -> Option<Self> {
+        let tool = filter.tool.as_deref()?;
+        let mut query =
+            Self { sql: "SELECT count(*) FROM (SELECT 1 FROM audit_record r WHERE r.tool = ".into(), args: Vec::new() };
+        query.value(tool);
+        query.and("r.position >= ", range.low);
+        query.and("r.position <= ", range.high);
+        query.sql.push_str(" LIMIT ");
+        query.value(most + 1);
+        query.sql.push_str(") AS found");
+        Some(query)
+    }
+
     fn place(&mut self, driver: Driver, range: Range) {
         let column = match driver {
             // A run's own index has `seq`, which grows with `position`.
@@ -99,6 +113,10 @@ impl Query {
         let run_no = format!("(SELECT run_no FROM run WHERE run_id = {})", self.next(run.as_str()));
         match driver {
             Driver::Run => {
+                if is_refused(filter) {
+                    // As its index says it, word for word.
+                    self.sql.push_str(" AND (r.decision <> 'ALLOW' OR r.outcome <> 'ok')");
+                }
                 // The cursor's own record tells `seq` at once; another run's does not, and the last one before it is looked for.
                 let low = name(1);
                 let _ = write!(
@@ -192,7 +210,13 @@ fn name(number: usize) -> String {
     format!("${number}")
 }
 
-/// What drives where no path has been counted.
+/// Whether only records are asked for that were refused, or that wait or failed.
+fn is_refused(filter: &RecordFilter) -> bool {
+    filter.decision.as_ref().is_some_and(|word| word != "ALLOW")
+        || filter.outcome.as_ref().is_some_and(|word| word != "ok")
+}
+
+/// What drives where neither a path nor a tool has been counted.
 pub(crate) fn driver(filter: &RecordFilter) -> Driver {
     if filter.run.is_some() {
         Driver::Run

@@ -39,15 +39,23 @@ impl<B: Backend> Store<B> {
         Ok(known.into_iter().chain([open]).map(within).filter(|range| range.low <= range.high).collect())
     }
 
-    /// What drives a query with a path: the path where it has few records, else what it would be without one.
+    /// What drives a query: of a path, a tool and a run that are asked for together, whichever has few records.
     pub(super) async fn driver(&self, filter: &RecordFilter, range: Range) -> Result<Driver> {
-        if filter.path.is_none() {
+        if filter.path.is_none() && (filter.run.is_none() || filter.tool.is_none()) {
             return Ok(filter::driver(filter));
         }
         if let Some(run) = &filter.run {
-            let length = self.one(RUN_LENGTH, vec![run.as_str().into()], |row| row.int(0)).await?;
-            if length.unwrap_or(0) <= GATHERED / 10 {
+            let length = self.one(RUN_LENGTH, vec![run.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
+            if length <= GATHERED / 10 {
                 return Ok(Driver::Run);
+            }
+            if filter.path.is_none() {
+                // A run of many records may have none of the tool, which would all be looked at for that.
+                let most = GATHERED.min(length);
+                let Some(query) = Query::count_tool(filter, range, most) else { return Ok(Driver::Run) };
+                let count = self.0.fetch(query.sql, query.args, |row| row.int(0)).await?;
+                let is_rare = count.first().is_some_and(|count| *count <= most);
+                return Ok(if is_rare { Driver::Tool } else { Driver::Run });
             }
         } else if filter::driver(filter) == Driver::ExactPath {
             return Ok(Driver::ExactPath);

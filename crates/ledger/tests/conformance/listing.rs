@@ -180,6 +180,39 @@ async fn times_are_found_among_thousands_of_records(#[values(Backend::Sqlite, Ba
 }
 
 #[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rare_tool_is_found_among_thousands_of_records(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    world.run("r1").await;
+    world.run("r2").await;
+    let of = |run: &str, tool: &str| {
+        let mut entry = read(run, "a");
+        entry.draft.tool = tool.into();
+        entry
+    };
+    // A run that is longer than what is looked through without a thought.
+    world.append(of("r1", "rare")).await;
+    world.append(of("r2", "rare")).await;
+    world.append(of("r2", "elsewhere")).await;
+    for _ in 0..5 {
+        world.ledger.append_all((0..500).map(|_| of("r1", "common")).collect()).await.unwrap();
+    }
+    world.append(of("r1", "rare")).await;
+    for (run, tool, expected) in
+        [("r1", "rare", 2), ("r2", "rare", 1), ("r1", "elsewhere", 0), ("r1", "common", 2500), ("r1", "nobody's", 0)]
+    {
+        let filter = RecordFilter { run: Some(run_id(run)), tool: Some(tool.to_owned()), ..RecordFilter::default() };
+        let found = pages(&world, &filter, 1000).await;
+        assert_eq!(found.len(), expected, "{run} {tool}");
+        assert!(found.iter().all(|record| record.run_id == run_id(run) && record.tool == tool));
+        let denied = RecordFilter { decision: Some("DENY".into()), ..filter };
+        assert_eq!(pages(&world, &denied, 1000).await, []);
+    }
+}
+
+#[rstest]
 #[tokio::test]
 async fn changes_are_listed_behind_a_seq(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let world = backend.open().await;
