@@ -241,13 +241,14 @@ impl Service {
     /// Runs a mutation's `work` on this thread: it is short, often waits for nothing, and is on somebody's way. A panic is a
     /// fault of ours and ends no more than the call.
     ///
-    /// Another thread takes over what waits behind it, but where this mutation is the only one: then one thread at most can
-    /// be kept by a disk that hangs, and to hand over and back takes as long as a third of the work.
+    /// Another thread takes over what waits behind it, but where this mutation is the only one: to hand over and back takes
+    /// as long as a third of the work. One stays at most, so that a disk that hangs keeps no more than one thread.
     pub(crate) fn in_place<T>(&self, work: impl FnOnce() -> T) -> Result<T, CallError> {
         // What the work has begun is dropped with it; what it shares is behind locks that a panic leaves sound.
         let work = std::panic::AssertUnwindSafe(work);
         let work = || std::panic::catch_unwind(work);
-        let done = if self.0.tasks.len() <= ALONE { work() } else { tokio::task::block_in_place(work) };
+        let stays = if self.0.tasks.len() <= ALONE { self.0.pools.stay.try_acquire().ok() } else { None };
+        let done = if stays.is_some() { work() } else { tokio::task::block_in_place(work) };
         done.map_err(|_| CallError::Internal("the work panicked".into()))
     }
 

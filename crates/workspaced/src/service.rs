@@ -71,6 +71,8 @@ pub(crate) struct Pools {
     pub(crate) write: Semaphore,
     /// Imports.
     pub(crate) import: Semaphore,
+    /// One mutation that stays on its thread though others may wait behind it.
+    pub(crate) stay: Semaphore,
 }
 
 /// Who calls, and for which run.
@@ -168,6 +170,7 @@ impl Pools {
             search: Semaphore::new(limits.search_threads),
             write: Semaphore::new(limits.write_threads),
             import: Semaphore::new(limits.import_threads),
+            stay: Semaphore::new(1),
         }
     }
 }
