@@ -23,20 +23,29 @@ struct Told {
 pub(crate) struct Loaded {
     run: Run,
     start: Snapshot,
-    told: Arc<Mutex<Vec<Told>>>,
+    heard: Arc<Mutex<Heard>>,
     round: usize,
+}
+
+/// What was answered.
+#[derive(Debug, Default)]
+struct Heard {
+    told: Vec<Told>,
+    /// Whether nobody listens any more.
+    deaf: bool,
 }
 
 impl Loaded {
     pub(crate) async fn new(server: &Server) -> Self {
         let run = server.run_with_files(&FILES, json!({})).await;
-        Self { start: run.snapshot(), run, told: Arc::default(), round: 0 }
+        Self { start: run.snapshot(), run, heard: Arc::default(), round: 0 }
     }
 
     /// Calls until the server is gone, or refuses to go on: new files, one file again and again, patches of two, reads.
     pub(crate) fn begin(&mut self, server: &Server) -> tokio::task::JoinHandle<()> {
         self.round += 1;
-        let (run, round, told) = (server.reconnect(&self.run), self.round, Arc::clone(&self.told));
+        self.heard.lock().unwrap().deaf = false;
+        let (run, round, heard) = (server.reconnect(&self.run), self.round, Arc::clone(&self.heard));
         tokio::spawn(async move {
             let mut version = sha256(run.on_disk("b.txt"));
             for number in 0.. {
@@ -54,7 +63,12 @@ impl Loaded {
                     version = sha256(&content);
                 }
                 let id = input["toolCallId"].as_str().unwrap().to_owned();
-                told.lock().unwrap().push(Told { id, seq: answer.ok()["seq"].as_u64(), path, sha256: sha256(content) });
+                let told = Told { id, seq: answer.ok()["seq"].as_u64(), path, sha256: sha256(content) };
+                let mut heard = heard.lock().unwrap();
+                if heard.deaf {
+                    return;
+                }
+                heard.told.push(told);
             }
         })
     }
@@ -63,7 +77,7 @@ impl Loaded {
     pub(crate) async fn assert_kept(&self, server: &Server) {
         let run = server.reconnect(&self.run);
         let records = assert_sound(&run, &self.start).await;
-        for told in &*self.told.lock().unwrap() {
+        for told in &self.heard.lock().unwrap().told {
             let mut found = records.iter().filter(|record| record["toolCallId"] == told.id.as_str());
             let record = found.next().unwrap_or_else(|| panic!("{told:?} was acknowledged and is not in the audit"));
             assert_eq!(record["outcome"], "ok", "{told:?}: {record:#}");
@@ -76,6 +90,11 @@ impl Loaded {
         assert_swept(server, &run).await;
     }
 
+    /// Hears no answer from here on.
+    pub(crate) fn listen_no_more(&self) {
+        self.heard.lock().unwrap().deaf = true;
+    }
+
     /// Calls the run once, which finishes what a store that was away has left.
     pub(crate) async fn look(&self, server: &Server) {
         server.reconnect(&self.run).ok("list_dir", json!({})).await;
@@ -85,7 +104,7 @@ impl Loaded {
     pub(crate) async fn until_told(&self) {
         let id = format!("c{}-", self.round);
         for _ in 0..2000 {
-            if self.told.lock().unwrap().last().is_some_and(|told| told.id.starts_with(&id)) {
+            if self.heard.lock().unwrap().told.last().is_some_and(|told| told.id.starts_with(&id)) {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -95,7 +114,7 @@ impl Loaded {
 
     /// How many calls were acknowledged.
     pub(crate) fn acknowledged(&self) -> usize {
-        self.told.lock().unwrap().len()
+        self.heard.lock().unwrap().told.len()
     }
 
     pub(crate) fn id(&self) -> &str {
