@@ -8,7 +8,7 @@ use crate::api::RunHandle;
 use crate::compare::compare;
 use crate::limits::programs::{commit_all, program};
 use crate::load::Script;
-use crate::measures::{import, plan_within};
+use crate::measures::{import, plan, plan_within};
 use crate::process::must;
 use crate::report::{Report, Target};
 use crate::stage::Stage;
@@ -30,15 +30,13 @@ pub(super) fn measure(stage: &Stage, report: &mut Report) -> anyhow::Result<()> 
         let scripts = (0..connections).map(script).collect::<anyhow::Result<_>>()?;
         let mut diffs = stage.service("diff of 20 changed files in the tree", scripts);
         let mut git = program("`git diff` of the same", Path::new("git"), diff_arguments(), &repository, &[0]);
-        let how = plan_within(&stage.options, connections, 6.0);
+        let how = plan(&stage.options, connections);
         report.rows.push(compare(how, &mut diffs, &mut [(&mut git as _, Some(Target::TimesTheTime(1.0)))])?);
 
         let script = |_| Ok(Script::new(vec![run.prepare("diff_workspace", &json!({ "checkTree": false }))?]));
         let scripts = (0..connections).map(script).collect::<anyhow::Result<_>>()?;
         let mut known = stage.service("diff of them from what is known to differ", scripts);
-        let row = compare(plan_within(&stage.options, connections, 3.0), &mut known, &mut [])?;
-        // A time for one call at a time: with more, it is mostly waiting.
-        report.rows.push(if connections == 1 { row.aimed(Target::Millis(6.0)) } else { row });
+        report.rows.push(compare(plan_within(&stage.options, connections, 6.0), &mut known, &mut [])?);
     }
     Ok(())
 }
