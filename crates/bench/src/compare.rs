@@ -93,7 +93,8 @@ impl Figures {
     }
 }
 
-/// Of rates; of the slowest calls but one in a hundred; or of times where the target is one of time: of the medians for one call at a time, else of the mean times.
+/// Of rates; or where the target is one of time, of times: of the medians for one call at a time, of the mean times for more,
+/// or of what 99 of 100 calls stay within.
 fn ratio(target: Option<Target>, concurrency: usize, own: &Figures, limit: &Figures) -> f64 {
     match target {
         Some(Target::TimesTheTime(_)) if concurrency == 1 => own.p50 / limit.p50,

@@ -67,29 +67,28 @@ impl Query {
     /// How many records of the filter's path there are in `range`; stops counting behind [`GATHERED`].
     pub(crate) fn count_path(filter: &RecordFilter, range: Range) -> Option<Self> {
         let path = filter.path.as_deref()?;
-        let mut query =
-            Self { sql: "SELECT count(*) FROM (SELECT 1 FROM record_path p WHERE ".into(), args: Vec::new() };
-        query.beneath(path);
-        query.and(" p.position >= ", range.low);
-        query.and(" p.position <= ", range.high);
-        query.sql.push_str(" LIMIT ");
-        query.value(GATHERED + 1);
-        query.sql.push_str(") AS found");
-        Some(query)
+        Some(Self::count("record_path", range, GATHERED, |query| query.beneath(path)))
     }
 
     /// How many records of the filter's tool there are in `range`, over all runs; stops counting behind `most`.
     pub(crate) fn count_tool(filter: &RecordFilter, range: Range, most: i64) -> Option<Self> {
         let tool = filter.tool.as_deref()?;
-        let mut query =
-            Self { sql: "SELECT count(*) FROM (SELECT 1 FROM audit_record r WHERE r.tool = ".into(), args: Vec::new() };
-        query.value(tool);
-        query.and("r.position >= ", range.low);
-        query.and("r.position <= ", range.high);
+        Some(Self::count("audit_record", range, most, |query| {
+            query.sql.push_str("p.tool = ");
+            query.value(tool);
+        }))
+    }
+
+    /// How many rows of `table`, here called `p`, meet the condition that is written by `which`.
+    fn count(table: &str, range: Range, most: i64, which: impl FnOnce(&mut Self)) -> Self {
+        let mut query = Self { sql: format!("SELECT count(*) FROM (SELECT 1 FROM {table} p WHERE "), args: Vec::new() };
+        which(&mut query);
+        query.and("p.position >= ", range.low);
+        query.and("p.position <= ", range.high);
         query.sql.push_str(" LIMIT ");
         query.value(most + 1);
         query.sql.push_str(") AS found");
-        Some(query)
+        query
     }
 
     fn place(&mut self, driver: Driver, range: Range) {

@@ -99,6 +99,13 @@ impl Lane {
         self.lock().usage.subtract(more);
     }
 
+    /// Takes over what the run has used up; which paths it has written is asked for again. For whoever is alone in the lane.
+    pub(crate) fn start_anew(&self, usage: Usage) {
+        let mut inner = self.lock();
+        inner.usage = usage;
+        inner.written = None;
+    }
+
     /// Whether the ledger may hold steps that the tree has not seen, since a call's fate is not known.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.lock().unsettled

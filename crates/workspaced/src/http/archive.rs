@@ -163,8 +163,8 @@ pub(super) async fn get_patch(
 /// Sends everything that differs from the base as a git bundle.
 ///
 /// It holds one branch, which is one commit on the base: fetch it into a clone of the repository that the run was made
-/// from. The bundle of a run without such a repository holds its base too (as far as policy shows it), and can be cloned. Secret-like, git-internal and
-/// ignored files are left out. Needs the permission `file:read`, and is recorded.
+/// from. The bundle of a run without such a repository holds its base too, as far as policy shows it, and can be cloned.
+/// Secret-like, git-internal and ignored files are left out. Needs the permission `file:read`, and is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/bundle", tag = "files", operation_id = "getBundle",
     params(("run" = RunId, Path), NewCommit),

@@ -36,6 +36,11 @@ pub(super) async fn enter_settled<'a>(
 async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
     let open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
     redo(service, live, open).await?;
+    // Whose call it was has not told: what it changed, and what it used up, is known to the tree and the ledger alone.
+    live.changed.forget();
+    if let Some(stored) = service.0.ledger.run(&live.run_id).await? {
+        live.lane.start_anew(stored.usage);
+    }
     live.lane.set_unsettled(false);
     Ok(())
 }

@@ -4,9 +4,8 @@ use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{DiffFile, DiffQuery, Fault, Workspace, WorkspaceDiff};
 
-use crate::live::Changed;
-
 use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse};
+use crate::live::Changed;
 
 /// The most diff text that one call tells, in bytes.
 pub(super) const MAX_DIFF_BYTES: u64 = 1024 * 1024;

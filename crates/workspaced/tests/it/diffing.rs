@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, git, put, sha256};
+use crate::harness::{Backend, Run, Server, Setup, git, put, sha256};
 
 #[rstest]
 #[tokio::test]
@@ -58,6 +58,28 @@ async fn what_is_known_to_differ_is_told_without_a_look_at_the_tree(
     assert_eq!(told(json!({})).await.0, json!(["a.txt", "c.txt"]));
     let after = told(quick()).await;
     assert_eq!((&after.0, &after.1), (&json!(["a.txt", "c.txt"]), &json!(false)));
+}
+
+/// A change of which nobody was told is known to differ all the same, and counts against the run's budget.
+#[rstest]
+#[tokio::test]
+async fn a_change_that_was_cut_short_is_known_once_it_is_settled(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("pipeline.journalled", "pipeline.applied")] place: &str,
+) {
+    let server = Server::start_with(Setup::new(backend).env("WORKSPACED_FAILPOINT", &format!("{place}:2:panic"))).await;
+    let policy = json!({"policy": {"runBudget": {"maxInsertions": 3}}});
+    let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;
+    run.create("1.txt", "1\n").await;
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 1);
+    let write = |path: &str| json!({"path": path, "content": "x\n", "reason": "r"});
+    run.call("write_file", write("2.txt")).await.refused("INTERNAL");
+    let diff = run.ok("diff_workspace", json!({"checkTree": false})).await;
+    assert_eq!(diff["filesChanged"], 2, "{diff:#}");
+    run.ok("write_file", write("3.txt")).await;
+    let refused = run.call("write_file", write("4.txt")).await;
+    assert_eq!(refused.refused("PATCH_BUDGET_EXCEEDED")["reasons"], json!(["runBudget:maxInsertions"]));
+    assert_eq!(run.ok("diff_workspace", json!({"checkTree": false})).await["filesChanged"], 3);
 }
 
 #[rstest]

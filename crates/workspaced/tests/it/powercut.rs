@@ -33,7 +33,7 @@ async fn a_power_cut_loses_nothing_that_was_acknowledged(
         runs[0].until_told().await;
         tokio::time::sleep(Duration::from_millis((cut as u64 * 53) % 250)).await;
         // A machine without power answers nobody. This kernel goes on for a moment, in which it tells of a file that grows that
-        // it was synced and leaves it as it was: a bare loop of write and fdatasync hears so in one cut of thirty.
+        // it was synced and leaves it as it was: a bare loop of write and fdatasync hears so in one cut of 25.
         runs.iter().for_each(Loaded::listen_no_more);
         disk.cut();
         server.kill();
