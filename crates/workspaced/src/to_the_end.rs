@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt as _;
-use futures_util::future::CatchUnwind;
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -24,32 +24,29 @@ impl Service {
         &self,
         work: impl Future<Output = Result<T, CallError>> + Send + 'static,
     ) -> Result<T, CallError> {
-        let tasks = self.0.tasks.clone();
-        let work = Some(Box::pin(AssertUnwindSafe(work).catch_unwind()));
-        let done = ToTheEnd { work, _counted: tasks.token(), tasks }.await;
+        let done = ToTheEnd::new(&self.0.tasks, work).await;
         done.map_err(|_| CallError::Internal("the work panicked".into()))?
     }
 }
 
 /// Dropped unfinished, it goes on as one of `tasks`. No task from the start: to change tasks and threads twice takes as long
 /// as to plan a small change.
-struct ToTheEnd<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    work: Option<Pin<Box<CatchUnwind<AssertUnwindSafe<F>>>>>,
+struct ToTheEnd<T: Send + 'static> {
+    work: Option<BoxFuture<'static, std::thread::Result<T>>>,
     tasks: TaskTracker,
     /// The end of the service waits for it.
     _counted: TaskTrackerToken,
 }
 
-impl<F> Future for ToTheEnd<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    type Output = std::thread::Result<F::Output>;
+impl<T: Send + 'static> ToTheEnd<T> {
+    fn new(tasks: &TaskTracker, work: impl Future<Output = T> + Send + 'static) -> Self {
+        let work = AssertUnwindSafe(work).catch_unwind().boxed();
+        Self { work: Some(work), tasks: tasks.clone(), _counted: tasks.token() }
+    }
+}
+
+impl<T: Send + 'static> Future for ToTheEnd<T> {
+    type Output = std::thread::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(work) = &mut self.work else { return Poll::Pending };
@@ -59,11 +56,7 @@ where
     }
 }
 
-impl<F> Drop for ToTheEnd<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+impl<T: Send + 'static> Drop for ToTheEnd<T> {
     fn drop(&mut self) {
         // Without a runtime nothing goes on any more: the next start finishes it.
         if let Some(work) = self.work.take()
@@ -82,26 +75,14 @@ mod tests {
 
     use super::*;
 
-    fn carried(
-        tasks: &TaskTracker,
-        work: impl Future<Output = u8> + Send + 'static,
-    ) -> ToTheEnd<impl Future<Output = u8> + Send + 'static> {
-        ToTheEnd {
-            work: Some(Box::pin(AssertUnwindSafe(work).catch_unwind())),
-            _counted: tasks.token(),
-            tasks: tasks.clone(),
-        }
-    }
-
     #[tokio::test]
     async fn work_goes_on_when_its_caller_has_gone_away() {
         let tasks = TaskTracker::new();
         let (go_on, told) = oneshot::channel();
         let (done, end) = oneshot::channel();
-        let work = carried(&tasks, async move {
+        let work = ToTheEnd::new(&tasks, async move {
             let _ = told.await;
             let _ = done.send(());
-            1
         });
         assert!(tokio::time::timeout(Duration::from_millis(1), work).await.is_err());
         tasks.close();
@@ -114,8 +95,8 @@ mod tests {
     #[tokio::test]
     async fn work_that_ends_leaves_no_task() {
         let tasks = TaskTracker::new();
-        assert_eq!(carried(&tasks, async { 7 }).await.unwrap(), 7);
-        assert!(carried(&tasks, async { panic!("as it may") }).await.is_err());
+        assert_eq!(ToTheEnd::new(&tasks, async { 7_u8 }).await.unwrap(), 7);
+        assert!(ToTheEnd::new(&tasks, async { panic!("as it may") }).await.is_err());
         assert!(tasks.is_empty());
     }
 }
