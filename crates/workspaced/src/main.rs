@@ -10,6 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use workspaced::StartError;
 use workspaced::config::{Args, Command};
 
+/// Small pieces are made and freed by the thousand for each call, on one thread and on another: made for that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Threads that may block beyond the places that calls have: for the ledger, for opening runs, for addresses.
 const MORE_THREADS: usize = 16;
 
