@@ -4,7 +4,7 @@ mod recording;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ledger::{Appended, Entry, Reply};
 use model::{
@@ -24,8 +24,8 @@ pub(crate) const MAX_REASON: usize = 2000;
 /// The longest step that a caller names, in characters.
 pub(crate) const MAX_STEP_ID: usize = 128;
 
-/// Tasks under way where no mutation but one is: its own, and the upkeep.
-const ALONE: usize = 2;
+/// How long a mutation waits for one of the threads that others of its kind use, until it takes one of its own.
+const MOMENT: Duration = Duration::from_millis(2);
 
 /// An answer to a tool call that went well.
 #[derive(Debug)]
@@ -241,14 +241,15 @@ impl Service {
     /// Runs a mutation's `work` on this thread: it is short, often waits for nothing, and is on somebody's way. A panic is a
     /// fault of ours and ends no more than the call.
     ///
-    /// Another thread takes over what waits behind it, but where this mutation is the only one: to hand over and back takes
-    /// as long as a third of the work. One stays at most, so that a disk that hangs keeps no more than one thread.
-    pub(crate) fn in_place<T>(&self, work: impl FnOnce() -> T) -> Result<T, CallError> {
+    /// To hand what waits behind it over to another thread, and to take it back, takes as long as a third of the work. So it
+    /// is done only where other mutations keep all of the runtime's threads but one, and go on doing so for a moment: however
+    /// long a disk hangs, one thread sees to the rest.
+    pub(crate) async fn in_place<T>(&self, work: impl FnOnce() -> T) -> Result<T, CallError> {
         // What the work has begun is dropped with it; what it shares is behind locks that a panic leaves sound.
         let work = std::panic::AssertUnwindSafe(work);
         let work = || std::panic::catch_unwind(work);
-        let stays = if self.0.tasks.len() <= ALONE { self.0.pools.stay.try_acquire().ok() } else { None };
-        let done = if stays.is_some() { work() } else { tokio::task::block_in_place(work) };
+        let stays = tokio::time::timeout(MOMENT, self.0.pools.stay.acquire()).await;
+        let done = if stays.is_ok() { work() } else { tokio::task::block_in_place(work) };
         done.map_err(|_| CallError::Internal("the work panicked".into()))
     }
 

@@ -202,14 +202,14 @@ async fn prepare(
     }
     know_written(service, live).await?;
     let _place = service.write_place().await?;
-    let work = || {
+    let work = move || {
         let mut judged = plan_and_judge(live, head, tool.as_ref())?;
         if judged.is_to_be_staged(until) {
             judged.stage(live)?;
         }
         Ok(judged)
     };
-    service.in_place(work)?
+    service.in_place(work).await?
 }
 
 /// Makes known which files the run has written: that counts only where all of its files together are bounded.
@@ -355,7 +355,7 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     let open = OpenJournal::new(&live.lane);
     failpoint::hit("pipeline.journalled");
     let place = service.write_place().await?;
-    let applied = service.in_place(|| live.workspace.apply(staged));
+    let applied = service.in_place(|| live.workspace.apply(staged)).await;
     drop(place);
     failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ledger::{Appended, AppendedAll, Entry, Ledger};
 use model::{Code, Permission, Profiles, Refusal};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -71,7 +72,7 @@ pub(crate) struct Pools {
     pub(crate) write: Semaphore,
     /// Imports.
     pub(crate) import: Semaphore,
-    /// One mutation that stays on its thread though others may wait behind it.
+    /// Mutations that stay on their threads though others may wait behind them: on all of the runtime's but one.
     pub(crate) stay: Semaphore,
 }
 
@@ -170,7 +171,7 @@ impl Pools {
             search: Semaphore::new(limits.search_threads),
             write: Semaphore::new(limits.write_threads),
             import: Semaphore::new(limits.import_threads),
-            stay: Semaphore::new(1),
+            stay: Semaphore::new(Handle::current().metrics().num_workers().saturating_sub(1)),
         }
     }
 }

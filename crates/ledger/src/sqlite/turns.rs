@@ -63,14 +63,13 @@ impl Turns {
         };
         let Some(open) = writer.as_mut() else { return };
         // Once, since this caller waits for its own answer only. Where calls come one by one nobody waits behind it, and one
-        // thread at most is kept: to hand over what is behind it takes a tenth of a commit.
-        if open.is_calm() && self.jobs.max_capacity() - self.jobs.capacity() == 1 {
+        // thread at most is kept; where they come together, each thread has better to do than to wait for a disk.
+        let mine = open.is_calm() && self.jobs.max_capacity() - self.jobs.capacity() == 1;
+        if mine {
             open.write_waiting();
-        } else {
-            tokio::task::block_in_place(|| open.write_waiting());
         }
         drop(writer);
-        if is_waiting(&self.jobs) {
+        if !mine || is_waiting(&self.jobs) {
             self.wake();
         }
     }
