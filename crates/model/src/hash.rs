@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::Digest as _;
 
 /// SHA-256 of a file's bytes, of a diff or of a record; 64 lower-case hexadecimal digits in text.
@@ -75,41 +76,49 @@ impl From<Sha256> for String {
     }
 }
 
-/// Writes `value` with sorted keys and without white space: one text for one value, so that it can be hashed.
-pub fn canonical_json(value: &serde_json::Value) -> String {
+/// Writes an object with sorted keys and without white space: one text for one value, so that it can be hashed.
+pub fn canonical_json(members: &Map<String, Value>) -> String {
     let mut out = String::new();
-    write_canonical(value, &mut out);
+    write_object(members, &mut out);
     out
 }
 
-fn write_canonical(value: &serde_json::Value, out: &mut String) {
+fn write_object(members: &Map<String, Value>, out: &mut String) {
+    let mut members: Vec<_> = members.iter().collect();
+    members.sort_unstable_by_key(|(key, _)| *key);
+    out.push('{');
+    for (i, (key, value)) in members.into_iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        out.push_str(&quoted(key));
+        out.push(':');
+        write_value(value, out);
+    }
+    out.push('}');
+}
+
+fn write_value(value: &Value, out: &mut String) {
     match value {
-        serde_json::Value::Array(items) => {
+        Value::Array(items) => {
             out.push('[');
             for (i, item) in items.iter().enumerate() {
                 if i > 0 {
                     out.push(',');
                 }
-                write_canonical(item, out);
+                write_value(item, out);
             }
             out.push(']');
         }
-        serde_json::Value::Object(members) => {
-            let mut keys: Vec<_> = members.keys().collect();
-            keys.sort_unstable();
-            out.push('{');
-            for (i, key) in keys.into_iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                out.push_str(&serde_json::Value::from(key.as_str()).to_string());
-                out.push(':');
-                write_canonical(&members[key], out);
-            }
-            out.push('}');
-        }
-        scalar => out.push_str(&scalar.to_string()),
+        Value::Object(members) => write_object(members, out),
+        Value::String(text) => out.push_str(&quoted(text)),
+        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_)) => out.push_str(&scalar.to_string()),
     }
+}
+
+/// `text` as a JSON string, which it always can be.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -130,6 +139,6 @@ mod tests {
     #[test]
     fn canonical_json_sorts_keys_at_every_depth() {
         let value = serde_json::json!({"b": [{"z": 1, "a": "é\n\u{1f}"}], "a": null});
-        assert_eq!(canonical_json(&value), "{\"a\":null,\"b\":[{\"a\":\"é\\n\\u001f\",\"z\":1}]}");
+        assert_eq!(canonical_json(value.as_object().unwrap()), "{\"a\":null,\"b\":[{\"a\":\"é\\n\\u001f\",\"z\":1}]}");
     }
 }

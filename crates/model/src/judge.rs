@@ -5,7 +5,7 @@ mod change;
 mod path;
 mod sensitive;
 
-pub use self::change::{explain_path, judge_change, judge_new_text};
+pub use self::change::{bytes_written, explain_path, judge_change, judge_new_text};
 pub use self::path::judge_path;
 use crate::{Effect, FileKind, LogicalPath, Refusal, Usage, Verdict};
 
@@ -46,7 +46,7 @@ pub struct ChangeFacts<'a> {
     pub insertions: u64,
     /// Lines removed.
     pub deletions: u64,
-    /// Bytes of the new content; counted as they are where `old_text` or `new_text` is missing, see [`Budget`](crate::Budget).
+    /// Bytes that it writes anew, see [`bytes_written`].
     pub bytes: u64,
     /// Whether the executable bit changes.
     pub mode_change: bool,

@@ -31,7 +31,9 @@ pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, RunId, TokenId, ToolCallId};
-pub use judge::{Access, ChangeFacts, Decision, PathFacts, explain_path, judge_change, judge_new_text, judge_path};
+pub use judge::{
+    Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_change, judge_new_text, judge_path,
+};
 pub use kind::{FileKind, is_binary};
 pub use patch::{FileModes, Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section, diff_modes};
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};

@@ -308,7 +308,7 @@ impl Head {
     fn take_members(&mut self, mut members: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
         let id = text_member(&mut members, "toolCallId")?;
         if self.tool.mutates() || id.is_some() {
-            self.input = canonical_json(&Value::Object(members.clone()));
+            self.input = canonical_json(&members);
             self.input_sha256 = Sha256::of(self.input.as_bytes());
         }
         if let Some(raw) = id {

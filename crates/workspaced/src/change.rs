@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Change, ChangeFacts, ChangeSet, Code, Content, Counts, Effect, FileDiff, FileKind, FileState, LogicalPath, Refusal,
-    Rules, Side, StepBytes, diff_file,
+    Rules, Side, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
 use workspace::{Overlay, Seen, Target};
@@ -197,6 +197,8 @@ impl Planned {
             Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => &change.path,
         };
         let old_mode = self.at(source).and_then(|source| source.before.as_ref()).map(|state| state.mode);
+        let old_text = self.before.get(source).map(Vec::as_slice);
+        let new_text = change.after.as_ref().map(Content::inline);
         let kind = self.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown);
         ChangeFacts {
             path: &change.path,
@@ -204,15 +206,15 @@ impl Planned {
             effect: &change.effect,
             insertions: change.counts.insertions,
             deletions: change.counts.deletions,
-            bytes: text_bytes(kind, change),
+            bytes: bytes_written(old_text, new_text, text_bytes(kind, change)),
             mode_change: match (old_mode, &change.after) {
                 (Some(old), Some(content)) => (old ^ content.mode) & 0o111 != 0,
                 _ => false,
             },
             ignored: self.ignored.contains(&change.path),
             touched_before,
-            old_text: self.before.get(source).map(Vec::as_slice),
-            new_text: change.after.as_ref().map(Content::inline),
+            old_text,
+            new_text,
         }
     }
 }

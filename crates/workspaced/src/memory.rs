@@ -1,29 +1,13 @@
-//! Memory that nothing uses, given back to the system.
+//! Memory that a program at rest does not need, given back to the system.
 
-/// Gives back what the allocator holds and nothing uses, and lets go of the program's own pages: whatever of them is run again
-/// comes back from the system's cache of its file. May take some milliseconds.
-pub(crate) fn give_back() {
-    trim();
-    let_go_of_program();
-}
-
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[expect(unsafe_code, reason = "a function of the C library that takes a number and can be called at any time")]
-fn trim() {
-    // SAFETY: `malloc_trim` locks what it looks at, and takes away nothing that is in use.
-    let _some = unsafe { libc::malloc_trim(0) };
-}
-
-/// Nothing: other allocators do it by themselves.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn trim() {}
-
+/// Lets go of the program's own pages: whatever of them is run again comes back from the system's cache of its file. What the
+/// allocator holds and nothing uses it gives back by itself. May take some milliseconds.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(
     unsafe_code,
     reason = "the C library alone knows where the program lies, and advice on memory takes addresses"
 )]
-fn let_go_of_program() {
+pub(crate) fn let_go_of_program() {
     use std::ffi::{c_int, c_void};
 
     /// Called with the program first, then with each library; any answer but 0 ends the round.
@@ -56,7 +40,8 @@ fn let_go_of_program() {
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn let_go_of_program() {}
+/// Nothing: what is not in use is the system's to find.
+pub(crate) fn let_go_of_program() {}
 
 #[cfg(test)]
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -73,7 +58,7 @@ mod tests {
         // Other tests run beside this one, and take theirs back meanwhile.
         let went = (0..50).any(|_| {
             let before = mapped_kilobytes();
-            super::give_back();
+            super::let_go_of_program();
             mapped_kilobytes() + 64 < before
         });
         assert!(went);

@@ -54,11 +54,11 @@ pub(crate) async fn run(service: Service) {
 /// Gives back the memory that a busy time has left behind.
 async fn rest(service: &Service) -> Result<(), CallError> {
     service.0.ledger.rest().await?;
-    let give_back = || {
-        memory::give_back();
+    let let_go = || {
+        memory::let_go_of_program();
         Ok(())
     };
-    service.blocking(give_back).await
+    service.blocking(let_go).await
 }
 
 /// When to rest: in a quiet tick, once, after something was done.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use foldhash::fast::RandomState;
+
 use super::lines::{CONTEXT, Region};
 use super::search::Search;
 
@@ -44,7 +46,8 @@ fn whole(old: &[&[u8]], new: &[&[u8]]) -> Vec<Replace> {
 
 /// Gives equal lines equal numbers.
 fn number<'a>(old: &[&'a [u8]], new: &[&'a [u8]]) -> (Vec<u32>, Vec<u32>) {
-    let mut numbers: HashMap<&[u8], u32> = HashMap::with_capacity(old.len());
+    let mut numbers: HashMap<&[u8], u32, RandomState> =
+        HashMap::with_capacity_and_hasher(old.len(), RandomState::default());
     let mut number = |line: &&'a [u8]| {
         let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
         *numbers.entry(*line).or_insert(next)

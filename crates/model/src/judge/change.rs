@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use foldhash::fast::RandomState;
+
 use super::sensitive::{is_build_file, is_security_sensitive};
 use super::{Access, ChangeFacts, Decision, PathFacts, api, judge_path};
 use crate::policy::BudgetOverrides;
@@ -194,21 +196,22 @@ pub(super) fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFact
         usage.files_touched += u64::from(touches(facts) && seen.insert(facts.path));
         usage.insertions = usage.insertions.saturating_add(facts.insertions);
         usage.deletions = usage.deletions.saturating_add(facts.deletions);
-        usage.bytes = usage.bytes.saturating_add(bytes_written(facts));
+        usage.bytes = usage.bytes.saturating_add(facts.bytes);
     }
     usage
 }
 
-/// The bytes that a change writes anew: of all lines of a new file; of the lines that were not there, of a changed one.
-fn bytes_written(facts: &ChangeFacts<'_>) -> u64 {
-    let (Some(old), Some(new)) = (facts.old_text, facts.new_text) else { return facts.bytes };
+/// The bytes that a change writes anew: of the lines that were not there where both texts are known, else `whole`. See
+/// [`Budget`].
+pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 {
+    let (Some(old), Some(new)) = (old, new) else { return whole };
     if old == new {
         return 0;
     }
     // What both begin and end with cancels out, line by line.
     let (old, new) = without_common_lines(old, new);
     let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
-    let mut there: HashMap<&[u8], usize> = HashMap::new();
+    let mut there: HashMap<&[u8], usize, RandomState> = HashMap::default();
     for line in lines(old) {
         *there.entry(line).or_default() += 1;
     }
@@ -224,14 +227,26 @@ fn bytes_written(facts: &ChangeFacts<'_>) -> u64 {
 
 /// Two texts without the lines that both begin with, and those that both end with.
 fn without_common_lines<'a>(old: &'a [u8], new: &'a [u8]) -> (&'a [u8], &'a [u8]) {
-    let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let same = equal(old.iter().zip(new), old.chunks_exact(PIECE).zip(new.chunks_exact(PIECE)));
     let start = old[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let (old, new) = (&old[start..], &new[start..]);
-    let same = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    let same = equal(old.iter().rev().zip(new.iter().rev()), old.rchunks_exact(PIECE).zip(new.rchunks_exact(PIECE)));
     // From behind the first line's end in what is the same: the line before it may differ in its beginning.
     let tail = &old[old.len() - same..];
     let end = tail.iter().position(|byte| *byte == b'\n').map_or(0, |end| tail.len() - end - 1);
     (&old[..old.len() - end], &new[..new.len() - end])
+}
+
+/// So many bytes are compared at once.
+const PIECE: usize = 64;
+
+/// How many bytes are equal from where both begin: as whole `pieces`, and one by one in the first that is not.
+fn equal<'a>(
+    bytes: impl Iterator<Item = (&'a u8, &'a u8)>,
+    pieces: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> usize {
+    let whole = PIECE * pieces.take_while(|(old, new)| old == new).count();
+    whole + bytes.skip(whole).take_while(|(old, new)| old == new).count()
 }
 
 /// The rules that ask for a person to agree to a change.

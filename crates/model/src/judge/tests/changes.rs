@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use crate::{
     Access, ChangeFacts, Code, Decision, Effect, FileKind, LogicalPath, PathFacts, PolicyOverrides, Profiles, Rules,
-    Usage, Verdict, explain_path, judge_change,
+    Usage, Verdict, bytes_written, explain_path, judge_change,
 };
 
 fn rules(json: &str) -> Rules {
@@ -67,7 +67,11 @@ impl Edit {
             effect: &self.effect,
             insertions: self.insertions,
             deletions: self.deletions,
-            bytes: self.new.as_ref().map_or(0, |text| text.len() as u64),
+            bytes: bytes_written(
+                self.old.as_deref(),
+                self.new.as_deref(),
+                self.new.as_ref().map_or(0, |text| text.len() as u64),
+            ),
             mode_change: self.mode_change,
             ignored: self.ignored,
             touched_before: self.touched_before,
