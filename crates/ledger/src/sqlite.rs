@@ -27,6 +27,8 @@ use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result};
 
 /// Jobs that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
+/// Steps that are forgotten in one job: others wait meanwhile, and nobody waits for this.
+const FORGOTTEN_TOGETHER: usize = 16;
 const FORGET: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2";
 
 /// A ledger in one file, with the only process that uses it.
@@ -76,8 +78,11 @@ impl Backend for Sqlite {
     }
 
     async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
-        let statement = |(run, seq): (RunId, u64)| Statement::new(FORGET, [run.as_str().into(), seq.into()]);
-        self.transact(None, done.into_iter().map(statement).collect()).await.map(drop)
+        let statement = |(run, seq): &(RunId, u64)| Statement::new(FORGET, [run.as_str().into(), (*seq).into()]);
+        for some in done.chunks(FORGOTTEN_TOGETHER) {
+            self.transact(None, some.iter().map(statement).collect()).await?;
+        }
+        Ok(())
     }
 
     async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {

@@ -68,6 +68,7 @@ impl Turns {
         if mine {
             open.write_waiting();
         }
+        let mine = mine && !open.has_more();
         drop(writer);
         if !mine || is_waiting(&self.jobs) {
             self.wake();
@@ -94,8 +95,15 @@ impl Turns {
 
 fn write_when_woken(writer: &Mutex<Option<Writer>>, jobs: &mpsc::Sender<Job>, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
-        while is_waiting(jobs) {
-            if !lock(writer).as_mut().is_some_and(Writer::write_waiting) {
+        loop {
+            let mut writer = lock(writer);
+            let wrote = writer.as_mut().is_some_and(Writer::write_waiting);
+            let more = writer.as_ref().is_some_and(Writer::has_more);
+            drop(writer);
+            if !more && !is_waiting(jobs) {
+                break;
+            }
+            if !wrote {
                 // Somebody is about to hand in.
                 std::thread::yield_now();
             }

@@ -1,4 +1,6 @@
-//! The connection that writes: whatever waits when a commit has ended is the next group.
+//! The connection that writes: what waits when a commit has ended is the next group, and what is quick goes first.
+
+use std::collections::VecDeque;
 
 use model::RunId;
 use rusqlite::Connection;
@@ -11,8 +13,15 @@ use super::open::shrink;
 use crate::backend::Statement;
 use crate::{AppendedAll, Entry, LedgerError, Result};
 
-/// Jobs in one transaction at most.
+/// Jobs that are looked at together at most.
 const MAX_GROUP: usize = 512;
+/// Changes in one transaction at most while there are looks, which come in between two of them: a change takes as long as
+/// some ten looks do.
+const MAX_CHANGES: usize = 16;
+/// For so many groups after a look another one is likely.
+const LIKELY_LOOKS: u32 = 8;
+/// So many changes go together with the looks that wait: a commit of their own would take longer.
+const FEW_CHANGES: usize = 2;
 
 /// Something to write, and who waits for it.
 pub(super) enum Job {
@@ -49,11 +58,15 @@ pub(super) struct Writer {
     connection: Connection,
     log_keeper: LogKeeper,
     jobs: mpsc::Receiver<Job>,
+    /// Changes that looks have gone before, in the order in which they came.
+    changes: VecDeque<Job>,
     newest: watch::Sender<i64>,
     /// `None` after a failure, until they are read again.
     heads: Option<Heads>,
     /// How many jobs were in the last group.
     last_group: usize,
+    /// Groups since there was a look.
+    since_look: u32,
 }
 
 impl Writer {
@@ -65,7 +78,19 @@ impl Writer {
     ) -> Result<(Self, watch::Receiver<i64>)> {
         let heads = Heads::load(&connection)?;
         let (newest, told) = watch::channel(heads.position);
-        Ok((Self { connection, log_keeper, jobs, newest, heads: Some(heads), last_group: 0 }, told))
+        Ok((
+            Self {
+                connection,
+                log_keeper,
+                jobs,
+                changes: VecDeque::new(),
+                newest,
+                heads: Some(heads),
+                last_group: 0,
+                since_look: LIKELY_LOOKS,
+            },
+            told,
+        ))
     }
 
     /// Whether jobs come one by one.
@@ -73,27 +98,43 @@ impl Writer {
         self.last_group <= 1
     }
 
-    /// Commits what waits as one group, and answers it. Whether anything waited.
+    /// Commits looks that wait, then changes, and answers them. Whether anything waited.
     pub(super) fn write_waiting(&mut self) -> bool {
-        let mut group = Vec::new();
-        while group.len() < MAX_GROUP
+        let (mut looks, mut rests) = (Vec::new(), Vec::new());
+        let mut count = self.changes.len();
+        while count < MAX_GROUP
             && let Ok(next) = self.jobs.try_recv()
         {
-            group.push(next);
+            count += 1;
+            match next {
+                rest @ Job::Rest { .. } => rests.push(rest),
+                change if change.takes_long() => self.changes.push_back(change),
+                look => looks.push(look),
+            }
         }
-        if group.is_empty() {
+        if count == 0 {
             return false;
         }
-        self.last_group = group.len();
-        let rests: Vec<_> = group.extract_if(.., |job| matches!(job, Job::Rest { .. })).collect();
-        if !group.is_empty() {
-            self.write(group);
+        self.last_group = count;
+        self.since_look = if looks.is_empty() { self.since_look.saturating_add(1) } else { 0 };
+        if !looks.is_empty() && self.changes.len() > FEW_CHANGES {
+            self.write(std::mem::take(&mut looks));
+        }
+        let most = if self.since_look < LIKELY_LOOKS { MAX_CHANGES } else { MAX_GROUP };
+        looks.extend(self.changes.drain(..self.changes.len().min(most)));
+        if !looks.is_empty() {
+            self.write(looks);
         }
         if !rests.is_empty() {
             self.rest(rests);
         }
         self.log_keeper.after_commit(&self.connection);
         true
+    }
+
+    /// Whether changes wait that looks have gone before.
+    pub(super) fn has_more(&self) -> bool {
+        !self.changes.is_empty()
     }
 
     /// Lets nobody hand in any more, writes what waits, and ends.
@@ -193,6 +234,14 @@ fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Resul
 }
 
 impl Job {
+    /// Whether looks had better go before it.
+    fn takes_long(&self) -> bool {
+        match self {
+            Self::Transact { .. } => true,
+            Self::Append { .. } | Self::Rest { .. } => self.mutates(),
+        }
+    }
+
     /// Whether the job changes some tree.
     fn mutates(&self) -> bool {
         matches!(self, Self::Append { entries, .. } if entries.iter().any(|entry| !entry.steps.is_empty()))
