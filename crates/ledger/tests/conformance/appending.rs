@@ -37,6 +37,41 @@ async fn concurrent_appends_leave_no_gap(#[values(Backend::Sqlite, Backend::Post
 }
 
 #[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_and_changes_that_come_together_are_all_kept(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut world = backend.open().await;
+    let run = world.run("r1").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..200 {
+        let ledger = Arc::clone(&world.ledger);
+        let name = format!("f{index}");
+        let entry = if index % 4 == 0 { read("r1", &name) } else { crate::steps::change("r1", &name, &name) };
+        tasks.spawn(async move { ledger.append(entry).await.unwrap() });
+    }
+    let mut changes = Vec::new();
+    while let Some(appended) = tasks.join_next().await {
+        let Appended::Recorded(record) = appended.unwrap() else { panic!("not recorded") };
+        if record.mutates {
+            changes.push((record.run_id, record.seq));
+        }
+    }
+    assert_eq!(changes.len(), 150);
+    // What was answered is there for the next process too.
+    world.reopen().await;
+    let report = world.ledger.verify(&run).await.unwrap();
+    assert!(report.intact, "{report:?}");
+    assert_eq!(report.records, 200);
+    assert_eq!(world.ledger.open_steps(None).await.unwrap().len(), 150);
+    let kept = changes.split_off(100);
+    world.ledger.forget(&changes).await.unwrap();
+    let left: BTreeSet<_> =
+        world.ledger.open_steps(None).await.unwrap().into_iter().map(|open| (open.run_id, open.seq)).collect();
+    assert_eq!(left, kept.into_iter().collect());
+}
+
+#[rstest]
 #[tokio::test]
 async fn a_record_is_chained_and_kept_word_for_word(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut world = backend.open().await;
