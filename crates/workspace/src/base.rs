@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::{collections::HashMap, fmt};
 
+use model::Sha256;
 use rustix::fs::{Mode, OFlags};
 
 pub(crate) use blobs::{Blobs, OpenBlobs};
@@ -153,11 +154,24 @@ impl Loaded {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).get(file, stamp)
     }
 
-    /// Keeps a change for the next diff, if a later write cannot leave the stamp as it is.
+    /// The change of `file` to these bytes and this mode, if it was diffed before.
+    pub(crate) fn part_of_content(&self, file: FileIndex, new: &Sha256, mode: (bool, bool)) -> Option<Arc<Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).get_by_content(file, new, mode)
+    }
+
+    /// Keeps a change for the next diff: by the stamp of what is there, if a later write cannot leave that as it is.
     pub(crate) fn keep_part(&self, file: FileIndex, stamp: Option<Stamp>, part: &Arc<Part>) {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if stamp.is_none_or(|stamp| stamp.is_settled()) {
-            self.parts.lock().unwrap_or_else(PoisonError::into_inner).keep(file, stamp, part);
+            parts.keep(file, stamp, part);
+        } else {
+            parts.keep_by_content(file, part);
         }
+    }
+
+    /// Keeps the change of `file` to what will be there, for when it is.
+    pub(crate) fn keep_planned_part(&self, file: FileIndex, part: &Arc<Part>) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).keep_by_content(file, part);
     }
 
     /// The bytes of `file` in the base, where they are in memory.

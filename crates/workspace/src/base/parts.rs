@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use model::Sha256;
+
 use super::manifest::{FileIndex, Stamp};
 use crate::DiffFile;
 
@@ -17,24 +19,48 @@ pub(crate) struct Part {
     pub(crate) file: DiffFile,
     /// Sizes before and after.
     pub(crate) bytes: (u64, u64),
+    /// What git keeps of the mode afterwards: whether it is a link, and executable. `None` where nothing is there.
+    pub(crate) mode: Option<(bool, bool)>,
     /// The text of its diff.
     pub(crate) text: Vec<u8>,
+}
+
+/// Under which stamp a file has what a part tells; nothing, where it is gone.
+#[derive(Debug, PartialEq, Eq)]
+enum Known {
+    ByStamp(Option<Stamp>),
+    /// A later write may have left the stamp as it is, or there is no such file yet.
+    ByContent,
 }
 
 /// Changes of files of one base, by what the files are now.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    by_file: HashMap<FileIndex, (Option<Stamp>, Arc<Part>)>,
+    by_file: HashMap<FileIndex, (Known, Arc<Part>)>,
     bytes: usize,
 }
 
 impl Parts {
     pub(super) fn get(&self, file: FileIndex, stamp: Option<Stamp>) -> Option<Arc<Part>> {
-        self.by_file.get(&file).filter(|(kept, _)| *kept == stamp).map(|(_, part)| part.clone())
+        self.by_file.get(&file).filter(|(known, _)| *known == Known::ByStamp(stamp)).map(|(_, part)| part.clone())
+    }
+
+    pub(super) fn get_by_content(&self, file: FileIndex, new: &Sha256, mode: (bool, bool)) -> Option<Arc<Part>> {
+        let (_, part) = self.by_file.get(&file)?;
+        (part.file.new_sha256 == Some(*new) && part.mode == Some(mode)).then(|| part.clone())
     }
 
     pub(super) fn keep(&mut self, file: FileIndex, stamp: Option<Stamp>, part: &Arc<Part>) {
-        if self.by_file.get(&file).is_some_and(|(kept, _)| *kept == stamp) || part.text.len() > MAX_PART_BYTES {
+        self.put(file, Known::ByStamp(stamp), part);
+    }
+
+    pub(super) fn keep_by_content(&mut self, file: FileIndex, part: &Arc<Part>) {
+        self.put(file, Known::ByContent, part);
+    }
+
+    fn put(&mut self, file: FileIndex, known: Known, part: &Arc<Part>) {
+        let is_kept = |(kept, old): &(Known, Arc<Part>)| *kept == known && Arc::ptr_eq(old, part);
+        if self.by_file.get(&file).is_some_and(is_kept) || part.text.len() > MAX_PART_BYTES {
             return;
         }
         if self.bytes + part.text.len() > MAX_BYTES {
@@ -42,7 +68,7 @@ impl Parts {
             self.bytes = 0;
         }
         self.bytes += part.text.len();
-        if let Some((_, old)) = self.by_file.insert(file, (stamp, part.clone())) {
+        if let Some((_, old)) = self.by_file.insert(file, (known, part.clone())) {
             self.bytes -= old.text.len();
         }
     }

@@ -147,12 +147,14 @@ impl<'a> Report<'a> {
             let part = match known {
                 Some(part) => part,
                 None => match self.make(candidate, blobs.as_deref_mut())? {
-                    Some(part) => Arc::new(part),
+                    Some(part) => part,
                     None => continue,
                 },
             };
-            if let Some(file) = candidate.base.filter(|_| !planned) {
-                self.loaded.keep_part(file, stamp, &part);
+            match candidate.base {
+                Some(file) if !planned => self.loaded.keep_part(file, stamp, &part),
+                Some(file) if self.past.is_none() => self.loaded.keep_planned_part(file, &part),
+                Some(_) | None => {}
             }
             self.add(&part)?;
         }
@@ -180,7 +182,7 @@ impl<'a> Report<'a> {
     }
 
     /// One file's change; `None` where there turns out to be none.
-    fn make(&self, candidate: &Candidate, blobs: Option<&mut OpenBlobs>) -> Result<Option<Part>, Fault> {
+    fn make(&self, candidate: &Candidate, blobs: Option<&mut OpenBlobs>) -> Result<Option<Arc<Part>>, Fault> {
         let path = &candidate.path;
         let new = match (self.past, self.overlay.get(path), &candidate.now) {
             (Some(then), ..) => then(path)?,
@@ -188,6 +190,11 @@ impl<'a> Report<'a> {
             (None, None, Some(now)) => self.read(path, now)?,
             (None, None, None) => None,
         };
+        if let (Some(file), Some(new), None) = (candidate.base, &new, self.past)
+            && let Some(part) = self.loaded.part_of_content(file, &new.sha256, new.git_mode())
+        {
+            return Ok(Some(part));
+        }
         let old = match candidate.base {
             Some(file) => Some(self.read_base(candidate, file, blobs)?),
             None => None,
@@ -201,8 +208,9 @@ impl<'a> Report<'a> {
         };
         let FileDiff { text, counts, binary } = diff_versions(path, old.as_ref(), new.as_ref());
         let size = |side: &Option<Version>| side.as_ref().map_or(0, |version| version.size);
-        Ok(Some(Part {
+        Ok(Some(Arc::new(Part {
             bytes: (size(&old), size(&new)),
+            mode: new.as_ref().map(Version::git_mode),
             file: DiffFile {
                 path: path.to_string(),
                 status: status.to_owned(),
@@ -213,7 +221,7 @@ impl<'a> Report<'a> {
                 new_sha256: new.map(|version| version.sha256),
             },
             text,
-        }))
+        })))
     }
 
     /// What is in the tree; `None` where it went away or may not be read.

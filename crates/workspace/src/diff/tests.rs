@@ -255,6 +255,49 @@ fn a_copied_data_folder_does_not_differ_and_is_looked_at_only_once() {
 }
 
 #[test]
+fn what_was_diffed_before_is_told_as_if_it_was_not() {
+    const BASE: &[(&str, &str)] = &[("a", "1\n2\n3\n")];
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", BASE);
+    let states = [
+        (Some("1\nx\n3\n"), 0o644),
+        (Some("1\nx\n3\n"), 0o755),
+        (Some("1\n2\n3\n"), 0o755),
+        (None, 0),
+        (Some("1\n2\n3\n"), 0o644),
+        (Some("1\nx\n3\n"), 0o600),
+        (Some(""), 0o644),
+    ];
+    for (number, (text, mode)) in states.into_iter().enumerate() {
+        let bring = |run: &str| {
+            let file = rig.repo(run).join("a");
+            let _ = fs::remove_file(&file);
+            if let Some(text) = text {
+                fs::write(&file, text).unwrap();
+                fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            }
+        };
+        let fresh = rig.with_files(&format!("r{number}"), BASE);
+        bring(&format!("r{number}"));
+        // Planned by one, and looked at by the other.
+        let overlay = Overlay {
+            path: LogicalPath::parse("a").unwrap(),
+            before: None,
+            after: text.map(|text| (text.as_bytes().to_vec(), mode)),
+        };
+        let planned = workspace.diff_after(&rules(), None, &[overlay], &AtomicBool::new(false)).unwrap();
+        bring("r");
+        let (told, expected) = (diff(&workspace), diff(&fresh));
+        assert_eq!(
+            (&told.diff, &told.files, &told.stat),
+            (&expected.diff, &expected.files, &expected.stat),
+            "{number}"
+        );
+        assert_eq!((planned.diff_sha256, told.diff_sha256), (expected.diff_sha256, expected.diff_sha256), "{number}");
+    }
+}
+
+#[test]
 fn a_huge_file_is_shown_as_binary() {
     let rig = Rig::new();
     let workspace = rig.with_files("r", &[("a", "1\n")]);
