@@ -72,7 +72,8 @@ pub(crate) struct Pools {
     pub(crate) write: Semaphore,
     /// Imports.
     pub(crate) import: Semaphore,
-    /// Mutations that stay on their threads though others may wait behind them: on all of the runtime's but one.
+    /// Mutations that stay on their threads though others may wait behind them: on all of the runtime's but two, of which a
+    /// commit may keep one.
     pub(crate) stay: Semaphore,
 }
 
@@ -171,7 +172,7 @@ impl Pools {
             search: Semaphore::new(limits.search_threads),
             write: Semaphore::new(limits.write_threads),
             import: Semaphore::new(limits.import_threads),
-            stay: Semaphore::new(Handle::current().metrics().num_workers().saturating_sub(1)),
+            stay: Semaphore::new(Handle::current().metrics().num_workers().saturating_sub(2)),
         }
     }
 }
