@@ -243,7 +243,8 @@ impl Service {
     ///
     /// To hand what waits behind it over to another thread, and to take it back, takes as long as a third of the work. So it
     /// is done only where others of its kind have their threads for longer than a moment: they get all of the runtime's but
-    /// two. A commit may keep one of these, so that one thread sees to the rest however long a disk hangs.
+    /// two. A commit may keep one of these, so that one thread sees to the rest however long a disk hangs; that it wakes
+    /// up for it is seen to by [`Watch`](crate::watch::Watch).
     pub(crate) async fn in_place<T>(&self, work: impl FnOnce() -> T) -> Result<T, CallError> {
         // What the work has begun is dropped with it; what it shares is behind locks that a panic leaves sound.
         let work = std::panic::AssertUnwindSafe(work);

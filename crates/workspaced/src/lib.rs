@@ -40,6 +40,7 @@ mod tools;
 mod upkeep;
 mod verify;
 mod versions;
+mod watch;
 
 pub(crate) use call_error::CallError;
 pub(crate) use model::json;

@@ -57,7 +57,7 @@ pub(crate) struct Inner {
     /// Syncs changed files behind the answers.
     pub(crate) syncer: Syncer,
     /// How many requests were answered.
-    pub(crate) answered: AtomicU64,
+    pub(crate) answered: Arc<AtomicU64>,
     /// Cancelled when the process is about to end: streams end, new work is refused.
     pub(crate) shutdown: CancellationToken,
 }
@@ -108,7 +108,7 @@ impl Service {
             throttle: Throttle::new(&limits),
             pools: Pools::new(&limits),
             tasks: TaskTracker::new(),
-            answered: AtomicU64::new(0),
+            answered: Arc::default(),
             shutdown: CancellationToken::new(),
             limits,
         }))

@@ -29,6 +29,48 @@ async fn assert_reads_go_on(run: &Run) {
     assert_eq!(run.audit().await.len(), before + 4);
 }
 
+/// What waits for it has every thread that it may have, and no more.
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let Some(disk) = Disk::ext4(&server.data_dir(), 64) else { return };
+    server.restart();
+    let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
+    run.create("before.txt", "so that all is open\n").await;
+    let start = run.snapshot();
+    server.until_forgotten().await;
+    let frozen = disk.freeze();
+    let mut calls = Vec::new();
+    for number in 0..24 {
+        let run = server.reconnect(&run);
+        calls.push(tokio::spawn(async move {
+            if number % 3 == 0 {
+                return run.call("read_file", json!({"path": "a.txt"})).await.status;
+            }
+            let input = json!({"path": format!("{number}.txt"), "content": "two\n", "reason": "to wait"});
+            run.call("write_file", input).await.status
+        }));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let operator = server.operator();
+    for _ in 0..10 {
+        let asked = operator.get("/healthz");
+        let answer = tokio::time::timeout(Duration::from_secs(5), asked).await.expect("the service answers nobody");
+        assert_eq!(answer.status, 200);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(calls.iter().any(|call| !call.is_finished()), "nothing hung");
+    drop(frozen);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), 200);
+    }
+    assert_eq!(run.snapshot().len(), start.len() + 16);
+    assert!(run.verify().await["intact"].as_bool().unwrap());
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(

@@ -71,6 +71,12 @@ impl Disk {
         Filler(vec![place])
     }
 
+    /// Has every write to it wait, as a disk that hangs does, until the answer is dropped.
+    pub(crate) fn freeze(&self) -> Frozen {
+        run("fsfreeze", &["--freeze", self.place.to_str().unwrap()]).unwrap();
+        Frozen(self.place.clone())
+    }
+
     /// Uses up every name that it can have, until the answer is dropped.
     pub(crate) fn fill_names(&self) -> Filler {
         let mut filler = Filler(Vec::new());
@@ -119,6 +125,15 @@ impl Drop for Filler {
         for place in &self.0 {
             let _ = std::fs::remove_file(place);
         }
+    }
+}
+
+/// A disk that hangs.
+pub(crate) struct Frozen(PathBuf);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        run("fsfreeze", &["--unfreeze", self.0.to_str().unwrap()]).unwrap();
     }
 }
 
