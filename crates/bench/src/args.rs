@@ -113,6 +113,9 @@ pub(crate) struct Options {
     /// Ripgrep's binary
     #[arg(long, global = true, value_name = "FILE", default_value = "rg")]
     pub(crate) rg: PathBuf,
+    /// The binary of dufs, a file server, to measure writes beside it too
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) dufs: Option<PathBuf>,
     /// A file that the report is written to as JSON
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

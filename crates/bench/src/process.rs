@@ -39,8 +39,8 @@ impl Server {
         let output = child.stdout.take().context("no standard output")?;
         let mut lines = BufReader::new(output).lines();
         for line in lines.by_ref() {
-            if let Some((_, address)) = line?.split_once("listening on http://") {
-                let address = address.trim().parse()?;
+            if let Some((_, address)) = line?.split_once("istening on http://") {
+                let address = address.trim().trim_end_matches('/').parse()?;
                 // What it prints later is of no interest, but must not block it.
                 std::thread::spawn(move || lines.for_each(drop));
                 return Ok(Self { child, address });

@@ -32,6 +32,7 @@ pub(crate) struct Stage {
     // Servers end before their folders go: fields are dropped in this order.
     server: Option<Server>,
     plain: Option<Server>,
+    dufs: Option<Server>,
     place: Place,
 }
 
@@ -115,6 +116,15 @@ impl Place {
         let mut command = Command::new(std::env::current_exe()?);
         Server::start(command.arg("plain").arg(root), &self.folder.path().join("plain.log"))
     }
+
+    /// Starts the file server `binary` on a free port, over a folder of its own.
+    fn start_dufs(&self, binary: &Path) -> anyhow::Result<Server> {
+        // It does not tell which port it was given, so one is found first.
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let mut command = Command::new(binary);
+        command.args(["--allow-all", "--log-format=", "--bind=127.0.0.1", "--port", &port]).arg(self.limit("dufs")?);
+        Server::start(&mut command, &self.folder.path().join("dufs.log"))
+    }
 }
 
 /// A tree that is named by its folder.
@@ -137,6 +147,7 @@ impl Stage {
             (Some(server), api)
         };
         let plain = place.start_plain(&place.sources())?;
+        let dufs = options.dufs.as_deref().map(|binary| place.start_dufs(binary)).transpose()?;
         Ok(Self {
             options: options.clone(),
             runtime,
@@ -145,6 +156,7 @@ impl Stage {
             tree: OnceCell::new(),
             server,
             plain: Some(plain),
+            dufs,
             place,
         })
     }
@@ -170,6 +182,16 @@ impl Stage {
         let script = || Ok(Script::new(vec![prepare(Method::POST, path, "", input.to_string())?]));
         let scripts = (0..self.most_connections()).map(|_| script()).collect::<anyhow::Result<_>>()?;
         Ok(Http::new(name.to_owned(), &self.runtime, plain.address, Some(plain.id()), scripts))
+    }
+
+    /// Files of `content` sent to dufs, one for each connection; `None` where it is not to be measured.
+    pub(crate) fn dufs(&self, name: &str, content: &str) -> anyhow::Result<Option<Http<'_>>> {
+        let Some(dufs) = &self.dufs else { return Ok(None) };
+        let script = |worker| {
+            Ok(Script::new(vec![prepare(Method::PUT, &format!("/harbor_{worker:02}.rs"), "", content.to_owned())?]))
+        };
+        let scripts = (0..self.most_connections()).map(script).collect::<anyhow::Result<_>>()?;
+        Ok(Some(Http::new(name.to_owned(), &self.runtime, dufs.address, Some(dufs.id()), scripts)))
     }
 
     /// One request to the plain server.

@@ -57,12 +57,14 @@ fn measure_case(
     let mut in_place = stage.plain(
         "plain axum: writes in place, syncs nothing",
         "/write",
-        &json!({ "path": "plain/harbor.rs", "content": content }),
+        &json!({ "path": "plain/harbor.rs", "content": &content }),
     )?;
+    let mut dufs = stage.dufs("dufs: writes in place, syncs nothing", &content)?;
     let in_place_target = (connections == 64).then_some(Target::TimesTheRate(1.0));
     let mut limits = vec![(&mut bare as _, bare_target)];
     if all_limits {
         limits.push((&mut in_place as _, in_place_target));
+        limits.extend(dufs.as_mut().map(|dufs| (dufs as _, in_place_target)));
     }
     report.rows.push(compare(plan(&stage.options, connections), &mut writes, &mut limits)?);
     put_back(stage, runs, connections, changed)
