@@ -46,8 +46,12 @@ impl Query {
             Driver::ExactPath => "record_path p JOIN audit_record r ON r.position = p.position WHERE ",
             _ => "audit_record r WHERE ",
         });
-        query.place(driver, range);
-        query.run(filter, driver);
+        if driver == Driver::Run {
+            query.in_run(filter, range);
+        } else {
+            query.place(driver, range);
+            query.of_run(filter, driver);
+        }
         query.path(filter, driver, range);
         query.words(filter, driver);
         for (value, condition) in [(&filter.since, "r.timestamp >= "), (&filter.until, "r.timestamp < ")] {
@@ -92,42 +96,45 @@ impl Query {
     }
 
     fn place(&mut self, driver: Driver, range: Range) {
-        let column = match driver {
-            // A run's own index has `seq`, which grows with `position`.
-            Driver::Run => "(r.position + 0)",
-            Driver::ExactPath => "p.position",
-            Driver::GatheredPath | Driver::Decision | Driver::Outcome | Driver::Tool | Driver::Position => "r.position",
-        };
+        let column = if driver == Driver::ExactPath { "p.position" } else { "r.position" };
         self.sql.push_str(column);
         self.sql.push_str(" >= ");
         self.value(range.low);
-        self.sql.push_str(" AND ");
-        self.sql.push_str(column);
-        self.sql.push_str(" <= ");
-        self.value(range.high);
+        self.and(&format!("{column} <= "), range.high);
     }
 
-    fn run(&mut self, filter: &RecordFilter, driver: Driver) {
+    fn of_run(&mut self, filter: &RecordFilter, driver: Driver) {
         let Some(run) = &filter.run else { return };
-        let run_no = format!("(SELECT run_no FROM run WHERE run_id = {})", self.next(run.as_str()));
-        match driver {
-            Driver::Run => {
-                if is_refused(filter) {
-                    // As its index says it, word for word.
-                    self.sql.push_str(" AND (r.decision <> 'ALLOW' OR r.outcome <> 'ok')");
-                }
-                // The cursor's own record tells `seq` at once; another run's does not, and the last one before it is looked for.
-                let low = name(1);
-                let _ = write!(
-                    self.sql,
-                    " AND r.run_no = {run_no} AND r.seq > coalesce(\
-                     (SELECT c.seq FROM audit_record c WHERE c.position = {low} - 1 AND (c.run_no + 0) = {run_no}), \
-                     (SELECT c.seq FROM audit_record c WHERE c.run_no = {run_no} AND (c.position + 0) < {low} \
-                     ORDER BY c.seq DESC LIMIT 1), 0)"
-                );
-            }
-            Driver::ExactPath => drop(write!(self.sql, " AND p.run_no = {run_no}")),
-            _ => drop(write!(self.sql, " AND (r.run_no + 0) = {run_no}")),
+        self.sql.push_str(if driver == Driver::ExactPath { " AND p.run_no = " } else { " AND (r.run_no + 0) = " });
+        let name = self.next(run.as_str());
+        let _ = write!(self.sql, "(SELECT run_no FROM run WHERE run_id = {name})");
+    }
+
+    /// The run's records from `range`'s lower end on, by the run's own index: it has `seq`, which grows with `position`.
+    fn in_run(&mut self, filter: &RecordFilter, range: Range) {
+        let run = filter.run.as_ref().map_or("", |run| run.as_str());
+        let run_no = format!("(SELECT run_no FROM run WHERE run_id = {})", self.next(run));
+        let _ = write!(self.sql, "r.run_no = {run_no}");
+        if is_refused(filter) {
+            // As its index says it, word for word.
+            self.sql.push_str(" AND (r.decision <> 'ALLOW' OR r.outcome <> 'ok')");
+        }
+        if range.low > 0 {
+            // The cursor's own record tells `seq` at once. Another run's does not: the last one before it is looked for, by
+            // halves, since `seq` has no gap.
+            let low = self.next(range.low);
+            let _ = write!(
+                self.sql,
+                " AND r.seq > coalesce(\
+                 (SELECT c.seq FROM audit_record c WHERE c.position = {low} - 1 AND (c.run_no + 0) = {run_no}), \
+                 (WITH RECURSIVE half (before, behind) AS (\
+                 SELECT CAST(0 AS bigint), head_seq + 1 FROM run_head WHERE run_no = {run_no} \
+                 UNION ALL SELECT CASE WHEN c.position < {low} THEN c.seq ELSE half.before END, \
+                 CASE WHEN c.position < {low} THEN half.behind ELSE c.seq END \
+                 FROM half CROSS JOIN audit_record c \
+                 WHERE half.behind - half.before > 1 AND c.run_no = {run_no} AND c.seq = (half.before + half.behind) / 2) \
+                 SELECT max(before) FROM half), 0)"
+            );
         }
     }
 

@@ -27,6 +27,8 @@ pub(super) async fn options(url: &str) -> Result<PgConnectOptions> {
             ("statement_timeout", "10s"),
             ("lock_timeout", "10s"),
             ("idle_in_transaction_session_timeout", "10s"),
+            // A page is the first few rows in an index's order. A bitmap has no order: it fetches every row that fits.
+            ("enable_bitmapscan", "off"),
         ]);
     let mut connection = connect(&options).await?;
     let commit: String = sqlx::query("SHOW synchronous_commit")
