@@ -418,7 +418,7 @@ pub(crate) fn splice(tool_call_id: &ToolCallId, output: &str) -> String {
     let id = Value::from(tool_call_id.as_str());
     let rest = output.strip_prefix('{').unwrap_or("}");
     let comma = if rest.starts_with('}') { "" } else { "," };
-    format!("{{\"ok\":true,\"toolCallId\":{id}{comma}{rest}")
+    ["{\"ok\":true,\"toolCallId\":", &id.to_string(), comma, rest].concat()
 }
 
 /// The caller lacks every one of `permissions`.

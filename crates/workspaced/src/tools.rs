@@ -130,10 +130,38 @@ pub(crate) struct Told {
     pub(crate) transfer: Option<Transfer>,
 }
 
+/// Leaves a member out that [`Told::with_text`] puts in.
+pub(crate) fn told_apart(_: &&str) -> bool {
+    true
+}
+
 impl Told {
     /// Serialises `output`.
     pub(crate) fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, Fault> {
         let output = serde_json::to_string(output).map_err(std::io::Error::other)?;
+        Ok(Self { output, paths_read, files: Vec::new(), transfer: None })
+    }
+
+    /// The same, with `text` as its member `name`: for what is mostly text, of which every character would be looked at one
+    /// by one. `output` leaves the member out, by [`told_apart`].
+    pub(crate) fn with_text(
+        output: &impl Serialize,
+        name: &str,
+        text: &str,
+        paths_read: Vec<LogicalPath>,
+    ) -> Result<Self, Fault> {
+        // Lines have a character each that takes two, and there is some room for the rest.
+        let mut json = Vec::with_capacity(text.len() + text.len() / 16 + 512);
+        serde_json::to_writer(&mut json, output).map_err(std::io::Error::other)?;
+        json.pop();
+        if json.len() > 1 {
+            json.push(b',');
+        }
+        json_escape_simd::escape_into(name, &mut json);
+        json.push(b':');
+        json_escape_simd::escape_into(text, &mut json);
+        json.push(b'}');
+        let output = String::from_utf8(json).map_err(std::io::Error::other)?;
         Ok(Self { output, paths_read, files: Vec::new(), transfer: None })
     }
 
@@ -350,4 +378,29 @@ fn unsupported_binary(path: &LogicalPath) -> Refusal {
         "Tools work on text; leave binary files to the orchestrator.",
     )
     .at(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::Told;
+
+    fn told(output: &Value, text: &str) -> Value {
+        serde_json::from_str(&Told::with_text(output, "content", text, Vec::new()).unwrap().output).unwrap()
+    }
+
+    #[test]
+    fn a_text_is_told_as_it_is() {
+        assert_eq!(told(&json!({}), "one"), json!({"content": "one"}));
+        let every: String = ('\0'..='\u{3000}').chain(['\u{feff}', '\u{ffff}', '\u{10ffff}']).collect();
+        assert_eq!(told(&json!({"path": "a"}), &every), json!({"path": "a", "content": every}));
+        // What has to be written in another way, at every place of a vector and behind it.
+        for hard in ['\0', '\n', '\u{1f}', '"', '\\', '\u{7f}', 'é', '😀'] {
+            for before in 0..70 {
+                let text = format!("{}{hard}{}", "a".repeat(before), "b".repeat(70 - before));
+                assert_eq!(told(&json!({"path": "a"}), &text), json!({"path": "a", "content": text}));
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{DiffFile, DiffQuery, Fault, Workspace, WorkspaceDiff};
 
-use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse};
+use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, told_apart};
 use crate::live::Changed;
 
 /// The most diff text that one call tells, in bytes.
@@ -74,6 +74,8 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
     /// Every file that differs, sorted by path.
     files: &'a [DiffFile],
     /// The text, cut at a line's end.
+    #[serde(skip_serializing_if = "told_apart")]
+    #[schema(required = true)]
     diff: &'a str,
     /// Whether text is missing.
     truncated: bool,
@@ -148,7 +150,7 @@ impl Read for Diff {
             tree_checked: (context.past.is_none() && known.is_some()).then_some(false),
             at_seq: self.at_seq,
         };
-        Told::new(&output, diff.paths().take(super::MAX_PATHS_TOLD).collect())
+        Told::with_text(&output, "diff", &diff.diff, diff.paths().take(super::MAX_PATHS_TOLD).collect())
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

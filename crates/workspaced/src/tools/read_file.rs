@@ -4,7 +4,7 @@ use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Ref
 use serde::{Deserialize, Serialize};
 use workspace::{Fault, FileRead, RANGED_FACTOR};
 
-use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_path, parse};
+use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_path, parse, told_apart};
 
 /// The most content that one call tells, in bytes.
 pub(super) const MAX_CONTENT_BYTES: usize = 64 * 1024;
@@ -79,6 +79,8 @@ pub(crate) struct ReadFileOutput<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     next_start_line: Option<u64>,
     /// The lines.
+    #[serde(skip_serializing_if = "told_apart")]
+    #[schema(required = true)]
     content: &'a str,
     /// How the file's bytes are its characters.
     encoding: Encoding,
@@ -170,7 +172,7 @@ impl ReadFile {
             lines_cut: page.lines_cut,
             at_seq: self.at_seq,
         };
-        let told = Told::new(&output, vec![self.path.clone()])?;
+        let told = Told::with_text(&output, "content", &page.content, vec![self.path.clone()])?;
         Ok(told.with_file(&self.path, file.kind, file.sha256))
     }
 }
