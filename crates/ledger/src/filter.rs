@@ -155,6 +155,8 @@ impl Query {
             _ => {
                 self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
                 self.beneath(path);
+                // A planner that joins the two by their order would begin at the very first.
+                self.and("p.position >= ", range.low);
                 self.sql.push(')');
             }
         }

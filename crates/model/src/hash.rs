@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use json_escape_simd::escape_into;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::Digest as _;
@@ -78,47 +79,43 @@ impl From<Sha256> for String {
 
 /// Writes an object with sorted keys and without white space: one text for one value, so that it can be hashed.
 pub fn canonical_json(members: &Map<String, Value>) -> String {
-    let mut out = String::new();
+    let mut out = Vec::new();
     write_object(members, &mut out);
-    out
+    // What is put together from strings and ASCII is UTF-8.
+    String::from_utf8(out).unwrap_or_default()
 }
 
-fn write_object(members: &Map<String, Value>, out: &mut String) {
+fn write_object(members: &Map<String, Value>, out: &mut Vec<u8>) {
     let mut members: Vec<_> = members.iter().collect();
     members.sort_unstable_by_key(|(key, _)| *key);
-    out.push('{');
+    out.push(b'{');
     for (i, (key, value)) in members.into_iter().enumerate() {
         if i > 0 {
-            out.push(',');
+            out.push(b',');
         }
-        out.push_str(&quoted(key));
-        out.push(':');
+        escape_into(key, out);
+        out.push(b':');
         write_value(value, out);
     }
-    out.push('}');
+    out.push(b'}');
 }
 
-fn write_value(value: &Value, out: &mut String) {
+fn write_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Array(items) => {
-            out.push('[');
+            out.push(b'[');
             for (i, item) in items.iter().enumerate() {
                 if i > 0 {
-                    out.push(',');
+                    out.push(b',');
                 }
                 write_value(item, out);
             }
-            out.push(']');
+            out.push(b']');
         }
         Value::Object(members) => write_object(members, out),
-        Value::String(text) => out.push_str(&quoted(text)),
-        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_)) => out.push_str(&scalar.to_string()),
+        Value::String(text) => escape_into(text, out),
+        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_)) => out.extend(scalar.to_string().bytes()),
     }
-}
-
-/// `text` as a JSON string, which it always can be.
-fn quoted(text: &str) -> String {
-    serde_json::to_string(text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -140,5 +137,29 @@ mod tests {
     fn canonical_json_sorts_keys_at_every_depth() {
         let value = serde_json::json!({"b": [{"z": 1, "a": "é\n\u{1f}"}], "a": null});
         assert_eq!(canonical_json(value.as_object().unwrap()), "{\"a\":null,\"b\":[{\"a\":\"é\\n\\u001f\",\"z\":1}]}");
+    }
+
+    #[test]
+    fn canonical_json_writes_every_character_as_records_have_it() {
+        // Two characters and the shortest name of a control character, or `\u00` and two small digits; all others as they are.
+        let written = |c: char| match c {
+            '"' => "\\\"".to_owned(),
+            '\\' => "\\\\".to_owned(),
+            '\u{8}' => "\\b".to_owned(),
+            '\t' => "\\t".to_owned(),
+            '\n' => "\\n".to_owned(),
+            '\u{c}' => "\\f".to_owned(),
+            '\r' => "\\r".to_owned(),
+            control if control < ' ' => format!("\\u{:04x}", u32::from(control)),
+            other => other.to_string(),
+        };
+        for c in ('\0'..='\u{3000}').chain(['\u{feff}', '\u{ffff}', '\u{10ffff}']) {
+            for before in [0, 7, 40] {
+                let text = format!("{}{c}b", "a".repeat(before));
+                let value = serde_json::json!({ text.clone(): text });
+                let expected = format!("\"{}{}b\"", "a".repeat(before), written(c));
+                assert_eq!(canonical_json(value.as_object().unwrap()), format!("{{{expected}:{expected}}}"));
+            }
+        }
     }
 }

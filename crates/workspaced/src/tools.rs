@@ -150,8 +150,8 @@ impl Told {
         text: &str,
         paths_read: Vec<LogicalPath>,
     ) -> Result<Self, Fault> {
-        // Lines have a character each that takes two, and there is some room for the rest.
-        let mut json = Vec::with_capacity(text.len() + text.len() / 16 + 512);
+        // As much as is asked for where every character takes six: what is not written to costs nothing.
+        let mut json = Vec::with_capacity(text.len() * 6 + 1024);
         serde_json::to_writer(&mut json, output).map_err(std::io::Error::other)?;
         json.pop();
         if json.len() > 1 {
