@@ -10,6 +10,9 @@ use crate::backend::Arg;
 
 /// Positions in a row of `audit_zone`.
 pub(crate) const ZONE: i64 = 4096;
+/// Positions that lie together in the index by path, as a power of two: new records go to few of its pages, however many
+/// paths there are, and a path is looked for in each such part.
+const PART_BITS: u32 = 16;
 /// Up to so many records of a path are gathered and sorted; where there are more, walking past others is cheaper.
 pub(crate) const GATHERED: i64 = 20_000;
 
@@ -17,7 +20,6 @@ pub(crate) const GATHERED: i64 = 20_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
     Run,
-    ExactPath,
     GatheredPath,
     Decision,
     Outcome,
@@ -41,16 +43,13 @@ pub(crate) struct Query {
 impl Query {
     /// The records of `filter` in `range`, the first `limit`.
     pub(crate) fn records(filter: &RecordFilter, driver: Driver, range: Range, limit: u32) -> Self {
-        let mut query = Self { sql: String::from("SELECT r.position, r.body FROM "), args: Vec::new() };
-        query.sql.push_str(match driver {
-            Driver::ExactPath => "record_path p JOIN audit_record r ON r.position = p.position WHERE ",
-            _ => "audit_record r WHERE ",
-        });
+        let mut query =
+            Self { sql: String::from("SELECT r.position, r.body FROM audit_record r WHERE "), args: Vec::new() };
         if driver == Driver::Run {
             query.in_run(filter, range);
         } else {
-            query.place(driver, range);
-            query.of_run(filter, driver);
+            query.place(range);
+            query.of_run(filter);
         }
         query.path(filter, driver, range);
         query.words(filter, driver);
@@ -61,7 +60,6 @@ impl Query {
         }
         query.sql.push_str(match driver {
             Driver::Run => " ORDER BY r.seq LIMIT ",
-            Driver::ExactPath => " ORDER BY p.position LIMIT ",
             _ => " ORDER BY r.position LIMIT ",
         });
         query.value(i64::from(limit));
@@ -71,43 +69,40 @@ impl Query {
     /// How many records of the filter's path there are in `range`; stops counting behind [`GATHERED`].
     pub(crate) fn count_path(filter: &RecordFilter, range: Range) -> Option<Self> {
         let path = filter.path.as_deref()?;
-        Some(Self::count("record_path", range, GATHERED, |query| query.beneath(path)))
+        Some(Self::count(GATHERED, |query| query.positions_of(path, range)))
     }
 
     /// How many records of the filter's tool there are in `range`, over all runs; stops counting behind `most`.
     pub(crate) fn count_tool(filter: &RecordFilter, range: Range, most: i64) -> Option<Self> {
         let tool = filter.tool.as_deref()?;
-        Some(Self::count("audit_record", range, most, |query| {
-            query.sql.push_str("p.tool = ");
+        Some(Self::count(most, |query| {
+            query.sql.push_str("SELECT 1 FROM audit_record p WHERE p.tool = ");
             query.value(tool);
+            query.and("p.position >= ", range.low);
+            query.and("p.position <= ", range.high);
         }))
     }
 
-    /// How many rows of `table`, here called `p`, meet the condition that is written by `which`.
-    fn count(table: &str, range: Range, most: i64, which: impl FnOnce(&mut Self)) -> Self {
-        let mut query = Self { sql: format!("SELECT count(*) FROM (SELECT 1 FROM {table} p WHERE "), args: Vec::new() };
-        which(&mut query);
-        query.and("p.position >= ", range.low);
-        query.and("p.position <= ", range.high);
+    /// How many rows there are of what `rows` writes.
+    fn count(most: i64, rows: impl FnOnce(&mut Self)) -> Self {
+        let mut query = Self { sql: "SELECT count(*) FROM (".to_owned(), args: Vec::new() };
+        rows(&mut query);
         query.sql.push_str(" LIMIT ");
         query.value(most + 1);
         query.sql.push_str(") AS found");
         query
     }
 
-    fn place(&mut self, driver: Driver, range: Range) {
-        let column = if driver == Driver::ExactPath { "p.position" } else { "r.position" };
-        self.sql.push_str(column);
-        self.sql.push_str(" >= ");
+    fn place(&mut self, range: Range) {
+        self.sql.push_str("r.position >= ");
         self.value(range.low);
-        self.and(&format!("{column} <= "), range.high);
+        self.and("r.position <= ", range.high);
     }
 
-    fn of_run(&mut self, filter: &RecordFilter, driver: Driver) {
+    fn of_run(&mut self, filter: &RecordFilter) {
         let Some(run) = &filter.run else { return };
-        self.sql.push_str(if driver == Driver::ExactPath { " AND p.run_no = " } else { " AND (r.run_no + 0) = " });
         let name = self.next(run.as_str());
-        let _ = write!(self.sql, "(SELECT run_no FROM run WHERE run_id = {name})");
+        let _ = write!(self.sql, " AND (r.run_no + 0) = (SELECT run_no FROM run WHERE run_id = {name})");
     }
 
     /// The run's records from `range`'s lower end on, by the run's own index: it has `seq`, which grows with `position`.
@@ -140,26 +135,30 @@ impl Query {
 
     fn path(&mut self, filter: &RecordFilter, driver: Driver, range: Range) {
         let Some(path) = filter.path.as_deref() else { return };
-        match driver {
-            Driver::ExactPath => {
-                self.sql.push_str(" AND ");
-                self.beneath(path);
-            }
-            Driver::GatheredPath => {
-                self.sql.push_str(" AND r.position IN (SELECT p.position FROM record_path p WHERE ");
-                self.beneath(path);
-                self.and(" p.position >= ", range.low);
-                self.and(" p.position <= ", range.high);
-                self.sql.push(')');
-            }
-            _ => {
-                self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
-                self.beneath(path);
-                // A planner that joins the two by their order would begin at the very first.
-                self.and("p.position >= ", range.low);
-                self.sql.push(')');
-            }
+        if driver == Driver::GatheredPath {
+            self.sql.push_str(" AND r.position IN (");
+            self.positions_of(path, range);
+        } else {
+            self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
+            self.beneath(path);
+            // A planner that joins the two by their order would begin at the very first.
+            self.and("p.position >= ", range.low);
         }
+        self.sql.push(')');
+    }
+
+    /// The positions of `path`'s records in `range`, part by part of the index; in no order.
+    fn positions_of(&mut self, path: &str, range: Range) {
+        let [first, last] = [range.low, range.high].map(|end| self.next(end >> PART_BITS));
+        let _ = write!(
+            self.sql,
+            "WITH RECURSIVE part (no) AS (SELECT {first} UNION ALL SELECT no + 1 FROM part \
+             WHERE no < {last} AND no < (SELECT max(position) >> {PART_BITS} FROM record_path)) \
+             SELECT p.position FROM part CROSS JOIN record_path p WHERE (p.position >> {PART_BITS}) = part.no AND "
+        );
+        self.beneath(path);
+        self.and("p.position >= ", range.low);
+        self.and("p.position <= ", range.high);
     }
 
     /// `path` itself, or all beneath it where it ends with `/`.
@@ -228,8 +227,6 @@ fn is_refused(filter: &RecordFilter) -> bool {
 pub(crate) fn driver(filter: &RecordFilter) -> Driver {
     if filter.run.is_some() {
         Driver::Run
-    } else if filter.path.as_ref().is_some_and(|path| !path.ends_with('/')) {
-        Driver::ExactPath
     } else if filter.decision.as_ref().is_some_and(|word| word != "ALLOW") {
         Driver::Decision
     } else if filter.outcome.as_ref().is_some_and(|word| word != "ok") {

@@ -57,8 +57,6 @@ impl<B: Backend> Store<B> {
                 let is_rare = count.first().is_some_and(|count| *count <= most);
                 return Ok(if is_rare { Driver::Tool } else { Driver::Run });
             }
-        } else if filter::driver(filter) == Driver::ExactPath {
-            return Ok(Driver::ExactPath);
         }
         let Some(query) = Query::count_path(filter, range) else { return Ok(filter::driver(filter)) };
         let count = self.0.fetch(query.sql, query.args, |row| row.int(0)).await?;
