@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 /// How often a thread is woken while requests come.
 const OFTEN: Duration = Duration::from_millis(10);
 /// How often when none came lately.
-const SELDOM: Duration = Duration::from_millis(100);
+const SELDOM: Duration = Duration::from_millis(250);
 /// After so many rounds without an answer none came lately.
 const LATELY: u32 = 100;
 
