@@ -12,7 +12,7 @@ use crate::backend::Arg;
 pub(crate) const ZONE: i64 = 4096;
 /// Positions that lie together in the index by path, as a power of two: new records go to few of its pages, however many
 /// paths there are, and a path is looked for in each such part.
-const PART_BITS: u32 = 16;
+pub(crate) const PART_BITS: u32 = 16;
 /// Up to so many records of a path are gathered and sorted; where there are more, walking past others is cheaper.
 pub(crate) const GATHERED: i64 = 20_000;
 
@@ -32,6 +32,14 @@ pub(crate) enum Driver {
 pub(crate) struct Range {
     pub(crate) low: i64,
     pub(crate) high: i64,
+}
+
+impl Range {
+    /// What lies in both; `None` where nothing does.
+    pub(crate) fn within(self, other: Self) -> Option<Self> {
+        let both = Self { low: self.low.max(other.low), high: self.high.min(other.high) };
+        (both.low <= both.high).then_some(both)
+    }
 }
 
 /// A query and its values.
@@ -70,6 +78,17 @@ impl Query {
     pub(crate) fn count_path(filter: &RecordFilter, range: Range) -> Option<Self> {
         let path = filter.path.as_deref()?;
         Some(Self::count(GATHERED, |query| query.positions_of(path, range)))
+    }
+
+    /// The numbers of the parts in which the filter's path has records in `range`.
+    pub(crate) fn parts_of_path(filter: &RecordFilter, range: Range) -> Option<Self> {
+        let path = filter.path.as_deref()?;
+        let mut query = Self { sql: String::new(), args: Vec::new() };
+        query.parts(range);
+        query.sql.push_str("SELECT no FROM part WHERE EXISTS (SELECT 1 FROM record_path p WHERE ");
+        query.in_part(path, range);
+        query.sql.push_str(") ORDER BY no");
+        Some(query)
     }
 
     /// How many records of the filter's tool there are in `range`, over all runs; stops counting behind `most`.
@@ -149,13 +168,23 @@ impl Query {
 
     /// The positions of `path`'s records in `range`, part by part of the index; in no order.
     fn positions_of(&mut self, path: &str, range: Range) {
+        self.parts(range);
+        self.sql.push_str("SELECT p.position FROM part CROSS JOIN record_path p WHERE ");
+        self.in_part(path, range);
+    }
+
+    /// The parts of the index by path that `range` touches, as a table `part (no)`.
+    fn parts(&mut self, range: Range) {
         let [first, last] = [range.low, range.high].map(|end| self.next(end >> PART_BITS));
         let _ = write!(
             self.sql,
             "WITH RECURSIVE part (no) AS (SELECT {first} UNION ALL SELECT no + 1 FROM part \
-             WHERE no < {last} AND no < (SELECT max(position) >> {PART_BITS} FROM record_path)) \
-             SELECT p.position FROM part CROSS JOIN record_path p WHERE (p.position >> {PART_BITS}) = part.no AND "
+             WHERE no < {last} AND no < (SELECT max(position) >> {PART_BITS} FROM record_path)) "
         );
+    }
+
+    fn in_part(&mut self, path: &str, range: Range) {
+        let _ = write!(self.sql, "(p.position >> {PART_BITS}) = part.no AND ");
         self.beneath(path);
         self.and("p.position >= ", range.low);
         self.and("p.position <= ", range.high);

@@ -202,7 +202,11 @@ impl<B: Backend> Ledger for Store<B> {
         }
         let all = Range { low: after.map_or(0, |after| after.saturating_add(1)), high: i64::MAX };
         let driver = self.driver(filter, all).await?;
-        let ranges = if driver == Driver::Run { vec![all] } else { self.ranges(filter, all).await? };
+        let ranges = match driver {
+            Driver::Run => vec![all],
+            Driver::GatheredPath => self.ranges(filter, all).await?,
+            _ => self.where_path_is(filter, self.ranges(filter, all).await?, all).await?,
+        };
         let mut found = Vec::new();
         for range in ranges {
             let room = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));

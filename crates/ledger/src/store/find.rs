@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::backend::{Backend, Columns};
-use crate::filter::{self, Driver, GATHERED, Query, Range, ZONE};
+use crate::filter::{self, Driver, GATHERED, PART_BITS, Query, Range, ZONE};
 use crate::{RecordFilter, Result, StoredRecord, rows};
 
 const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
@@ -35,8 +35,27 @@ impl<B: Backend> Store<B> {
         let Some((open_zone, first, last)) = found else { return Ok(vec![all]) };
         let known = first.zip(last).map(|(first, last)| Range { low: first * ZONE, high: (last + 1) * ZONE - 1 });
         let open = Range { low: open_zone * ZONE, high: i64::MAX };
-        let within = |range: Range| Range { low: range.low.max(all.low), high: range.high.min(all.high) };
-        Ok(known.into_iter().chain([open]).map(within).filter(|range| range.low <= range.high).collect())
+        Ok(known.into_iter().chain([open]).filter_map(|range| range.within(all)).collect())
+    }
+
+    /// What of `ranges` lies in parts where the filter's path has records: what walks past others need not walk where it has
+    /// none for millions of them.
+    pub(super) async fn where_path_is(
+        &self,
+        filter: &RecordFilter,
+        ranges: Vec<Range>,
+        all: Range,
+    ) -> Result<Vec<Range>> {
+        let Some(query) = Query::parts_of_path(filter, all) else { return Ok(ranges) };
+        let mut parts: Vec<Range> = Vec::new();
+        for no in self.0.fetch(query.sql, query.args, |row| row.int(0)).await? {
+            let part = Range { low: no << PART_BITS, high: ((no + 1) << PART_BITS) - 1 };
+            match parts.last_mut() {
+                Some(last) if last.high + 1 == part.low => last.high = part.high,
+                _ => parts.push(part),
+            }
+        }
+        Ok(ranges.iter().flat_map(|range| parts.iter().filter_map(|part| part.within(*range))).collect())
     }
 
     /// What drives a query: of a path, a tool and a run that are asked for together, whichever has few records.

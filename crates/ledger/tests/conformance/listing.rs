@@ -220,6 +220,41 @@ async fn a_rare_tool_is_found_among_thousands_of_records(
     }
 }
 
+/// More records than are gathered, in two places far apart.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_of_many_thousand_records_is_found_wherever_they_are(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let world = backend.open().await;
+    world.run("r1").await;
+    world.append(read("r1", "src/b")).await;
+    for block in 0..42 {
+        let file = |index| if index % 100 == 50 { "src/b" } else { "src/a" };
+        world.ledger.append_all((0..500).map(|index| read("r1", file(index))).collect()).await.unwrap();
+        if block == 0 {
+            world.append(read("r1", "other")).await;
+        }
+    }
+    for table in ["audit_record", "record_path"] {
+        world.unguard(table).await;
+        world.raw(&format!("UPDATE {table} SET position = position + 400000 WHERE position > 300")).await.unwrap();
+    }
+    for (asked, expected) in [("src/a", 20_790), ("src/", 21_001), ("src/b", 211), ("other", 1), ("nothing", 0)] {
+        for (run, decision) in [(None, None), (Some("r1"), None), (None, Some("DENY"))] {
+            let filter = RecordFilter {
+                run: run.map(run_id),
+                decision: decision.map(str::to_owned),
+                path: Some(asked.to_owned()),
+                ..RecordFilter::default()
+            };
+            let found = pages(&world, &filter, 1000).await;
+            assert_eq!(found.len(), if decision.is_some() { 0 } else { expected }, "{asked} {run:?} {decision:?}");
+            assert!(found.iter().all(|record| passes(&filter, record)));
+        }
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn changes_are_listed_behind_a_seq(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
