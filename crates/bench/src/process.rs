@@ -39,6 +39,7 @@ impl Server {
         let output = child.stdout.take().context("no standard output")?;
         let mut lines = BufReader::new(output).lines();
         for line in lines.by_ref() {
+            // It begins the line with some servers, and stands in its midst with others.
             if let Some((_, address)) = line?.split_once("istening on http://") {
                 let address = address.trim().trim_end_matches('/').parse()?;
                 // What it prints later is of no interest, but must not block it.

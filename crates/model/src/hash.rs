@@ -82,7 +82,7 @@ pub fn canonical_json(members: &Map<String, Value>) -> String {
     let mut out = Vec::new();
     write_object(members, &mut out);
     // What is put together from strings and ASCII is UTF-8.
-    String::from_utf8(out).unwrap_or_default()
+    String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 fn write_object(members: &Map<String, Value>, out: &mut Vec<u8>) {

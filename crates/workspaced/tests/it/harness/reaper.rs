@@ -20,6 +20,8 @@ while read -r word; do
   esac
 done
 [ "$live" = " " ] || kill -9 $live
+# One that is frozen would hold for ever who waits for it; of the others this says no.
+for mount in $mounts; do fsfreeze --unfreeze "$mount" 2>/dev/null; done
 [ "$mounts" = " " ] || umount -l $mounts
 chmod -R u+rwX "$0" 2>/dev/null
 rm -rf "$0"
