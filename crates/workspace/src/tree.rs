@@ -157,6 +157,29 @@ impl Workspace {
         self.look_at(rules, paths, &|path| self.tree.target(rules, path))
     }
 
+    /// As [`targets`](Self::targets), where the tree does not hold all that was answered yet: a file that `over` tells is taken
+    /// as it tells it, and not looked at on the disk.
+    ///
+    /// # Errors
+    ///
+    /// As for [`targets`](Self::targets).
+    pub fn targets_over(
+        &self,
+        rules: &Rules,
+        paths: &[LogicalPath],
+        over: impl Fn(&LogicalPath) -> Option<(FileState, Vec<u8>)>,
+    ) -> Result<Vec<Target>, Fault> {
+        self.look_at(rules, paths, &|path| {
+            let Some((state, bytes)) = over(path) else { return self.tree.target(rules, path) };
+            let by_name = FileKind::of_path(path);
+            self.tree.judge(rules, Access::Mutate, path, None, by_name, Wait::Allowed)?;
+            if state.kind != by_name {
+                self.tree.judge(rules, Access::Mutate, path, None, state.kind, Wait::Allowed)?;
+            }
+            Ok(Some((state, bytes, None)))
+        })
+    }
+
     /// As [`targets`](Self::targets), for files of any kind and size. Of one with more than `max_bytes` the bytes stay on
     /// the disk: one NUL stands for them, which makes any diff a binary one.
     ///

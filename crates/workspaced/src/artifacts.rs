@@ -13,7 +13,7 @@ use model::{
 use serde::Deserialize;
 use workspace::Bundle;
 
-use crate::CallError;
+use crate::{CallError, pipeline};
 use crate::calls::{forbidden, reasons_of, verdict_of};
 use crate::service::{Caller, LiveRun, Service, new_tool_call_id, now, now_seconds};
 
@@ -146,6 +146,7 @@ impl Service {
             Outlet::Archive | Outlet::Patch => None,
         };
         let live = self.live(run).await?;
+        pipeline::whole(self, &live).await?;
         let what = match (outlet, commit) {
             (Outlet::Bundle(_), Some(mut bundle)) => {
                 if bundle.message.is_empty() {

@@ -143,6 +143,8 @@ pub(crate) struct Limits {
     pub(crate) write_threads: usize,
     pub(crate) import_threads: usize,
     pub(crate) max_live_runs: usize,
+    /// How long the tree may lack what was answered, while many mutations of a run are under way; zero: never.
+    pub(crate) write_behind: Duration,
     pub(crate) drain: Duration,
 }
 
@@ -222,6 +224,7 @@ impl Settings {
             write_threads: number("write-threads", self.write_threads, 4 * cores, 1024)?,
             import_threads: number("import-threads", self.import_threads, 2, 1024)?,
             max_live_runs: number("max-live-runs", self.max_live_runs, 1024, 1_000_000)?,
+            write_behind: write_behind(self.write_behind_ms)?,
             drain: seconds("drain-seconds", self.drain_seconds, 20)?,
         })
     }
@@ -339,6 +342,14 @@ fn profiles(file: Option<&Path>) -> Result<Profiles, BadSetting> {
 
 fn seconds(name: &str, given: Option<u64>, default: u64) -> Result<Duration, BadSetting> {
     within(name, given, default, 86_400).map(Duration::from_secs)
+}
+
+fn write_behind(given: Option<u64>) -> Result<Duration, BadSetting> {
+    const MOST: u64 = 10_000;
+    match given.unwrap_or(250) {
+        number if number <= MOST => Ok(Duration::from_millis(number)),
+        number => Err(BadSetting(format!("--write-behind-ms {number}: it takes 0 to {MOST}"))),
+    }
 }
 
 fn number(name: &str, given: Option<u64>, default: u64, most: u64) -> Result<usize, BadSetting> {

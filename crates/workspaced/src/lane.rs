@@ -137,7 +137,8 @@ impl Drop for Pass<'_> {
     }
 }
 
-fn overlap(a: &LogicalPath, b: &LogicalPath) -> bool {
+/// Whether one of two paths is the other, or lies beneath it.
+pub(crate) fn overlap(a: &LogicalPath, b: &LogicalPath) -> bool {
     let beneath = |above: &LogicalPath, path: &LogicalPath| {
         above.is_root()
             || path.as_str().strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

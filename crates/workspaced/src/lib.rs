@@ -5,6 +5,7 @@
 mod approvals;
 mod artifacts;
 mod audit;
+mod behind;
 mod call_error;
 mod calls;
 mod change;

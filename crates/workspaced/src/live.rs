@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use workspace::{Tree, Workspace, Workspaces};
 
 use crate::CallError;
+use crate::behind::Behind;
 use crate::claims::Claims;
 use crate::lane::Lane;
 use crate::service::{Service, latest, run_not_found};
@@ -39,6 +40,8 @@ pub(crate) struct LiveRun {
     pub(crate) changed: Changed,
     /// What its mutations under way hold.
     pub(crate) lane: Lane,
+    /// Which files are newer than the tree has them.
+    pub(crate) behind: Behind,
     /// Which IDs of the caller's are under way.
     pub(crate) claims: Claims,
     /// Cancelled when the last call that holds the run has ended.
@@ -280,8 +283,8 @@ impl Service {
             return Err(no_files(state).into());
         }
         let unsettled = !self.0.ledger.open_steps(Some(run)).await?.is_empty();
-        let workspaces = Arc::clone(&self.0.workspaces);
-        self.blocking(move || Ok(Arc::new(LiveRun::open(&workspaces, stored, unsettled)?))).await
+        let (workspaces, write_behind) = (Arc::clone(&self.0.workspaces), self.0.limits.write_behind);
+        self.blocking(move || Ok(Arc::new(LiveRun::open(&workspaces, stored, unsettled, write_behind)?))).await
     }
 
     /// Takes a run that was deleted out of use: calls that hold it go on, others are refused. Returns when the last of
@@ -298,7 +301,12 @@ impl Service {
 }
 
 impl LiveRun {
-    fn open(workspaces: &Workspaces, stored: StoredRun, unsettled: bool) -> Result<Self, CallError> {
+    fn open(
+        workspaces: &Workspaces,
+        stored: StoredRun,
+        unsettled: bool,
+        write_behind: Duration,
+    ) -> Result<Self, CallError> {
         let StoredRun { run, usage, mount_paths, needs_repair } = stored;
         let rules = Rules::compile(run.policy)?;
         let workspace = workspaces.get(&run.run_id)?;
@@ -327,6 +335,7 @@ impl LiveRun {
             expires_at: run.expires_at,
             needs_repair: AtomicBool::new(needs_repair),
             lane: Lane::new(usage, unsettled),
+            behind: Behind::new(write_behind),
             changed: Changed::default(),
             claims: Claims::default(),
             ended: CancellationToken::new(),

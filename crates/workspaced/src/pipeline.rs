@@ -23,10 +23,12 @@ use serde_json::{Map, Value};
 use workspace::{ApplyFault, Staged, Target};
 
 use crate::CallError;
+use crate::behind::Version;
 use crate::calls::{Answer, Head, forbidden, run_not_open};
 use crate::change::{Ahead, Planned};
 use crate::lane::Lane;
 use crate::service::{LiveRun, Service};
+use crate::telemetry;
 use crate::tools::{Mutation, PlanContext, ToolRun};
 
 use answers::{changed_meanwhile, denied, done_answer, dry_entry, entry_of, needs_repair, not_pending, paths_of};
@@ -40,14 +42,22 @@ struct Judged {
     planned: Planned,
     decision: Decision,
     usage: Usage,
-    /// What it comes to in the tree, staged; of one that is to be carried out alone.
+    /// What it comes to in the tree; of one that is to be carried out alone.
     staged: Option<Stage>,
 }
 
-/// The journal's steps, and their bytes beside the tree.
+/// The journal's steps, and how they come into the tree.
 struct Stage {
     steps: Vec<Step>,
-    staged: Staged,
+    way: Way,
+}
+
+/// How journalled steps come into the tree.
+enum Way {
+    /// Before the answer: their bytes lie beside it.
+    Staged(Staged),
+    /// Behind the answer, with what comes after them.
+    Behind(Version),
 }
 
 /// How far a mutation is prepared.
@@ -55,14 +65,29 @@ struct Stage {
 enum Until {
     /// Until it is known what would be decided.
     Judged,
-    /// Until nothing but the journal is missing, where the judge allows it.
-    Staged,
+    /// Until nothing but the journal is missing, where the judge allows it; whether the tree may have it behind the answer.
+    Staged { waits: bool },
     /// The same where the judge asks for a person: there was one.
     StagedAsApproved,
 }
 
 /// Carries out a mutation, or answers what its first call was answered.
 pub(crate) async fn mutate(
+    service: &Service,
+    head: Head,
+    live: &Arc<LiveRun>,
+    parse: impl FnOnce() -> Result<Box<dyn Mutation>, Refusal>,
+) -> Result<Answer, CallError> {
+    let under_way = live.behind.enter();
+    let answer = mutate_one(service, head, live, parse).await;
+    if under_way.leave() && live.behind.is_any() {
+        // Where that fails, the next call that looks into the tree settles it, or is told why not.
+        let _ = recover::catch_up(service, live).await;
+    }
+    answer
+}
+
+async fn mutate_one(
     service: &Service,
     head: Head,
     live: &Arc<LiveRun>,
@@ -93,12 +118,12 @@ pub(crate) async fn mutate(
     let paths = tool.paths();
     let seen: Vec<_> = paths.iter().filter_map(|path| Some((path.clone(), tool.seen(path)?))).collect();
     let held = if tool.exclusive() { vec![LogicalPath::root()] } else { paths.clone() };
-    let _pass = match recover::enter_settled(service, live, held).await {
-        Ok(pass) => pass,
+    let (_pass, waits) = match recover::enter(service, live, held, tool.may_wait()).await {
+        Ok(entered) => entered,
         Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &paths, refusal).await),
         Err(error) => return Err(error),
     };
-    let until = if head.dry_run { Until::Judged } else { Until::Staged };
+    let until = if head.dry_run { Until::Judged } else { Until::Staged { waits } };
     let judged = match prepare(service, &head, live, tool, until).await {
         Ok(judged) => judged,
         Err(CallError::Refused(refusal)) => {
@@ -205,7 +230,7 @@ async fn prepare(
     let work = move || {
         let mut judged = plan_and_judge(live, head, tool.as_ref())?;
         if judged.is_to_be_staged(until) {
-            judged.stage(live)?;
+            judged.stage(live, until == Until::Staged { waits: true })?;
         }
         Ok(judged)
     };
@@ -254,20 +279,30 @@ impl Judged {
         }
     }
 
-    fn stage(&mut self, live: &LiveRun) -> Result<(), CallError> {
+    fn stage(&mut self, live: &LiveRun, waits: bool) -> Result<(), CallError> {
         let steps = self.planned.changes.to_steps();
+        if let Some(version) = self.planned.replaced().filter(|_| waits) {
+            self.staged = Some(Stage { steps, way: Way::Behind(version) });
+            return Ok(());
+        }
         let staged = live.workspace.stage(&steps, self.planned.seen())?;
         if !staged.changed_outside().is_empty() {
             return Err(changed_meanwhile(staged.changed_outside()).into());
         }
-        self.staged = Some(Stage { steps, staged });
+        self.staged = Some(Stage { steps, way: Way::Staged(staged) });
         Ok(())
     }
 }
 
 /// Plans a mutation upon what was planned before it.
 fn plan(live: &LiveRun, head: &Head, tool: &dyn Mutation, ahead: &Ahead) -> Result<Planned, CallError> {
-    let targets = tool.targets(&live.rules, &live.workspace).map_err(CallError::from);
+    let targets = match &tool.paths()[..] {
+        paths @ [path] if live.behind.is_at(path) => {
+            live.workspace.targets_over(&live.rules, paths, |path| live.behind.newest(path))
+        }
+        _ => tool.targets(&live.rules, &live.workspace),
+    };
+    let targets = targets.map_err(CallError::from);
     let targets = targets.and_then(|targets| Ok(ahead.over(targets)?));
     if let Some(secret) = brought_secret(tool, targets.as_deref().unwrap_or_default()) {
         return Err(match targets {
@@ -320,7 +355,7 @@ async fn carry_out(
     decides: Option<Decides>,
 ) -> Result<Answer, CallError> {
     let Judged { planned, usage, decision, staged } = judged;
-    let Some(Stage { steps, staged }) = staged else {
+    let Some(Stage { steps, way }) = staged else {
         return Err(CallError::Internal("a change that is carried out was staged".into()));
     };
     let (mut entry, members) = entry_of(head, planned, decision, steps, usage.clone());
@@ -345,8 +380,33 @@ async fn carry_out(
         }
     };
     let (seq, hash) = (record.seq, record.hash);
-    bring_in(service, live, staged, &[record]).await?;
+    match way {
+        Way::Staged(staged) => bring_in(service, live, staged, &[record]).await?,
+        Way::Behind(version) => leave_behind(service, live, version, &record),
+    }
     Ok(done_answer(head, members, seq, hash))
+}
+
+/// Lets the tree have what is journalled behind the answer.
+fn leave_behind(service: &Service, live: &Arc<LiveRun>, version: Version, record: &Record) {
+    let open = OpenJournal::new(&live.lane);
+    failpoint::hit("pipeline.journalled");
+    note_written(live, record);
+    telemetry::left_behind();
+    if live.behind.put(version, record.seq) {
+        recover::watch(service, live);
+    }
+    open.close();
+}
+
+/// Notes what a record that is journalled has written.
+fn note_written(live: &LiveRun, record: &Record) {
+    if record.paths_written.iter().any(|path| path.file_name() == workspace::RULES_NAME) {
+        // Other rules hide other files, or none.
+        live.changed.forget();
+    }
+    live.changed.add(&record.paths_written);
+    live.lane.add_written(&record.paths_written);
 }
 
 /// Moves what is journalled into the tree.
@@ -359,14 +419,7 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     drop(place);
     failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
-    for record in records {
-        if record.paths_written.iter().any(|path| path.file_name() == workspace::RULES_NAME) {
-            // Other rules hide other files, or none.
-            live.changed.forget();
-        }
-        live.changed.add(&record.paths_written);
-        live.lane.add_written(&record.paths_written);
-    }
+    records.iter().for_each(|record| note_written(live, record));
     match applied {
         Ok(Ok(applied)) => service.0.syncer.push(live, seqs, applied).await,
         Ok(Err(ApplyFault::ChangedOutside(changed))) => {

@@ -24,7 +24,8 @@ pub struct Applied {
     tmp: Arc<OwnedFd>,
     files: BTreeSet<LogicalPath>,
     folders: BTreeSet<LogicalPath>,
-    /// What stood at the paths before, in `tmp/` now. To free a file's blocks can take milliseconds: not on a caller's time.
+    /// What stood at the paths before, in `tmp/` now. To free a file's blocks can take milliseconds: not on a caller's time,
+    /// but where this is dropped.
     replaced: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ impl Applied {
         self.replaced.push(name);
     }
 
-    /// Syncs every file and folder that was touched, and frees what they replaced; afterwards a power cut cannot undo the steps.
+    /// Syncs every file and folder that was touched; afterwards a power cut cannot undo the steps.
     ///
     /// # Errors
     ///
@@ -84,12 +85,13 @@ impl Applied {
         let files = jobs(applied, |one| &one.files);
         let folders = jobs(applied, |one| &one.folders);
         run(&files)?;
-        run(&folders)?;
-        applied.iter().for_each(Self::free);
-        Ok(())
+        run(&folders)
     }
+}
 
-    fn free(&self) {
+impl Drop for Applied {
+    /// Frees what was replaced: where nothing was synced, the journal still holds the steps.
+    fn drop(&mut self) {
         for name in &self.replaced {
             if let Err(fault) = remove(&self.tmp, name) {
                 // Nothing depends on it, and the next start empties the folder.

@@ -106,6 +106,11 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_MAX_LIVE_RUNS", value_name = "N")]
     #[serde(alias = "max_live_runs")]
     pub(super) max_live_runs: Option<u64>,
+    /// How long a run's folder may lack what was answered, while 16 or more of its mutations are under way; 0: never
+    /// [default: 250]
+    #[arg(long, env = "WORKSPACED_WRITE_BEHIND_MS", value_name = "MILLISECONDS")]
+    #[serde(alias = "write_behind_ms")]
+    pub(super) write_behind_ms: Option<u64>,
     /// How long requests under way may take when the service ends [default: 20]
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
     #[serde(alias = "drain_seconds")]
@@ -166,6 +171,7 @@ impl Settings {
             write_threads: self.write_threads.or(under.write_threads),
             import_threads: self.import_threads.or(under.import_threads),
             max_live_runs: self.max_live_runs.or(under.max_live_runs),
+            write_behind_ms: self.write_behind_ms.or(under.write_behind_ms),
             drain_seconds: self.drain_seconds.or(under.drain_seconds),
             checkpoint_seconds: self.checkpoint_seconds.or(under.checkpoint_seconds),
             checkpoint_records: self.checkpoint_records.or(under.checkpoint_records),

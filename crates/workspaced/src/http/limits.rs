@@ -78,6 +78,9 @@ pub(crate) struct ServiceLimits {
     import_threads: usize,
     /// Runs that are held open; others are opened when they are called.
     max_live_runs: usize,
+    /// How long a run's folder may lack what was answered, while 16 or more of its mutations are under way; 0: never.
+    /// Whatever is asked of the service finds it.
+    write_behind_millis: u64,
 }
 
 /// Bounds of a git bundle's commit.
@@ -127,6 +130,7 @@ pub(super) async fn get_limits(
             write_threads: limits.write_threads,
             import_threads: limits.import_threads,
             max_live_runs: limits.max_live_runs,
+            write_behind_millis: u64::try_from(limits.write_behind.as_millis()).unwrap_or(u64::MAX),
         },
         bundle: BundleLimits { max_author_characters: MAX_AUTHOR, max_message_bytes: MAX_MESSAGE_BYTES },
         default_budget: Budget::default(),

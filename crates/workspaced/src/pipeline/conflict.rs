@@ -16,7 +16,8 @@ const MAX_DIFF_BYTES: usize = 16 * 1024;
 const NEWEST: u64 = i64::MAX as u64;
 
 /// The refusal with the diff from the version that the caller has seen to what is there now, where that version is still
-/// known and the caller may read the file. `seen` holds the version that the call expects at each of its paths.
+/// known and the caller may read the file. `seen` holds the version that the call expects at each of its paths, all of which
+/// it holds in the lane.
 pub(super) async fn tell(
     service: &Service,
     head: &Head,
@@ -45,6 +46,7 @@ async fn diff(
     path: &LogicalPath,
     seen: Sha256,
 ) -> Result<Option<String>, CallError> {
+    super::recover::catch_up_at(service, live, std::slice::from_ref(path)).await?;
     let (run, at) = (Arc::clone(live), path.clone());
     // Judged as a read, also where nothing is there any more.
     let now = service.blocking(move || Ok(readable(&run, &at)?)).await?;

@@ -1,27 +1,45 @@
 //! What is done again: after a kill, after a commit whose fate is not known, after a disk that failed for a moment.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use ledger::OpenSteps;
 use model::{LogicalPath, Step};
-use workspace::{Applied, Redo};
+use workspace::{ApplyFault, Applied, Redo};
 
-use super::needs_repair;
+use super::{OpenJournal, needs_repair};
 use crate::CallError;
+use crate::behind::CatchUp;
 use crate::lane::Pass;
 use crate::service::{LiveRun, Service};
 
-/// Enters the lane for `paths`, once nothing is left that the ledger holds and the tree has not seen.
+/// Enters the lane for `paths`, once nothing of them is left that the ledger holds and the tree has not seen.
 pub(super) async fn enter_settled<'a>(
     service: &Service,
     live: &'a Arc<LiveRun>,
     paths: Vec<LogicalPath>,
 ) -> Result<Pass<'a>, CallError> {
+    Ok(enter(service, live, paths, false).await?.0)
+}
+
+/// Enters the lane for `paths` once the run is settled. Where the caller's change of the only one `may_wait`, and now is a
+/// time for it, the second answer is true, and the tree may be behind there.
+pub(super) async fn enter<'a>(
+    service: &Service,
+    live: &'a Arc<LiveRun>,
+    paths: Vec<LogicalPath>,
+    may_wait: bool,
+) -> Result<(Pass<'a>, bool), CallError> {
     loop {
         let pass = live.lane.enter(paths.clone()).await;
         if !live.lane.is_unsettled() {
-            return Ok(pass);
+            let waits = may_wait && matches!(&paths[..], [path] if live.behind.may_wait(path));
+            if waits || catch_up_at(service, live, &paths).await.is_ok() {
+                return Ok((pass, waits));
+            }
         }
         drop(pass);
         // Alone in the lane: steps of a mutation that is under way must not be taken for left ones.
@@ -34,8 +52,11 @@ pub(super) async fn enter_settled<'a>(
 
 /// Does again whatever steps of the run the ledger still keeps. The caller is alone in the lane.
 async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
+    // All of it is among the steps, and the tree may be brought further here than it is known to be there.
+    live.behind.leave_to_journal();
     let open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
     redo(service, live, open).await?;
+    live.behind.settled();
     // Whose call it was has not told: what it changed, and what it used up, is known to the tree and the ledger alone.
     live.changed.forget();
     if let Some(stored) = service.0.ledger.run(&live.run_id).await? {
@@ -68,16 +89,109 @@ pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seqs: &[
 
 /// Waits until the tree holds all that the audit says of it.
 async fn settled(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
-    if live.lane.is_unsettled() {
-        drop(enter_settled(service, live, Vec::new()).await?);
+    loop {
+        if live.lane.is_unsettled() {
+            drop(enter_settled(service, live, Vec::new()).await?);
+        }
+        // Where the disk does not let it in, the journal brings it in, or tells why not.
+        if !live.behind.is_any() || catch_up(service, live).await.is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+/// Brings the tree up to all that was answered by now. The caller holds nothing in the lane.
+///
+/// # Errors
+///
+/// Where the disk fails; the run is unsettled then.
+pub(super) async fn catch_up(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
+    catch_up_with(service, live, live.behind.paths()).await
+}
+
+async fn catch_up_with(service: &Service, live: &Arc<LiveRun>, paths: Vec<LogicalPath>) -> Result<(), CallError> {
+    // At once, since each waits for whoever changes its file now.
+    let each = paths.into_iter().map(|path| async move {
+        let _pass = live.lane.enter(vec![path.clone()]).await;
+        if live.lane.is_unsettled() { Ok(()) } else { bring_up(service, live, &path).await }
+    });
+    join_all(each).await.into_iter().collect()
+}
+
+/// Brings the tree up to what was answered at, above or beneath `held`, which the caller holds in the lane.
+pub(super) async fn catch_up_at(
+    service: &Service,
+    live: &Arc<LiveRun>,
+    held: &[LogicalPath],
+) -> Result<(), CallError> {
+    for path in live.behind.at(held) {
+        bring_up(service, live, &path).await?;
     }
     Ok(())
+}
+
+/// Brings one file up to its newest version. The caller holds it in the lane.
+async fn bring_up(service: &Service, live: &Arc<LiveRun>, path: &LogicalPath) -> Result<(), CallError> {
+    let Some(CatchUp { step, seen, seqs }) = live.behind.catch_up(path) else { return Ok(()) };
+    let seen = seen.map(|seen| (path.clone(), seen)).into_iter().collect();
+    // What fails or panics is done again from the journal.
+    let open = OpenJournal::new(&live.lane);
+    failpoint::hit("behind.late");
+    let place = service.write_place().await?;
+    let work = || {
+        let staged = live.workspace.stage(&[step], &seen)?;
+        match staged.changed_outside() {
+            [] => live.workspace.apply(staged),
+            changed => Err(ApplyFault::ChangedOutside(changed.to_vec())),
+        }
+    };
+    let applied = service.in_place(work).await?;
+    drop(place);
+    failpoint::hit("behind.applied");
+    match applied {
+        Ok(applied) => {
+            live.behind.remove(path);
+            service.0.syncer.push(live, seqs, applied).await;
+        }
+        Err(ApplyFault::ChangedOutside(changed)) => {
+            live.behind.remove(path);
+            mark_for_repair(service, live, &changed).await?;
+        }
+        Err(ApplyFault::Io(error)) => {
+            tracing::warn!(run.id = %live.run_id, ?seqs, %error, "a change that was answered is not in the tree yet");
+            return Err(error.into());
+        }
+    }
+    open.close();
+    Ok(())
+}
+
+/// Sees to it that no file of the run stays behind for longer than it may, until none is.
+pub(super) fn watch(service: &Service, live: &Arc<LiveRun>) {
+    let (service, live) = (service.clone(), Arc::clone(live));
+    tokio::spawn(async move {
+        let watching = AssertUnwindSafe(async {
+            loop {
+                tokio::time::sleep(live.behind.tick()).await;
+                let Some(late) = live.behind.late() else { return };
+                // What fails is told where it fails, and settled by the next call or the next round of the upkeep.
+                let _ = catch_up_with(&service, &live, late).await;
+            }
+        });
+        if watching.catch_unwind().await.is_err() {
+            tracing::error!(run.id = %live.run_id, "bringing the tree up to the answers panicked");
+            live.behind.stop_watching();
+        }
+    });
 }
 
 /// Makes sure that the tree may be looked at: it holds all that is recorded, or, where the disk does not let that in now,
 /// nothing of it. Half a change is never shown.
 pub(crate) async fn whole(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
     let Err(error) = settled(service, live).await else { return Ok(()) };
+    if live.behind.is_owed() {
+        return Err(error);
+    }
     for open in service.0.ledger.open_steps(Some(&live.run_id)).await? {
         let run = Arc::clone(live);
         if service.blocking(move || run.workspace.is_half_done(&open.steps).map_err(CallError::from)).await? {

@@ -16,6 +16,8 @@ mod audit;
 #[cfg(test)]
 mod batches;
 #[cfg(test)]
+mod behind;
+#[cfg(test)]
 mod bounds;
 #[cfg(test)]
 mod checkpoints;

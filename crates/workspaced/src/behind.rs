@@ -1,0 +1,245 @@
+//! Files whose newest versions are journalled and answered, and come into the tree behind the answers.
+//!
+//! While many mutations of a run are under way, each of them would make a file beside the tree, put it in the place of the
+//! last one, and free that: most of what a small write costs. The journal holds the bytes already. So a file that is
+//! replaced again and again goes into the tree once in a while, in its newest version, and at the latest when the last of
+//! these mutations has its answer: whoever looks while none is under way finds all of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use model::{FileState, LogicalPath, Sha256, Step, StepBytes, StepContent};
+use workspace::Seen;
+
+use crate::lane::overlap;
+
+/// So many mutations of one run have to be under way: no agent by itself makes as many at a time.
+const MANY: usize = 16;
+/// Files of one run that are behind at most.
+const MAX_FILES: usize = 256;
+/// No further change waits once they have as many bytes.
+const MAX_BYTES: usize = 8 << 20;
+/// Versions of one file that the journal keeps for it at most.
+const MAX_VERSIONS: usize = 256;
+
+/// What of one run is behind.
+///
+/// A file's entry is only touched by whoever holds its path in the run's [`Lane`](crate::lane::Lane).
+#[derive(Debug)]
+pub(crate) struct Behind {
+    /// How long the tree may be behind; zero where it never is.
+    lag: Duration,
+    under_way: AtomicUsize,
+    files: Mutex<Files>,
+    /// Whether what was answered was left to the journal to bring in.
+    owed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    by_path: BTreeMap<LogicalPath, Newest>,
+    bytes: usize,
+    /// Whether somebody sees to it that no file is behind for longer than it may.
+    watched: bool,
+}
+
+/// The newest version of one file.
+#[derive(Debug)]
+struct Newest {
+    /// What the tree holds.
+    found: Sha256,
+    /// The version that it was read from.
+    seen: Option<Seen>,
+    state: FileState,
+    bytes: Vec<u8>,
+    /// The records that led there from `found`.
+    seqs: Vec<u64>,
+    /// Until when the tree may be behind.
+    due: Instant,
+}
+
+/// A version of a file that was journalled.
+#[derive(Debug)]
+pub(crate) struct Version {
+    /// Where it is.
+    pub(crate) path: LogicalPath,
+    /// The version that it replaces.
+    pub(crate) before: Sha256,
+    /// What that was read from, where it was read from the tree.
+    pub(crate) seen: Option<Seen>,
+    /// What it is.
+    pub(crate) state: FileState,
+    /// Its bytes.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A step of the tree that brings a file up to its newest version.
+#[derive(Debug)]
+pub(crate) struct CatchUp {
+    /// The step.
+    pub(crate) step: Step,
+    /// The version that it starts from.
+    pub(crate) seen: Option<Seen>,
+    /// The records whose steps it stands for.
+    pub(crate) seqs: Vec<u64>,
+}
+
+/// A mutation that is under way.
+pub(crate) struct UnderWay<'a>(&'a Behind);
+
+impl UnderWay<'_> {
+    /// Ends it; whether it was the last one.
+    pub(crate) fn leave(self) -> bool {
+        std::mem::ManuallyDrop::new(self).0.leave()
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Behind {
+    /// Nothing is behind, and nothing will be for longer than `lag`.
+    pub(crate) fn new(lag: Duration) -> Self {
+        Self { lag, under_way: AtomicUsize::new(0), files: Mutex::default(), owed: AtomicBool::new(false) }
+    }
+
+    /// How often it is looked whether a file is due.
+    pub(crate) fn tick(&self) -> Duration {
+        self.lag / 8
+    }
+
+    /// Counts a mutation of the run as under way.
+    pub(crate) fn enter(&self) -> UnderWay<'_> {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        UnderWay(self)
+    }
+
+    fn leave(&self) -> bool {
+        self.under_way.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether a change of the file at `path` may be answered before the tree has it.
+    pub(crate) fn may_wait(&self, path: &LogicalPath) -> bool {
+        if self.lag.is_zero() || self.under_way.load(Ordering::Acquire) < MANY || path.file_name() == workspace::RULES_NAME {
+            return false;
+        }
+        let files = self.lock();
+        match files.by_path.get(path) {
+            None => files.by_path.len() < MAX_FILES && files.bytes < MAX_BYTES,
+            Some(newest) => Instant::now() < newest.due && newest.seqs.len() < MAX_VERSIONS && files.bytes < MAX_BYTES,
+        }
+    }
+
+    /// Whether any file is behind.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.lock().by_path.is_empty()
+    }
+
+    /// Whether the file at `path` is behind.
+    pub(crate) fn is_at(&self, path: &LogicalPath) -> bool {
+        self.lock().by_path.contains_key(path)
+    }
+
+    /// The files that are behind.
+    pub(crate) fn paths(&self) -> Vec<LogicalPath> {
+        self.lock().by_path.keys().cloned().collect()
+    }
+
+    /// The files that are due; where none is behind at all, nobody watches any more.
+    pub(crate) fn late(&self) -> Option<Vec<LogicalPath>> {
+        let now = Instant::now();
+        let mut files = self.lock();
+        files.watched = !files.by_path.is_empty();
+        let late = files.by_path.iter().filter(|(_, newest)| newest.due <= now);
+        files.watched.then(|| late.map(|(path, _)| path.clone()).collect())
+    }
+
+    /// The files that are behind at, above or beneath one of `held`.
+    pub(crate) fn at(&self, held: &[LogicalPath]) -> Vec<LogicalPath> {
+        let files = self.lock();
+        let touches = |path: &&LogicalPath| held.iter().any(|held| overlap(held, path));
+        files.by_path.keys().filter(touches).cloned().collect()
+    }
+
+    /// The newest version of the file at `path`, where the tree is behind.
+    pub(crate) fn newest(&self, path: &LogicalPath) -> Option<(FileState, Vec<u8>)> {
+        self.lock().by_path.get(path).map(|newest| (newest.state.clone(), newest.bytes.clone()))
+    }
+
+    /// Puts a version behind the file's last, journalled by the record `seq`. Whether somebody has to watch over it.
+    pub(crate) fn put(&self, version: Version, seq: u64) -> bool {
+        let Version { path, before, seen, state, bytes } = version;
+        let mut files = self.lock();
+        files.bytes += bytes.len();
+        let mut replaced = 0;
+        match files.by_path.get_mut(&path) {
+            Some(newest) => {
+                replaced = newest.bytes.len();
+                (newest.state, newest.bytes) = (state, bytes);
+                newest.seqs.push(seq);
+            }
+            None => {
+                // Not all at once, where all began at once: by any number that differs from file to file.
+                let part = u32::from(state.sha256.as_bytes()[0]);
+                let due = Instant::now() + self.lag * (256 + part) / 512 - self.tick();
+                let newest = Newest { found: before, seen, state, bytes, seqs: vec![seq], due };
+                files.by_path.insert(path, newest);
+            }
+        }
+        files.bytes -= replaced;
+        !std::mem::replace(&mut files.watched, true)
+    }
+
+    /// Whoever watched does so no more, and not because nothing is behind.
+    pub(crate) fn stop_watching(&self) {
+        self.lock().watched = false;
+    }
+
+    /// What brings the file at `path` up to its newest version, where the tree is behind.
+    pub(crate) fn catch_up(&self, path: &LogicalPath) -> Option<CatchUp> {
+        let files = self.lock();
+        let newest = files.by_path.get(path)?;
+        let bytes = StepBytes::Inline(newest.bytes.clone());
+        let after = StepContent { sha256: newest.state.sha256, mode: newest.state.mode, bytes };
+        let step = Step { path: path.clone(), before: Some(newest.found), after: Some(after) };
+        Some(CatchUp { step, seen: newest.seen, seqs: newest.seqs.clone() })
+    }
+
+    /// The tree holds the newest version of the file at `path`, or it is known that it cannot.
+    pub(crate) fn remove(&self, path: &LogicalPath) {
+        let mut files = self.lock();
+        if let Some(newest) = files.by_path.remove(path) {
+            files.bytes -= newest.bytes.len();
+        }
+    }
+
+    /// Leaves all that is behind to the journal, from which the run is settled. The caller is alone in the lane.
+    pub(crate) fn leave_to_journal(&self) {
+        let mut files = self.lock();
+        if !files.by_path.is_empty() {
+            self.owed.store(true, Ordering::Release);
+        }
+        files.by_path.clear();
+        files.bytes = 0;
+    }
+
+    /// Whether something that was answered is neither in the tree nor here.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.owed.load(Ordering::Acquire)
+    }
+
+    /// The run was settled.
+    pub(crate) fn settled(&self) {
+        self.owed.store(false, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Files> {
+        // Nothing panics while it holds the lock.
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
