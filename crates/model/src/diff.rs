@@ -6,6 +6,9 @@ mod search;
 mod write;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
 
 use crate::{Counts, LogicalPath, decode};
 use lines::Region;
@@ -31,6 +34,9 @@ pub struct FileDiff {
     pub counts: Counts,
     /// Whether either side is binary, whose bytes are not shown.
     pub binary: bool,
+    /// Bytes of the new side's lines that are not among the old side's, each as often as it is there; `None` where that is
+    /// not what the diff compares: for a binary side, and for UTF-16. The same as [`bytes_written`](crate::bytes_written).
+    pub bytes_written: Option<u64>,
 }
 
 /// Bytes at the start of a file that are looked at for a NUL, which makes it binary; as many as git looks at.
@@ -46,19 +52,21 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     let mut text = Vec::new();
     if old_bytes == new_bytes {
         write::header(&mut text, old, new, 100);
-        return FileDiff { text, counts: Counts::default(), binary: is_binary(old_bytes) };
+        return FileDiff { text, counts: Counts::default(), binary: is_binary(old_bytes), bytes_written: Some(0) };
     }
     let Some((old_text, new_text)) = texts(old_bytes, new_bytes) else {
         write::header(&mut text, old, new, 0);
         write::binary_line(&mut text, old, new);
-        return FileDiff { text, counts: Counts::default(), binary: true };
+        return FileDiff { text, counts: Counts::default(), binary: true, bytes_written: None };
     };
     let region = Region::new(&old_text, &new_text);
     let script = script::shortest(&region);
     write::header(&mut text, old, new, similarity(&region, &script, old_text.len().max(new_text.len())));
     write::names(&mut text, old, new);
     write::hunks(&mut text, &region, &script);
-    FileDiff { text, counts: counts_of(&script), binary: false }
+    let is_raw = matches!((&old_text, &new_text), (Cow::Borrowed(_), Cow::Borrowed(_)));
+    let bytes_written = is_raw.then(|| bytes_anew(&region, &script));
+    FileDiff { text, counts: counts_of(&script), binary: false, bytes_written }
 }
 
 /// Lines that the diff from `old` to `new` adds and removes, without writing it; none for binary files.
@@ -95,6 +103,22 @@ fn counts_of(script: &[script::Replace]) -> Counts {
     script.iter().fold(Counts::default(), |sum, replace| {
         sum + Counts { insertions: replace.new.len() as u64, deletions: replace.old.len() as u64 }
     })
+}
+
+/// Lines that are equal on both sides cancel out, so that only the changes have to be looked at.
+fn bytes_anew(region: &Region<'_>, script: &[script::Replace]) -> u64 {
+    let mut there: HashMap<&[u8], usize, RandomState> = HashMap::default();
+    for line in script.iter().flat_map(|replace| &region.old[replace.old.clone()]) {
+        *there.entry(line).or_default() += 1;
+    }
+    let mut bytes = 0;
+    for line in script.iter().flat_map(|replace| &region.new[replace.new.clone()]) {
+        match there.get_mut(line) {
+            Some(count) if *count > 0 => *count -= 1,
+            _ => bytes += line.len() as u64,
+        }
+    }
+    bytes
 }
 
 /// How much of the larger side stays, in percent; below 100 since the sides differ.

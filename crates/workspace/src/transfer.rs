@@ -1,6 +1,7 @@
 //! Whole files of any kind, as bytes: what the files plane gives and takes. Flat in memory.
 
 use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 use model::{Access, FileKind, FileState, LogicalPath, Rules, Sha256};
@@ -20,11 +21,19 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// A file to be sent, of the version that its hash names.
 #[derive(Debug)]
 pub struct Transfer {
-    /// The file, at its start. Read it by [`Transfer::piece`] only: it may be written to meanwhile.
-    file: File,
+    source: Source,
     stamp: Stamp,
     /// Its state.
     pub state: FileState,
+}
+
+/// Where a file's bytes come from.
+#[derive(Debug)]
+enum Source {
+    /// From memory, where they are one piece: whoever replaces the file meanwhile breaks nothing off.
+    Held(Vec<u8>),
+    /// From the disk. The file may be written to meanwhile, which [`Transfer::piece`] notices.
+    Open(File),
 }
 
 impl Tree {
@@ -73,10 +82,18 @@ impl Transfer {
     ///
     /// Where the disk fails, or the file is not the version any more that was announced.
     pub fn piece(&self, offset: u64, at_most: u64) -> std::io::Result<Vec<u8>> {
-        let mut piece = vec![0; usize::try_from(at_most).unwrap_or(usize::MAX).min(PIECE_BYTES)];
-        let count = self.file.read_at(&mut piece, offset)?;
+        let at_most = usize::try_from(at_most).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let file = match &self.source {
+            Source::Held(bytes) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                return Ok(bytes[start..start.saturating_add(at_most).min(bytes.len())].to_vec());
+            }
+            Source::Open(file) => file,
+        };
+        let mut piece = vec![0; at_most];
+        let count = file.read_at(&mut piece, offset)?;
         piece.truncate(count);
-        if Stamp::of(&rustix::fs::fstat(&self.file)?) != self.stamp {
+        if Stamp::of(&rustix::fs::fstat(file)?) != self.stamp {
             return Err(std::io::Error::other("the file was written to while it was sent"));
         }
         Ok(piece)
@@ -109,22 +126,36 @@ fn transfer(opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transf
     if opened.size() > max_bytes {
         return Err(file_too_large(path, max_bytes, opened.size()).into());
     }
-    let stamp = Stamp::of(&opened.stat);
+    let (stamp, size) = (Stamp::of(&opened.stat), opened.size());
     let mode = opened.stat.st_mode & 0o7777;
     let name = opened.real.clone().unwrap_or_else(|| path.clone());
     let file = File::from(opened.file);
+    if size <= PIECE_BYTES as u64 {
+        let bytes = head_of(&file, PIECE_BYTES + 1)?;
+        if bytes.len() <= PIECE_BYTES.min(usize::try_from(max_bytes).unwrap_or(usize::MAX)) {
+            let unchanged = Stamp::of(&rustix::fs::fstat(&file)?) == stamp;
+            let known = hashes::known(&stamp).filter(|_| unchanged);
+            let sha256 = known.unwrap_or_else(|| Sha256::of(&bytes));
+            hashes::keep((unchanged && known.is_none()).then_some(stamp), sha256);
+            let kind = read::kind_of(&name, &bytes);
+            let state = FileState { sha256, size_bytes: bytes.len() as u64, mode, kind };
+            return Ok(Transfer { source: Source::Held(bytes), stamp, state });
+        }
+        // It has grown meanwhile.
+    }
     let (sha256, size_bytes, head) = match hashes::known(&stamp) {
-        Some(sha256) => (sha256, u64::try_from(opened.stat.st_size).unwrap_or(0), head_of(&file)?),
+        Some(sha256) => (sha256, size, head_of(&file, HEAD_BYTES)?),
         None => hash_all(&file, path, max_bytes, stamp)?,
     };
     let kind = read::kind_of(&name, &head);
-    Ok(Transfer { file, stamp, state: FileState { sha256, size_bytes, mode, kind } })
+    Ok(Transfer { source: Source::Open(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
 }
 
-fn head_of(file: &File) -> std::io::Result<Vec<u8>> {
-    let mut head = vec![0; HEAD_BYTES];
-    let count = file.read_at(&mut head, 0)?;
-    head.truncate(count);
+/// The first bytes of a file, at most so many.
+fn head_of(mut file: &File, at_most: usize) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(at_most as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 

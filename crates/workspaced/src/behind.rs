@@ -2,21 +2,27 @@
 //!
 //! While many mutations of a run are under way, each of them would make a file beside the tree, put it in the place of the
 //! last one, and free that: most of what a small write costs. The journal holds the bytes already. So a file that is
-//! replaced again and again goes into the tree once in a while, in its newest version, and at the latest when the last of
+//! replaced again and again goes into the tree once in a while, in its newest version, and at the latest before the last of
 //! these mutations has its answer: whoever looks while none is under way finds all of them.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use model::{FileState, LogicalPath, Sha256, Step, StepBytes, StepContent};
+use tokio::sync::Notify;
 use workspace::Seen;
 
 use crate::lane::overlap;
 
 /// So many mutations of one run have to be under way: no agent by itself makes as many at a time.
 const MANY: usize = 16;
+/// For so long afterwards it is likely that they will be again: those that share a commit are answered together.
+const STORM: Duration = Duration::from_millis(50);
+/// How long the last one waits for another, which then is the last.
+const MOMENT: Duration = Duration::from_millis(3);
 /// Files of one run that are behind at most.
 const MAX_FILES: usize = 256;
 /// No further change waits once they have as many bytes.
@@ -32,6 +38,8 @@ pub(crate) struct Behind {
     /// How long the tree may be behind; zero where it never is.
     lag: Duration,
     under_way: AtomicUsize,
+    /// Somebody has entered while nobody was there.
+    entered: Notify,
     files: Mutex<Files>,
     /// Whether what was answered was left to the journal to bring in.
     owed: AtomicBool,
@@ -41,6 +49,8 @@ pub(crate) struct Behind {
 struct Files {
     by_path: BTreeMap<LogicalPath, Newest>,
     bytes: usize,
+    /// Until when many mutations are likely to be under way.
+    storm: Option<Instant>,
     /// Whether somebody sees to it that no file is behind for longer than it may.
     watched: bool,
 }
@@ -105,7 +115,13 @@ impl Drop for UnderWay<'_> {
 impl Behind {
     /// Nothing is behind, and nothing will be for longer than `lag`.
     pub(crate) fn new(lag: Duration) -> Self {
-        Self { lag, under_way: AtomicUsize::new(0), files: Mutex::default(), owed: AtomicBool::new(false) }
+        Self {
+            lag,
+            under_way: AtomicUsize::new(0),
+            entered: Notify::new(),
+            files: Mutex::default(),
+            owed: AtomicBool::new(false),
+        }
     }
 
     /// How often it is looked whether a file is due.
@@ -115,8 +131,17 @@ impl Behind {
 
     /// Counts a mutation of the run as under way.
     pub(crate) fn enter(&self) -> UnderWay<'_> {
-        self.under_way.fetch_add(1, Ordering::AcqRel);
+        if self.under_way.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.entered.notify_waiters();
+        }
         UnderWay(self)
+    }
+
+    /// Waits for a moment whether another mutation enters; whether none has. For whoever was the last one.
+    pub(crate) async fn stays_empty(&self) -> bool {
+        let mut entered = pin!(self.entered.notified());
+        entered.as_mut().enable();
+        self.under_way.load(Ordering::Acquire) == 0 && tokio::time::timeout(MOMENT, entered).await.is_err()
     }
 
     fn leave(&self) -> bool {
@@ -125,10 +150,16 @@ impl Behind {
 
     /// Whether a change of the file at `path` may be answered before the tree has it.
     pub(crate) fn may_wait(&self, path: &LogicalPath) -> bool {
-        if self.lag.is_zero() || self.under_way.load(Ordering::Acquire) < MANY || path.file_name() == workspace::RULES_NAME {
+        if self.lag.is_zero() || path.file_name() == workspace::RULES_NAME {
             return false;
         }
-        let files = self.lock();
+        let many = self.under_way.load(Ordering::Acquire) >= MANY;
+        let mut files = self.lock();
+        if many {
+            files.storm = Some(Instant::now() + STORM);
+        } else if files.storm.is_none_or(|until| Instant::now() >= until) {
+            return false;
+        }
         match files.by_path.get(path) {
             None => files.by_path.len() < MAX_FILES && files.bytes < MAX_BYTES,
             Some(newest) => Instant::now() < newest.due && newest.seqs.len() < MAX_VERSIONS && files.bytes < MAX_BYTES,

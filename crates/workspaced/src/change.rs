@@ -51,6 +51,8 @@ pub(crate) struct Planned {
     pub(crate) kinds: BTreeMap<LogicalPath, FileKind>,
     /// The bytes that are there now.
     before: BTreeMap<LogicalPath, Vec<u8>>,
+    /// Bytes that each change writes anew, where the diff tells; see [`bytes_written`].
+    written: BTreeMap<LogicalPath, u64>,
     /// The versions that those bytes were read from.
     seen: BTreeMap<LogicalPath, Seen>,
     /// The paths that git ignores and does not track, where policy asks about them.
@@ -130,6 +132,7 @@ impl Planned {
             diff: Vec::new(),
             kinds,
             before: found.bytes,
+            written: BTreeMap::new(),
             seen: found.seen,
             ignored: found.ignored,
             output: Map::new(),
@@ -144,7 +147,12 @@ impl Planned {
     fn draw_diffs(&mut self) {
         for at in 0..self.changes.changes.len() {
             if let Some(diff) = self.diff_of(&self.changes.changes[at]) {
-                self.changes.changes[at].counts = diff.counts;
+                let change = &mut self.changes.changes[at];
+                change.counts = diff.counts;
+                // Of a file that takes another's place the diff shows all, though lines of it may have been there.
+                if let Some(bytes) = diff.bytes_written.filter(|_| change.effect == Effect::Replace) {
+                    self.written.insert(change.path.clone(), bytes);
+                }
                 self.diff.extend_from_slice(&diff.text);
             }
         }
@@ -227,7 +235,10 @@ impl Planned {
             effect: &change.effect,
             insertions: change.counts.insertions,
             deletions: change.counts.deletions,
-            bytes: bytes_written(old_text, new_text, text_bytes(kind, change)),
+            bytes: match self.written.get(&change.path) {
+                Some(bytes) => *bytes,
+                None => bytes_written(old_text, new_text, text_bytes(kind, change)),
+            },
             mode_change: match (old_mode, &change.after) {
                 (Some(old), Some(content)) => (old ^ content.mode) & 0o111 != 0,
                 _ => false,

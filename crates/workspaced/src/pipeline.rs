@@ -80,7 +80,7 @@ pub(crate) async fn mutate(
 ) -> Result<Answer, CallError> {
     let under_way = live.behind.enter();
     let answer = mutate_one(service, head, live, parse).await;
-    if under_way.leave() && live.behind.is_any() {
+    if under_way.leave() && live.behind.is_any() && live.behind.stays_empty().await {
         // Where that fails, the next call that looks into the tree settles it, or is told why not.
         let _ = recover::catch_up(service, live).await;
     }
@@ -194,7 +194,7 @@ async fn first_answer(service: &Service, head: &Head) -> Result<First, CallError
         if let Some(needed) = needed_by_first(head, &members) {
             return Ok(First::Answered(Err(forbidden(&[needed]))));
         }
-        return Ok(First::Answered(Ok(done_answer(head, members, call.seq, Some(call.hash)))));
+        return Ok(First::Answered(Ok(done_answer(head, &reply.body, call.seq, Some(call.hash)))));
     }
     let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
     Ok(First::Answered(Err(refusal.recorded(call.seq, Some(call.hash)))))
@@ -358,7 +358,7 @@ async fn carry_out(
     let Some(Stage { steps, way }) = staged else {
         return Err(CallError::Internal("a change that is carried out was staged".into()));
     };
-    let (mut entry, members) = entry_of(head, planned, decision, steps, usage.clone());
+    let (mut entry, told) = entry_of(head, planned, decision, steps, usage.clone());
     entry.decides = decides;
     live.lane.reserve(&usage);
     failpoint::hit("pipeline.staged");
@@ -384,7 +384,7 @@ async fn carry_out(
         Way::Staged(staged) => bring_in(service, live, staged, &[record]).await?,
         Way::Behind(version) => leave_behind(service, live, version, &record),
     }
-    Ok(done_answer(head, members, seq, hash))
+    Ok(done_answer(head, &told, seq, hash))
 }
 
 /// Lets the tree have what is journalled behind the answer.
@@ -462,9 +462,9 @@ impl Drop for OpenJournal<'_> {
 }
 
 async fn finish_dry_run(service: &Service, head: &Head, judged: Judged) -> Result<Answer, CallError> {
-    let (entry, members) = dry_entry(head, judged);
+    let (entry, told) = dry_entry(head, judged);
     let record = append(service, head, entry).await?;
-    Ok(done_answer(head, members, record.seq, record.hash))
+    Ok(done_answer(head, &told, record.seq, record.hash))
 }
 
 async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, CallError> {

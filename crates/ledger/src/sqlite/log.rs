@@ -18,6 +18,8 @@ const COPY_PAGES: i64 = 3000;
 /// since, so that the writer copies the last few pages itself; all of them where twice as many have come together, since
 /// then more is written than can be copied.
 const MAX_PAGES: i64 = 8000;
+/// The last few pages: everybody waits while they are copied and synced.
+const LAST_PAGES: i64 = 400;
 /// How much longer the log gets until the writer tries again: readers may have kept it from beginning anew.
 const PACE_PAGES: i64 = 500;
 
@@ -59,11 +61,11 @@ impl LogKeeper {
             if log.pages < MAX_PAGES {
                 self.next_own = MAX_PAGES;
             }
-            let behind = log.pages - log.copied >= COPY_PAGES;
-            if log.pages >= self.next_own && (!behind || log.pages >= 2 * MAX_PAGES) {
+            let (behind, is_long) = (log.pages - log.copied, log.pages >= self.next_own);
+            if is_long && (behind < LAST_PAGES || log.pages >= 2 * MAX_PAGES) {
                 self.next_own = log.pages + PACE_PAGES;
                 progress(writer, "PRAGMA wal_checkpoint(PASSIVE)")?;
-            } else if behind {
+            } else if is_long || behind >= COPY_PAGES {
                 self.busy.store(true, Ordering::Release);
                 if self.wake.try_send(()).is_err() {
                     // A thread that has panicked takes no more work.

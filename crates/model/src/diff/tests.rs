@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::bytes_written;
 use crate::oracle::Git;
 
 fn path(raw: &str) -> LogicalPath {
@@ -116,6 +117,7 @@ proptest! {
         git.write("x", &old);
         let diff = diff(Some(&old), Some(&new));
         prop_assert_eq!(count_changes(&old, &new), diff.counts);
+        prop_assert_eq!(diff.bytes_written, Some(bytes_written(Some(&old), Some(&new), 0)));
         if old != new {
             prop_assert_eq!(git.apply(&diff.text), Ok(()), "{}", String::from_utf8_lossy(&diff.text));
             prop_assert_eq!(git.read("x"), Some(new.clone()));

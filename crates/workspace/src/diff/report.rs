@@ -206,7 +206,7 @@ impl<'a> Report<'a> {
             (Some(old), Some(new)) if old.sha256 == new.sha256 && old.git_mode() == new.git_mode() => return Ok(None),
             (Some(_), Some(_)) => "modified",
         };
-        let FileDiff { text, counts, binary } = diff_versions(path, old.as_ref(), new.as_ref());
+        let FileDiff { text, counts, binary, .. } = diff_versions(path, old.as_ref(), new.as_ref());
         let size = |side: &Option<Version>| side.as_ref().map_or(0, |version| version.size);
         Ok(Some(Arc::new(Part {
             bytes: (size(&old), size(&new)),
@@ -333,6 +333,7 @@ pub(super) fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Opti
                 text: [gone.text, come.text].concat(),
                 counts: gone.counts + come.counts,
                 binary: gone.binary || come.binary,
+                bytes_written: None,
             };
         }
         _ if old.into_iter().chain(new).any(|version| version.bytes.is_none()) => {

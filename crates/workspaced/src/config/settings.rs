@@ -106,8 +106,8 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_MAX_LIVE_RUNS", value_name = "N")]
     #[serde(alias = "max_live_runs")]
     pub(super) max_live_runs: Option<u64>,
-    /// How long a run's folder may lack what was answered, while 16 or more of its mutations are under way; 0: never
-    /// [default: 250]
+    /// How long a run's folder may lack what was answered while 16 or more of its mutations are under way; 0: never
+    /// [default: 500]
     #[arg(long, env = "WORKSPACED_WRITE_BEHIND_MS", value_name = "MILLISECONDS")]
     #[serde(alias = "write_behind_ms")]
     pub(super) write_behind_ms: Option<u64>,

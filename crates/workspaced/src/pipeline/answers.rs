@@ -5,18 +5,18 @@ use model::{Code, Decision, LogicalPath, Outcome, Refusal, Sha256, Step, Usage, 
 use serde_json::{Map, Value};
 
 use super::{DONE, Judged};
-use crate::calls::{Answer, Head};
+use crate::calls::{Answer, Head, splice};
 use crate::change::Planned;
 use crate::tools::record_files;
 
-/// The ledger's entry of a change, and the answer's members but for `seq` and `headHash`.
+/// The ledger's entry of a change, and the answer's members but for `seq` and `headHash`, as JSON text.
 pub(super) fn entry_of(
     head: &Head,
     planned: Planned,
     decision: Decision,
     steps: Vec<Step>,
     usage: Usage,
-) -> (Entry, Map<String, Value>) {
+) -> (Entry, String) {
     let artifact_id = crate::service::new_artifact_id();
     let uri = format!("artifact://{}/{artifact_id}", head.run_id);
     let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
@@ -28,16 +28,16 @@ pub(super) fn entry_of(
     members.insert("artifactUris".to_owned(), Value::from(vec![uri]));
     members.insert("summary".to_owned(), Value::from(planned.summary));
     members.insert("warnings".to_owned(), Value::from(planned.warnings));
-    let reply = Reply { status: DONE, body: Value::Object(members.clone()).to_string() };
-    let mut entry = head.entry(draft, Some(reply));
+    let told = text_of(&members);
+    let mut entry = head.entry(draft, Some(Reply { status: DONE, body: told.clone() }));
     entry.steps = steps;
     entry.artifact = Some(Artifact { artifact_id, diff: planned.diff });
     entry.usage = usage;
-    (entry, members)
+    (entry, told)
 }
 
-/// The ledger's entry of a change that is only told, and the answer's members but for `seq`.
-pub(super) fn dry_entry(head: &Head, judged: Judged) -> (Entry, Map<String, Value>) {
+/// The ledger's entry of a change that is only told, and the answer's members but for `seq`, as JSON text.
+pub(super) fn dry_entry(head: &Head, judged: Judged) -> (Entry, String) {
     let planned = judged.planned;
     let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
     draft.paths_read = paths_of(&planned);
@@ -52,8 +52,13 @@ pub(super) fn dry_entry(head: &Head, judged: Judged) -> (Entry, Map<String, Valu
     members.insert("artifactUris".to_owned(), Value::Array(Vec::new()));
     members.insert("summary".to_owned(), Value::from(format!("dry run: would have {}", planned.summary)));
     members.insert("warnings".to_owned(), Value::from(planned.warnings));
-    let reply = Reply { status: DONE, body: Value::Object(members.clone()).to_string() };
-    (head.entry(draft, Some(reply)), members)
+    let told = text_of(&members);
+    (head.entry(draft, Some(Reply { status: DONE, body: told.clone() })), told)
+}
+
+fn text_of(members: &Map<String, Value>) -> String {
+    // Names and values of JSON have a text.
+    serde_json::to_string(members).unwrap_or_default()
 }
 
 /// Somebody has decided already.
@@ -65,12 +70,15 @@ pub(super) fn not_pending() -> Refusal {
     )
 }
 
-pub(super) fn done_answer(head: &Head, mut members: Map<String, Value>, seq: u64, hash: Option<Sha256>) -> Answer {
-    members.insert("ok".to_owned(), Value::from(true));
-    members.insert("toolCallId".to_owned(), Value::from(head.tool_call_id.as_str()));
-    members.insert("seq".to_owned(), Value::from(seq));
-    members.extend(hash.map(|hash| ("headHash".to_owned(), Value::from(hash.to_string()))));
-    Answer { body: Value::Object(members).to_string() }
+/// The answer that `told` says in JSON, with what is only known once it is recorded.
+pub(super) fn done_answer(head: &Head, told: &str, seq: u64, hash: Option<Sha256>) -> Answer {
+    let mut output = format!("{{\"seq\":{seq}");
+    if let Some(hash) = hash {
+        output.extend([",\"headHash\":\"", &hash.to_string(), "\""]);
+    }
+    let rest = told.strip_prefix('{').unwrap_or("}");
+    output.extend([if rest.starts_with('}') { "" } else { "," }, rest]);
+    Answer { body: splice(&head.tool_call_id, &output) }
 }
 
 pub(super) fn paths_of(planned: &Planned) -> Vec<LogicalPath> {

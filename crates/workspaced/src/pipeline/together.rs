@@ -242,8 +242,8 @@ impl Service {
         for (head, outlook) in heads.iter().zip(plan.outlooks) {
             rows.push(match outlook {
                 Outlook::Change(judged) => {
-                    let (entry, members) = dry_entry(head, judged);
-                    Row::Change(Box::new(entry), members)
+                    let (entry, told) = dry_entry(head, judged);
+                    Row::Change(Box::new(entry), told)
                 }
                 Outlook::Look(told) => Row::look(head, told),
             });
@@ -278,8 +278,8 @@ impl Service {
                 Outlook::Change(Judged { planned, decision, usage, .. }) => {
                     used.add(&usage);
                     let steps = planned.changes.to_steps();
-                    let (entry, members) = entry_of(head, planned, decision, steps, usage);
-                    Row::Change(Box::new(entry), members)
+                    let (entry, told) = entry_of(head, planned, decision, steps, usage);
+                    Row::Change(Box::new(entry), told)
                 }
                 Outlook::Look(told) => Row::look(head, told),
             });
@@ -319,9 +319,9 @@ impl Service {
                     answered.next();
                     answer
                 }
-                Row::Change(_, members) => {
+                Row::Change(_, told) => {
                     let (seq, hash) = answered.next().map_or((0, None), |record| (record.seq, record.hash));
-                    done_answer(head, members, seq, hash)
+                    done_answer(head, &told, seq, hash)
                 }
             }));
         }
@@ -385,7 +385,7 @@ impl Service {
 
 /// What is recorded of one call, with its answer.
 enum Row {
-    Change(Box<Entry>, Map<String, Value>),
+    Change(Box<Entry>, String),
     Look(Box<Entry>, Answer),
 }
 
