@@ -13,9 +13,9 @@ use model::{
 use serde::Deserialize;
 use workspace::Bundle;
 
-use crate::{CallError, pipeline};
 use crate::calls::{forbidden, reasons_of, verdict_of};
 use crate::service::{Caller, LiveRun, Service, new_tool_call_id, now, now_seconds};
+use crate::{CallError, pipeline};
 
 /// What leaves a run as a whole.
 #[derive(Clone, Debug)]

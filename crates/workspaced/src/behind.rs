@@ -207,22 +207,17 @@ impl Behind {
         let Version { path, before, seen, state, bytes } = version;
         let mut files = self.lock();
         files.bytes += bytes.len();
-        let mut replaced = 0;
-        match files.by_path.get_mut(&path) {
-            Some(newest) => {
-                replaced = newest.bytes.len();
-                (newest.state, newest.bytes) = (state, bytes);
-                newest.seqs.push(seq);
-            }
-            None => {
-                // Not all at once, where all began at once: by any number that differs from file to file.
-                let part = u32::from(state.sha256.as_bytes()[0]);
-                let due = Instant::now() + self.lag * (256 + part) / 512 - self.tick();
-                let newest = Newest { found: before, seen, state, bytes, seqs: vec![seq], due };
-                files.by_path.insert(path, newest);
-            }
+        if let Some(newest) = files.by_path.get_mut(&path) {
+            newest.seqs.push(seq);
+            newest.state = state;
+            let replaced = std::mem::replace(&mut newest.bytes, bytes).len();
+            files.bytes -= replaced;
+        } else {
+            // Not all at once, where all began at once: by any number that differs from file to file.
+            let part = u32::from(state.sha256.as_bytes()[0]);
+            let due = Instant::now() + self.lag * (192 + part) / 512;
+            files.by_path.insert(path, Newest { found: before, seen, state, bytes, seqs: vec![seq], due });
         }
-        files.bytes -= replaced;
         !std::mem::replace(&mut files.watched, true)
     }
 
@@ -272,5 +267,83 @@ impl Behind {
     fn lock(&self) -> MutexGuard<'_, Files> {
         // Nothing panics while it holds the lock.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::FileKind;
+
+    use super::*;
+
+    fn path(raw: &str) -> LogicalPath {
+        LogicalPath::parse(raw).unwrap()
+    }
+
+    fn version(raw: &str, before: &str, text: &str) -> Version {
+        let bytes = text.as_bytes().to_vec();
+        let (sha256, size_bytes) = (Sha256::of(&bytes), bytes.len() as u64);
+        let state = FileState { sha256, size_bytes, mode: 0o644, kind: FileKind::TextDoc };
+        Version { path: path(raw), before: Sha256::of(before.as_bytes()), seen: None, state, bytes }
+    }
+
+    #[test]
+    fn all_versions_of_a_file_are_one_step_from_what_the_tree_holds() {
+        let behind = Behind::new(Duration::from_secs(1));
+        assert!(behind.put(version("d/a.md", "0", "1"), 7), "somebody has to watch");
+        assert!(!behind.put(version("d/a.md", "1", "22"), 9), "somebody does");
+        assert_eq!(behind.newest(&path("d/a.md")).unwrap().1, b"22");
+        assert_eq!(behind.lock().bytes, 2);
+        let CatchUp { step, seqs, .. } = behind.catch_up(&path("d/a.md")).unwrap();
+        assert_eq!((step.before, seqs), (Some(Sha256::of(b"0")), vec![7, 9]));
+        assert_eq!(step.after.unwrap().sha256, Sha256::of(b"22"));
+        for held in ["d", "d/a.md", "d/a.md/b", "."] {
+            assert_eq!(behind.at(&[path("x"), path(held)]), [path("d/a.md")], "{held}");
+        }
+        assert!(behind.at(&[path("d/a.mdx"), path("d/b")]).is_empty());
+        behind.remove(&path("d/a.md"));
+        assert_eq!((behind.is_any(), behind.lock().bytes), (false, 0));
+        assert_eq!(behind.late(), None, "nobody has to watch any more");
+        assert!(behind.put(version("b", "0", "1"), 11));
+    }
+
+    #[test]
+    fn a_change_waits_while_many_are_under_way_and_the_file_is_not_due() {
+        let behind = Behind::new(Duration::from_millis(80));
+        let few: Vec<_> = (1..MANY).map(|_| behind.enter()).collect();
+        assert!(!behind.may_wait(&path("a")));
+        let last = behind.enter();
+        assert!(behind.may_wait(&path("a")) && !behind.may_wait(&path("d/.gitignore")));
+        drop(few);
+        assert!(behind.may_wait(&path("a")), "they come and go together");
+        behind.put(version("a", "0", "1"), 1);
+        assert!(behind.late().is_some_and(|late| late.is_empty()));
+        std::thread::sleep(Duration::from_millis(80));
+        assert_eq!(behind.late(), Some(vec![path("a")]));
+        assert!(!behind.may_wait(&path("a")) && last.leave());
+        let never = Behind::new(Duration::ZERO);
+        let _many: Vec<_> = (0..MANY).map(|_| never.enter()).collect();
+        assert!(!never.may_wait(&path("a")));
+    }
+
+    #[test]
+    fn what_is_left_to_the_journal_is_owed_until_the_run_is_settled() {
+        let behind = Behind::new(Duration::from_secs(1));
+        behind.leave_to_journal();
+        assert!(!behind.is_owed(), "nothing was behind");
+        behind.put(version("a", "0", "1"), 1);
+        behind.leave_to_journal();
+        assert!(behind.is_owed() && !behind.is_any());
+        behind.settled();
+        assert!(!behind.is_owed());
+    }
+
+    #[tokio::test]
+    async fn the_last_one_waits_a_moment_for_another() {
+        let behind = Behind::new(Duration::from_secs(1));
+        assert!(behind.stays_empty().await);
+        let (stayed, _entered) = tokio::join!(behind.stays_empty(), async { behind.enter() });
+        assert!(!stayed);
+        assert!(!behind.stays_empty().await, "one is there");
     }
 }

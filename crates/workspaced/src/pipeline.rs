@@ -419,7 +419,9 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     drop(place);
     failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
-    records.iter().for_each(|record| note_written(live, record));
+    for record in records {
+        note_written(live, record);
+    }
     match applied {
         Ok(Ok(applied)) => service.0.syncer.push(live, seqs, applied).await,
         Ok(Err(ApplyFault::ChangedOutside(changed))) => {

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use ledger::OpenSteps;
 use model::{LogicalPath, Step};
-use workspace::{ApplyFault, Applied, Redo};
+use workspace::{Applied, ApplyFault, Redo};
 
 use super::{OpenJournal, needs_repair};
 use crate::CallError;
@@ -93,9 +93,16 @@ async fn settled(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError
         if live.lane.is_unsettled() {
             drop(enter_settled(service, live, Vec::new()).await?);
         }
-        // Where the disk does not let it in, the journal brings it in, or tells why not.
-        if !live.behind.is_any() || catch_up(service, live).await.is_ok() {
+        if !live.behind.is_any() {
             return Ok(());
+        }
+        let (here, run) = (service.clone(), Arc::clone(live));
+        // To its end, also where whoever looks goes away: what is left in the middle has to be settled from the journal.
+        let caught_up = service.to_the_end(async move { catch_up(&here, &run).await });
+        // Where the disk does not let it in, the journal brings it in, or tells why not.
+        match caught_up.await {
+            Err(_) if live.lane.is_unsettled() => {}
+            caught_up => return caught_up,
         }
     }
 }
@@ -119,11 +126,7 @@ async fn catch_up_with(service: &Service, live: &Arc<LiveRun>, paths: Vec<Logica
 }
 
 /// Brings the tree up to what was answered at, above or beneath `held`, which the caller holds in the lane.
-pub(super) async fn catch_up_at(
-    service: &Service,
-    live: &Arc<LiveRun>,
-    held: &[LogicalPath],
-) -> Result<(), CallError> {
+pub(super) async fn catch_up_at(service: &Service, live: &Arc<LiveRun>, held: &[LogicalPath]) -> Result<(), CallError> {
     for path in live.behind.at(held) {
         bring_up(service, live, &path).await?;
     }

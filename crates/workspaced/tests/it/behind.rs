@@ -8,8 +8,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Backend, Disk, Run, Server, Setup, Storm, Wrote, assert_sound, assert_swept, recover, sha256, stormy, stormy_text,
-    stormy_version,
+    Backend, Disk, Run, Server, Setup, Storm, WRITERS, Wrote, assert_sound, assert_swept, recover, sha256, stormy,
+    stormy_text, stormy_version,
 };
 
 /// How long the folder may be behind where a test wants it to be so for as long as the storm lasts, in milliseconds.
@@ -94,8 +94,7 @@ async fn what_was_answered_is_what_everybody_sees(#[values(Backend::Sqlite, Back
     // A call's first answer is its answer, and what it wrote is there, however it is asked for.
     let once = json!({"path": "once.txt", "content": "once\n", "reason": "r", "toolCallId": "once"});
     let first = run.ok("write_file", once.clone()).await;
-    let twice =
-        json!({"path": "once.txt", "content": "2\n", "expectedSha256": sha256("once\n"), "reason": "r", "toolCallId": "2"});
+    let twice = json!({"path": "once.txt", "content": "2\n", "expectedSha256": sha256("once\n"), "reason": "r", "toolCallId": "2"});
     let second = run.ok("write_file", twice.clone()).await;
     assert_eq!(run.ok("write_file", once).await, first);
     assert_eq!(run.ok("write_file", twice).await, second);
@@ -121,7 +120,9 @@ async fn what_was_answered_is_what_everybody_sees(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_folder_is_behind_for_no_longer_than_is_set(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_folder_is_behind_for_no_longer_than_is_set(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let server = Server::start_with(Setup::new(backend).arg("--write-behind-ms", 50)).await;
     let (run, _) = Storm::prepare(&server).await;
     let storm = Storm::begin(&server, &run).await;
@@ -158,8 +159,8 @@ async fn the_folder_is_never_behind_where_that_is_set(#[values(Backend::Sqlite)]
     let (run, _) = Storm::prepare(&server).await;
     let storm = Storm::begin(&server, &run).await;
     for number in 0..200 {
-        let told = storm.told(number % 40);
-        assert!(on_disk(&run, number % 40) >= told);
+        let told = storm.told(number % WRITERS);
+        assert!(on_disk(&run, number % WRITERS) >= told);
         tokio::task::yield_now().await;
     }
     assert_in_folder(&run, &storm.end().await);
@@ -199,6 +200,34 @@ async fn a_kill_in_a_storm_loses_nothing_that_was_acknowledged(
             let found = on_disk(&run, number);
             assert!([wrote.told, wrote.told + 1].contains(&found), "{place}: {found} is there of {wrote:?}");
         }
+        assert_swept(&server, &run).await;
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_in_a_storm_loses_nothing_that_was_acknowledged(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::prepare(Setup::new(backend).arg("--write-behind-ms", 60)).await;
+    let Some(disk) = Disk::ext4(&server.data_dir(), 64) else { return };
+    server.restart();
+    for cut in 0..4 {
+        let (run, start) = Storm::prepare(&server).await;
+        let storm = Storm::begin(&server, &run).await;
+        tokio::time::sleep(Duration::from_millis(cut * 70)).await;
+        // What is answered after the cut is told by a machine that has no power.
+        let told: Vec<_> = (0..WRITERS).map(|number| storm.told(number)).collect();
+        disk.cut();
+        server.kill();
+        storm.end().await;
+        disk.start_again();
+        server.restart();
+        let run = server.reconnect(&run);
+        for (number, told) in told.into_iter().enumerate() {
+            assert!(on_disk(&run, number) >= told, "{} of version {told}", stormy(number));
+        }
+        assert_sound(&run, &start).await;
         assert_swept(&server, &run).await;
     }
 }

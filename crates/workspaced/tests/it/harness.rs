@@ -28,7 +28,7 @@ pub(crate) use proxy::{Proxy, Way};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use server::{Server, Setup, workspaced};
 pub(crate) use sound::{assert_sound, assert_swept, recover};
-pub(crate) use storm::{Storm, Wrote, stormy, stormy_text, stormy_version};
+pub(crate) use storm::{Storm, WRITERS, Wrote, stormy, stormy_text, stormy_version};
 pub(crate) use strace::Strace;
 
 /// A number that the environment may set.

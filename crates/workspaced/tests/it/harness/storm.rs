@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::{Run, Server, Snapshot, sha256};
 
 /// So many write at a time: more than the service asks for before the tree may be behind the answers.
-const WRITERS: usize = 40;
+pub(crate) const WRITERS: usize = 40;
 
 /// Calls under way until they are told to stop, or the server is gone.
 #[derive(Debug)]
