@@ -307,8 +307,8 @@ mod tests {
         assert!(behind.put(version("b", "0", "1"), 11));
     }
 
-    #[test]
-    fn a_change_waits_while_many_are_under_way_and_the_file_is_not_due() {
+    #[tokio::test]
+    async fn a_change_waits_while_many_are_under_way_and_the_file_is_not_due() {
         let behind = Behind::new(Duration::from_millis(80));
         let few: Vec<_> = (1..MANY).map(|_| behind.enter()).collect();
         assert!(!behind.may_wait(&path("a")));
@@ -318,7 +318,7 @@ mod tests {
         assert!(behind.may_wait(&path("a")), "they come and go together");
         behind.put(version("a", "0", "1"), 1);
         assert!(behind.late().is_some_and(|late| late.is_empty()));
-        std::thread::sleep(Duration::from_millis(80));
+        tokio::time::sleep(Duration::from_millis(80)).await;
         assert_eq!(behind.late(), Some(vec![path("a")]));
         assert!(!behind.may_wait(&path("a")) && last.leave());
         let never = Behind::new(Duration::ZERO);
