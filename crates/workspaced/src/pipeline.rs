@@ -6,6 +6,7 @@
 
 mod answers;
 mod approve;
+mod catch_up;
 mod conflict;
 mod history;
 mod recover;
@@ -81,8 +82,7 @@ pub(crate) async fn mutate(
     let under_way = live.behind.enter();
     let answer = mutate_one(service, head, live, parse).await;
     if under_way.leave() && live.behind.is_any() && live.behind.stays_empty().await {
-        // Where that fails, the next call that looks into the tree settles it, or is told why not.
-        let _ = recover::catch_up(service, live).await;
+        catch_up::catch_up_unasked(service, live, live.behind.paths()).await;
     }
     answer
 }
@@ -394,7 +394,7 @@ fn leave_behind(service: &Service, live: &Arc<LiveRun>, version: Version, record
     note_written(live, record);
     telemetry::left_behind();
     if live.behind.put(version, record.seq) {
-        recover::watch(service, live);
+        catch_up::watch(service, live);
     }
     open.close();
 }

@@ -19,7 +19,7 @@ const COPY_PAGES: i64 = 3000;
 /// then more is written than can be copied.
 const MAX_PAGES: i64 = 8000;
 /// The last few pages: everybody waits while they are copied and synced.
-const LAST_PAGES: i64 = 400;
+const LAST_PAGES: i64 = 128;
 /// How much longer the log gets until the writer tries again: readers may have kept it from beginning anew.
 const PACE_PAGES: i64 = 500;
 

@@ -46,7 +46,7 @@ async fn diff(
     path: &LogicalPath,
     seen: Sha256,
 ) -> Result<Option<String>, CallError> {
-    super::recover::catch_up_at(service, live, std::slice::from_ref(path)).await?;
+    super::catch_up::catch_up_at(service, live, std::slice::from_ref(path)).await?;
     let (run, at) = (Arc::clone(live), path.clone());
     // Judged as a read, also where nothing is there any more.
     let now = service.blocking(move || Ok(readable(&run, &at)?)).await?;
