@@ -65,7 +65,10 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     write::names(&mut text, old, new);
     write::hunks(&mut text, &region, &script);
     let is_raw = matches!((&old_text, &new_text), (Cow::Borrowed(_), Cow::Borrowed(_)));
-    let bytes_written = is_raw.then(|| bytes_anew(&region, &script));
+    // Lines that are equal on both sides cancel out, so that only the changes have to be looked at.
+    let old_lines = script.iter().flat_map(|replace| &region.old[replace.old.clone()]).copied();
+    let new_lines = script.iter().flat_map(|replace| &region.new[replace.new.clone()]).copied();
+    let bytes_written = is_raw.then(|| bytes_anew(old_lines, new_lines));
     FileDiff { text, counts: counts_of(&script), binary: false, bytes_written }
 }
 
@@ -105,14 +108,14 @@ fn counts_of(script: &[script::Replace]) -> Counts {
     })
 }
 
-/// Lines that are equal on both sides cancel out, so that only the changes have to be looked at.
-fn bytes_anew(region: &Region<'_>, script: &[script::Replace]) -> u64 {
+/// The bytes of the new lines that are not among the old ones, each as often as it is there.
+pub(crate) fn bytes_anew<'a>(old: impl Iterator<Item = &'a [u8]>, new: impl Iterator<Item = &'a [u8]>) -> u64 {
     let mut there: HashMap<&[u8], usize, RandomState> = HashMap::default();
-    for line in script.iter().flat_map(|replace| &region.old[replace.old.clone()]) {
+    for line in old {
         *there.entry(line).or_default() += 1;
     }
     let mut bytes = 0;
-    for line in script.iter().flat_map(|replace| &region.new[replace.new.clone()]) {
+    for line in new {
         match there.get_mut(line) {
             Some(count) if *count > 0 => *count -= 1,
             _ => bytes += line.len() as u64,

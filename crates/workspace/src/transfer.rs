@@ -1,7 +1,6 @@
 //! Whole files of any kind, as bytes: what the files plane gives and takes. Flat in memory.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 use model::{Access, FileKind, FileState, LogicalPath, Rules, Sha256};
@@ -129,33 +128,31 @@ fn transfer(opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transf
     let (stamp, size) = (Stamp::of(&opened.stat), opened.size());
     let mode = opened.stat.st_mode & 0o7777;
     let name = opened.real.clone().unwrap_or_else(|| path.clone());
-    let file = File::from(opened.file);
-    if size <= PIECE_BYTES as u64 {
-        let bytes = head_of(&file, PIECE_BYTES + 1)?;
-        if bytes.len() <= PIECE_BYTES.min(usize::try_from(max_bytes).unwrap_or(usize::MAX)) {
-            let unchanged = Stamp::of(&rustix::fs::fstat(&file)?) == stamp;
-            let known = hashes::known(&stamp).filter(|_| unchanged);
-            let sha256 = known.unwrap_or_else(|| Sha256::of(&bytes));
-            hashes::keep((unchanged && known.is_none()).then_some(stamp), sha256);
-            let kind = read::kind_of(&name, &bytes);
-            let state = FileState { sha256, size_bytes: bytes.len() as u64, mode, kind };
-            return Ok(Transfer { source: Source::Held(bytes), stamp, state });
+    let one_piece = max_bytes.min(PIECE_BYTES as u64);
+    if size <= one_piece {
+        let (bytes, version) = read::read_whole(&opened, one_piece, Wait::Allowed)?;
+        let size_bytes = bytes.len() as u64;
+        if size_bytes <= one_piece {
+            let sha256 = version.as_ref().and_then(hashes::known).unwrap_or_else(|| Sha256::of(&bytes));
+            hashes::keep(version, sha256);
+            let state = FileState { sha256, size_bytes, mode, kind: read::kind_of(&name, &bytes) };
+            return Ok(Transfer { source: Source::Held(bytes), stamp: version.unwrap_or(stamp), state });
         }
         // It has grown meanwhile.
     }
+    let file = File::from(opened.file);
     let (sha256, size_bytes, head) = match hashes::known(&stamp) {
-        Some(sha256) => (sha256, size, head_of(&file, HEAD_BYTES)?),
+        Some(sha256) => (sha256, size, head_of(&file)?),
         None => hash_all(&file, path, max_bytes, stamp)?,
     };
     let kind = read::kind_of(&name, &head);
     Ok(Transfer { source: Source::Open(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
 }
 
-/// The first bytes of a file, at most so many.
-fn head_of(mut file: &File, at_most: usize) -> std::io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.take(at_most as u64).read_to_end(&mut head)?;
+fn head_of(file: &File) -> std::io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let count = file.read_at(&mut head, 0)?;
+    head.truncate(count);
     Ok(head)
 }
 

@@ -1,11 +1,10 @@
 //! Judging a whole change set by what it does.
 
-use std::collections::{BTreeSet, HashMap};
-
-use foldhash::fast::RandomState;
+use std::collections::BTreeSet;
 
 use super::sensitive::{is_build_file, is_security_sensitive};
 use super::{Access, ChangeFacts, Decision, PathFacts, api, judge_path};
+use crate::diff::bytes_anew;
 use crate::policy::BudgetOverrides;
 use crate::{Budget, Code, Effect, FileKind, LogicalPath, Refusal, Rules, Trigger, Usage, Verdict, new_credential};
 
@@ -208,45 +207,8 @@ pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 
     if old == new {
         return 0;
     }
-    // What both begin and end with cancels out, line by line.
-    let (old, new) = without_common_lines(old, new);
     let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
-    let mut there: HashMap<&[u8], usize, RandomState> = HashMap::default();
-    for line in lines(old) {
-        *there.entry(line).or_default() += 1;
-    }
-    let mut bytes = 0;
-    for line in lines(new) {
-        match there.get_mut(line) {
-            Some(count) if *count > 0 => *count -= 1,
-            _ => bytes += line.len() as u64,
-        }
-    }
-    bytes
-}
-
-/// Two texts without the lines that both begin with, and those that both end with.
-fn without_common_lines<'a>(old: &'a [u8], new: &'a [u8]) -> (&'a [u8], &'a [u8]) {
-    let same = equal(old.iter().zip(new), old.chunks_exact(PIECE).zip(new.chunks_exact(PIECE)));
-    let start = old[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let (old, new) = (&old[start..], &new[start..]);
-    let same = equal(old.iter().rev().zip(new.iter().rev()), old.rchunks_exact(PIECE).zip(new.rchunks_exact(PIECE)));
-    // From behind the first line's end in what is the same: the line before it may differ in its beginning.
-    let tail = &old[old.len() - same..];
-    let end = tail.iter().position(|byte| *byte == b'\n').map_or(0, |end| tail.len() - end - 1);
-    (&old[..old.len() - end], &new[..new.len() - end])
-}
-
-/// So many bytes are compared at once.
-const PIECE: usize = 64;
-
-/// How many bytes are equal from where both begin: as whole `pieces`, and one by one in the first that is not.
-fn equal<'a>(
-    bytes: impl Iterator<Item = (&'a u8, &'a u8)>,
-    pieces: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-) -> usize {
-    let whole = PIECE * pieces.take_while(|(old, new)| old == new).count();
-    whole + bytes.skip(whole).take_while(|(old, new)| old == new).count()
+    bytes_anew(lines(old), lines(new))
 }
 
 /// The rules that ask for a person to agree to a change.

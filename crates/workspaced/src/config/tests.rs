@@ -105,6 +105,7 @@ fn numbers_outside_their_bounds_are_refused_by_name() {
     ] {
         assert!(told(check(&[flag, value])).starts_with(&format!("{flag} {value}: it takes 1 to ")));
     }
+    assert_eq!(told(check(&["--write-behind-ms", "10001"])), "--write-behind-ms 10001: it takes 0 to 10000");
     assert!(
         told(check(&["--rate-limit-per-second", "5", "--rate-limit-burst", "0"])).starts_with("--rate-limit-burst")
     );

@@ -172,10 +172,7 @@ async fn the_folder_is_never_behind_where_that_is_set(#[values(Backend::Sqlite)]
 async fn a_kill_in_a_storm_loses_nothing_that_was_acknowledged(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let mut server = Server::prepare(Setup::new(backend).arg("--write-behind-ms", 40)).await;
-    let armed = server.data_dir().join("failpoint");
-    server.setup = server.setup.clone().env("WORKSPACED_FAILPOINT", &format!("@{}", armed.display()));
-    server.restart();
+    let (mut server, armed) = Server::start_armed(Setup::new(backend).arg("--write-behind-ms", 40)).await;
     for place in [
         "pipeline.journalled:90",
         "ledger.committed:9",
@@ -238,10 +235,7 @@ async fn a_panic_behind_the_answers_loses_nothing(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("behind.late:7:panic", "behind.applied:7:panic", "stage.step:60:panic")] place: &str,
 ) {
-    let mut server = Server::prepare(Setup::new(backend).arg("--write-behind-ms", 40)).await;
-    let armed = server.data_dir().join("failpoint");
-    server.setup = server.setup.clone().env("WORKSPACED_FAILPOINT", &format!("@{}", armed.display()));
-    server.restart();
+    let (server, armed) = Server::start_armed(Setup::new(backend).arg("--write-behind-ms", 40)).await;
     let (run, start) = Storm::prepare(&server).await;
     std::fs::write(&armed, place).unwrap();
     let storm = Storm::begin(&server, &run).await;
@@ -274,14 +268,7 @@ async fn a_change_from_outside_to_a_file_that_is_behind_stops_that_run_alone(
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.create("mine.txt", "0\n").await;
     let storm = Storm::begin(&server, &run).await;
-    // Whether one change waits depends on how many are under way at that moment.
-    let mut version = 0;
-    while run.on_disk("mine.txt") == format!("{version}\n") {
-        assert!(version < 1000, "the folder never is behind");
-        let seen = sha256(format!("{version}\n"));
-        version += 1;
-        run.replace("mine.txt", &format!("{version}\n"), &seen).await.ok();
-    }
+    let version = leave_behind(&run, 0).await;
     run.put("mine.txt", "from outside\n");
     let wrote = storm.end().await;
     assert_in_folder(&run, &wrote);
@@ -300,6 +287,52 @@ async fn a_change_from_outside_to_a_file_that_is_behind_stops_that_run_alone(
     let run = server.reconnect(&run);
     run.replace("mine.txt", "next\n", &sha256(&told)).await.ok();
     assert_eq!(run.verify().await["intact"], true);
+}
+
+/// Replaces `mine.txt`, which holds `{version}`, until the folder is behind; the version that was answered last.
+async fn leave_behind(run: &Run, mut version: u64) -> u64 {
+    // Whether one change waits depends on how many are under way at that moment.
+    for _ in 0..1000 {
+        let seen = sha256(format!("{version}\n"));
+        version += 1;
+        run.replace("mine.txt", &format!("{version}\n"), &seen).await.ok();
+        if run.on_disk("mine.txt") != format!("{version}\n") {
+            return version;
+        }
+    }
+    panic!("the folder never is behind");
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policy_holds_for_a_file_that_is_behind(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--write-behind-ms", LONG)).await;
+    let (run, start) = Storm::prepare(&server).await;
+    run.create("mine.txt", "0\n").await;
+    let storm = Storm::begin(&server, &run).await;
+    let version = leave_behind(&run, 0).await;
+    let seen = sha256(format!("{version}\n"));
+    let secret = format!("{version}\nkey = \"{}{}\"\n", "AKIA", "Q3EGRVZ7LNKPXW2M");
+    run.replace("mine.txt", &secret, &seen).await.refused("POLICY_DENIED_SECRET");
+    run.replace("mine.txt", "a\0b", &seen).await.refused("UNSUPPORTED_BINARY");
+    // A file beneath it, or behind another name of it, is none.
+    run.call("write_file", json!({"path": "mine.txt/x", "content": "x\n", "reason": "r"}))
+        .await
+        .refused("NOT_A_DIRECTORY");
+    let version = leave_behind(&run, version).await;
+    // What hides it from here on counts at once, for looks and for changes.
+    run.call("write_file", json!({"path": ".gitignore", "content": "mine.txt\n", "reason": "r"})).await.ok();
+    let edit = json!({"path": "mine.txt", "oldString": version.to_string(), "newString": "x", "reason": "r"});
+    let by_edit = run.call("edit_file", edit).await;
+    let by_write = run.replace("mine.txt", "x\n", &sha256(format!("{version}\n"))).await;
+    let wrote = storm.end().await;
+    assert_in_folder(&run, &wrote);
+    assert_eq!(run.on_disk("mine.txt"), format!("{version}\n"));
+    // As it is decided where nothing is behind.
+    let edit = json!({"path": "mine.txt", "oldString": version.to_string(), "newString": "x", "reason": "r"});
+    let calm = run.call("edit_file", edit).await.refusal();
+    assert_eq!([by_edit.refusal(), by_write.refusal()], [calm.clone(), calm]);
+    assert_sound(&run, &start).await;
 }
 
 #[rstest]

@@ -1,6 +1,5 @@
 //! `kill -9` at any moment: what was answered is there, what is there is in the audit, nothing is half done.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rstest::rstest;
@@ -35,22 +34,12 @@ fn places(kind: Kind) -> Vec<Place> {
     places
 }
 
-/// A server that can be told while it runs where to kill itself.
-async fn start_armed(backend: Backend) -> (Server, PathBuf) {
-    let mut server = Server::prepare(Setup::new(backend)).await;
-    // Where the process may read, whatever else it is kept from.
-    let file = server.data_dir().join("failpoint");
-    server.setup = server.setup.clone().env("WORKSPACED_FAILPOINT", &format!("@{}", file.display()));
-    server.restart();
-    (server, file)
-}
-
 #[rstest]
 #[tokio::test]
 async fn a_kill_between_two_steps_leaves_all_or_nothing(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (mut server, armed) = start_armed(backend).await;
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     for kind in Kind::ALL {
         for place in places(kind) {
             let told = format!("{kind:?} at {}", place.name);
@@ -75,7 +64,7 @@ async fn a_kill_between_two_steps_leaves_all_or_nothing(
 #[rstest]
 #[tokio::test]
 async fn a_kill_while_recovering_is_recovered_from(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (mut server, armed) = start_armed(backend).await;
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
     std::fs::write(&armed, "pipeline.journalled").unwrap();
     assert_eq!(mutation.send(&mutation.run).await, None);

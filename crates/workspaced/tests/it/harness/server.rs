@@ -82,6 +82,16 @@ impl Server {
         server
     }
 
+    /// A server that can be told while it runs, by a text in the file, at which failpoint to kill itself.
+    pub(crate) async fn start_armed(setup: Setup) -> (Self, PathBuf) {
+        let mut server = Self::prepare(setup).await;
+        // Where the process may read, whatever else it is kept from.
+        let file = server.data_dir().join("failpoint");
+        server.setup = server.setup.clone().env("WORKSPACED_FAILPOINT", &format!("@{}", file.display()));
+        server.restart();
+        (server, file)
+    }
+
     /// Everything that a server needs, but not the server: [`Server::restart`] starts it.
     pub(crate) async fn prepare(setup: Setup) -> Self {
         let home = reaper::new_folder("s");
