@@ -33,9 +33,13 @@ pub(super) async fn enter<'a>(
     loop {
         let pass = live.lane.enter(paths.clone()).await;
         if !live.lane.is_unsettled() {
-            let waits = may_wait && matches!(&paths[..], [path] if live.behind.may_wait(path));
-            if waits || catch_up_at(service, live, &paths).await.is_ok() {
-                return Ok((pass, waits));
+            let may_wait = || may_wait && matches!(&paths[..], [path] if live.behind.may_wait(path));
+            if may_wait() {
+                return Ok((pass, true));
+            }
+            if catch_up_at(service, live, &paths).await.is_ok() {
+                // What was due is in the tree now, and the next versions may wait from there.
+                return Ok((pass, may_wait()));
             }
         }
         drop(pass);
