@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::backend::{Arg, Backend, Columns, Statement, to_count, to_int};
 use crate::filter::{self, Driver, Range};
+use crate::group::left_at;
 use crate::rows::{select_approval, select_run};
 use crate::{
     Appended, AppendedAll, Entry, Ledger, LedgerError, OpenSteps, RecordFilter, Reply, Result, StoredCall,
@@ -57,32 +58,40 @@ macro_rules! select_steps {
     ($rest:literal) => {
         concat!(
             "SELECT run_id, seq, path, before_sha256, after_sha256, mode, staged, CASE WHEN staged IS NULL THEN ",
-            "(SELECT bytes FROM content c WHERE c.run_no = step.run_no AND c.seq = step.seq ",
-            "AND c.sha256 = step.after_sha256 LIMIT 1) END ",
+            "(SELECT bytes FROM content c WHERE ",
+            left_at!("step.position"),
+            " AND c.sha256 = step.after_sha256 LIMIT 1) END ",
             "FROM step JOIN run ON run.run_no = step.run_no ",
             $rest
         )
     };
 }
-const CONTENT: &str = "SELECT bytes FROM content \
-    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2 AND sha256 = $3 LIMIT 1";
+const CONTENT: &str = concat!(
+    "SELECT bytes FROM audit_record r CROSS JOIN content c ",
+    "WHERE r.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND r.seq = $2 AND ",
+    left_at!("r.position"),
+    " AND c.sha256 = $3 LIMIT 1"
+);
 const CHANGES_OF_PATH: &str = "SELECT r.position, r.body, r.seq FROM audit_record r \
     WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND r.seq <= $2 \
     AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND p.path = $3) \
     ORDER BY r.seq DESC LIMIT $4";
-/// Together, since a step cannot be read without what it leaves.
-const PURGE: [&str; 2] = [
-    "DELETE FROM content WHERE (run_no, seq, sha256) IN (SELECT run_no, seq, sha256 FROM content \
-        WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) ORDER BY seq LIMIT $2)",
-    "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)",
-];
-/// Contents that are removed in one transaction: others wait meanwhile.
-const PURGED_TOGETHER: i64 = 64;
+const FORGET_STEPS: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+/// The last of the next changes whose contents are removed in one transaction: others wait meanwhile.
+const NEXT_PURGED: &str = "SELECT max(seq) FROM (SELECT seq FROM audit_record \
+    WHERE mutates AND outcome = 'ok' AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 \
+    ORDER BY seq LIMIT 32) AS next";
+const PURGE: &str = concat!(
+    "DELETE FROM content WHERE content_no IN (SELECT c.content_no FROM audit_record r CROSS JOIN content c ",
+    "WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = (SELECT run_no FROM run WHERE run_id = $1) ",
+    "AND r.seq > $2 AND r.seq <= $3 AND ",
+    left_at!("r.position"),
+    ")"
+);
+const SET_PURGED: &str = "UPDATE run SET purged = $2 WHERE run_id = $1";
 /// Records of changes that name a path, looked at in one go; all but dry runs wrote it.
 const CHANGES_PAGE: usize = 8;
-const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND (\
-      EXISTS (SELECT 1 FROM content WHERE content.run_no = run.run_no) \
-      OR EXISTS (SELECT 1 FROM step WHERE step.run_no = run.run_no)) ORDER BY run_no";
+const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND NOT purged ORDER BY run_no";
 const DECIDE: [&str; 3] = [
     "UPDATE approval SET state = $2, decision = $3 WHERE approval_id = $1 AND state = 'pending'",
     "UPDATE run_head SET pending_approvals = pending_approvals - 1 \
@@ -293,20 +302,21 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn purge_content(&self, run: &RunId) -> Result<()> {
-        let [contents, steps] = PURGE;
         match self.run(run).await?.ok_or(LedgerError::NoSuchRun)?.run.state {
             RunState::Deleted => {}
             _ => return Err(LedgerError::Internal("what a run left is kept until the run is deleted".into())),
         }
-        loop {
-            let statements = vec![
-                Statement::new(contents, [run.as_str().into(), PURGED_TOGETHER.into()]),
-                Statement::new(steps, [run.as_str().into()]),
-            ];
-            if self.0.transact(None, statements).await? < PURGED_TOGETHER.unsigned_abs() {
-                return Ok(());
-            }
+        // A step cannot be read without what it leaves: steps go first.
+        self.0.transact(None, vec![Statement::new(FORGET_STEPS, [run.as_str().into()])]).await?;
+        let mut done = 0;
+        let next = |done: i64| self.one(NEXT_PURGED, vec![run.as_str().into(), done.into()], |row| row.maybe_int(0));
+        while let Some(next) = next(done).await?.flatten() {
+            let purge = Statement::new(PURGE, [run.as_str().into(), done.into(), next.into()]);
+            self.0.transact(None, vec![purge]).await?;
+            done = next;
         }
+        let purged = Statement::new(SET_PURGED, [run.as_str().into(), true.into()]);
+        self.0.transact(None, vec![purged]).await.map(drop)
     }
 
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {

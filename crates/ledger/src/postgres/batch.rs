@@ -39,13 +39,13 @@ const INSERT_RECORDS: &str = insert_records!("");
 const INSERT_WITH_ALL: &str = insert_records!(
     ", replies AS (INSERT INTO call_reply (position, status, body) \
       SELECT * FROM unnest($26::bigint[], $27::bigint[], $28::text[])), \
-    artifacts AS (INSERT INTO artifact (artifact_id, run_no, seq, diff) \
-      SELECT * FROM unnest($29::text[], $30::bigint[], $31::bigint[], $32::bytea[])), \
-    contents AS (INSERT INTO content (run_no, seq, sha256, bytes) \
-      SELECT * FROM unnest($33::bigint[], $34::bigint[], $35::bytea[], $36::bytea[]) ON CONFLICT DO NOTHING), \
-    steps AS (INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged) \
+    artifacts AS (INSERT INTO artifact (position, artifact_id, run_no, diff) \
+      SELECT * FROM unnest($29::bigint[], $30::text[], $31::bigint[], $32::bytea[])), \
+    contents AS (INSERT INTO content (content_no, run_no, sha256, bytes) \
+      SELECT * FROM unnest($33::bigint[], $34::bigint[], $35::bytea[], $36::bytea[])), \
+    steps AS (INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged, position) \
       SELECT * FROM unnest($37::bigint[], $38::bigint[], $39::bigint[], $40::text[], $41::bytea[], $42::bytea[], \
-      $43::bigint[], $44::text[]))"
+      $43::bigint[], $44::text[], $45::bigint[]))"
 );
 const INSERT_APPROVALS: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
     SELECT approval_id, run_no, state, expires_at, body, input \
@@ -209,9 +209,9 @@ impl Batch<'_> {
             .bind(replies.iter().map(|(position, _)| *position).collect::<Vec<_>>())
             .bind(replies.iter().map(|(_, reply)| i64::from(reply.status)).collect::<Vec<_>>())
             .bind(replies.iter().map(|(_, reply)| reply.body.as_str()).collect::<Vec<_>>())
+            .bind(artifacts.iter().map(|(row, _)| row.position).collect::<Vec<_>>())
             .bind(artifacts.iter().map(|(_, artifact)| artifact.artifact_id.as_str()).collect::<Vec<_>>())
             .bind(artifacts.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
-            .bind(artifacts.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
             .bind(artifacts.iter().map(|(_, artifact)| artifact.diff.as_slice()).collect::<Vec<_>>())
     }
 
@@ -219,16 +219,17 @@ impl Batch<'_> {
     fn bind_contents<'q>(&self, query: Insert<'q>) -> Insert<'q> {
         let mut contents = Vec::new();
         for row in &self.rows {
-            contents.extend(group::contents_of(&row.entry.steps).into_iter().map(|content| (row, content)));
+            let left = group::contents_of(row.position, &row.entry.steps);
+            contents.extend(left.into_iter().map(|content| (row.run_no, content)));
         }
         query
-            .bind(contents.iter().map(|(row, _)| row.run_no).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(row, _)| row.seq).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(_, (sha256, _))| hash(sha256)).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(_, (_, bytes))| *bytes).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (content_no, ..))| *content_no).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(run_no, _)| *run_no).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (_, sha256, _))| hash(sha256)).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (.., bytes))| *bytes).collect::<Vec<_>>())
     }
 
-    /// `$37` to `$44`: the steps.
+    /// `$37` to `$45`: the steps.
     fn bind_steps<'q>(&self, query: Insert<'q>) -> Insert<'q> {
         let mut steps = Vec::new();
         for row in &self.rows {
@@ -244,6 +245,7 @@ impl Batch<'_> {
             .bind(after().map(|after| after.map(|content| hash(&content.sha256))).collect::<Vec<_>>())
             .bind(after().map(|after| after.map(|content| i64::from(content.mode))).collect::<Vec<_>>())
             .bind(after().map(|after| after.and_then(staged)).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(row, ..)| row.position).collect::<Vec<_>>())
     }
 
     async fn write_approvals(&self, connection: &mut PgConnection) -> sqlx::Result<()> {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::convert::{failed, fetch};
 use crate::backend::to_int;
 use crate::filter::ZONE;
-use crate::group::{Linked, RunHead, contents_of, select_head};
+use crate::group::{Linked, RunHead, contents_of, last_position, select_head};
 use crate::{AppendedAll, Decides, Entry, LedgerError, Result, rows};
 
 const FIRST_OF_ID: &str =
@@ -17,12 +17,10 @@ const INSERT_RECORD: &str = "INSERT INTO audit_record (position, run_no, seq, to
     outcome, mutates, input_sha256, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 const INSERT_PATH: &str = "INSERT INTO record_path (position, path, run_no) VALUES (?1, ?2, ?3)";
 const INSERT_REPLY: &str = "INSERT INTO call_reply (position, status, body) VALUES (?1, ?2, ?3)";
-const INSERT_ARTIFACT: &str = "INSERT INTO artifact (artifact_id, run_no, seq, diff) VALUES (?1, ?2, ?3, ?4)";
-/// The key holds the hash: what is there already, behind a record that somebody cut off, is the same.
-const INSERT_CONTENT: &str =
-    "INSERT INTO content (run_no, seq, sha256, bytes) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
-const INSERT_STEP: &str = "INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged) \
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+const INSERT_ARTIFACT: &str = "INSERT INTO artifact (position, artifact_id, run_no, diff) VALUES (?1, ?2, ?3, ?4)";
+const INSERT_CONTENT: &str = "INSERT INTO content (content_no, run_no, sha256, bytes) VALUES (?1, ?2, ?3, ?4)";
+const INSERT_STEP: &str = "INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged, position) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const INSERT_APPROVAL: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const IS_PENDING: &str = "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_no = ?2 AND state = 'pending'";
@@ -35,7 +33,6 @@ const UPDATE_STATE: &str = "UPDATE run SET state = ?2 WHERE run_no = ?1";
 const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
     SELECT ?1, min(timestamp), max(timestamp) FROM audit_record WHERE position >= ?2 AND position <= ?3 \
     HAVING count(*) > 0 ON CONFLICT (zone) DO NOTHING";
-const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM audit_record";
 
 /// Heads kept at most; a run that comes back is read again.
 const MAX_HEADS: usize = 4096;
@@ -51,7 +48,7 @@ pub(super) struct Heads {
 impl Heads {
     /// Reads where the audit stands, after an opening or a failure.
     pub(super) fn load(connection: &Connection) -> Result<Self> {
-        let position = connection.query_row(LAST_POSITION, [], |row| row.get(0)).map_err(failed)?;
+        let position = connection.query_row(last_position!(), [], |row| row.get(0)).map_err(failed)?;
         Ok(Self { runs: HashMap::new(), position })
     }
 
@@ -198,16 +195,22 @@ fn insert(connection: &Connection, entry: &Entry, linked: &Linked, position: i64
         connection.prepare_cached(INSERT_REPLY)?.execute(params![position, reply.status, reply.body])?;
     }
     if let Some(artifact) = &entry.artifact {
-        let values = params![artifact.artifact_id.as_str(), run_no, seq, artifact.diff];
+        let values = params![position, artifact.artifact_id.as_str(), run_no, artifact.diff];
         connection.prepare_cached(INSERT_ARTIFACT)?.execute(values)?;
     }
-    for (sha256, bytes) in contents_of(&entry.steps) {
-        connection.prepare_cached(INSERT_CONTENT)?.execute(params![run_no, seq, sha256.as_bytes(), bytes])?;
+    for (content_no, sha256, bytes) in contents_of(position, &entry.steps) {
+        connection.prepare_cached(INSERT_CONTENT)?.execute(params![content_no, run_no, sha256.as_bytes(), bytes])?;
     }
-    (0..).zip(&entry.steps).try_for_each(|(place, step)| insert_step(connection, step, run_no, seq, place))
+    let mut steps = (0..).zip(&entry.steps);
+    steps.try_for_each(|(place, step)| insert_step(connection, step, (run_no, seq, place), position))
 }
 
-fn insert_step(connection: &Connection, step: &Step, run_no: i64, seq: i64, place: i64) -> rusqlite::Result<()> {
+fn insert_step(
+    connection: &Connection,
+    step: &Step,
+    (run_no, seq, place): (i64, i64, i64),
+    position: i64,
+) -> rusqlite::Result<()> {
     let after = step.after.as_ref();
     let staged = match after.map(|content| &content.bytes) {
         None | Some(StepBytes::Inline(_)) => None,
@@ -223,6 +226,7 @@ fn insert_step(connection: &Connection, step: &Step, run_no: i64, seq: i64, plac
         after.map(|content| content.sha256.as_bytes()),
         after.map(|content| content.mode),
         staged,
+        position,
     ];
     connection.prepare_cached(INSERT_STEP)?.execute(values).map(drop)
 }

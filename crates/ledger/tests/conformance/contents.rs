@@ -133,9 +133,9 @@ async fn what_is_not_deleted_cannot_be_purged_past_the_ledger(
 
 /// A database of the first version with a run, and three steps of it that were not done yet.
 fn first_version(backend: Backend) -> String {
-    let (migration, hash, flag) = match backend {
-        Backend::Sqlite => (include_str!("../../../../migrations/sqlite/0001_ledger.sql"), "x'", "0"),
-        Backend::Postgres => (include_str!("../../../../migrations/postgres/0001_ledger.sql"), "'\\x", "false"),
+    let (migration, hash, flag, yes) = match backend {
+        Backend::Sqlite => (include_str!("../../../../migrations/sqlite/0001_ledger.sql"), "x'", "0", "1"),
+        Backend::Postgres => (include_str!("../../../../migrations/postgres/0001_ledger.sql"), "'\\x", "false", "true"),
     };
     let bytes = |hex: &str| format!("{hash}{hex}'");
     let of = |content: &[u8]| bytes(&Sha256::of(content).to_string());
@@ -148,12 +148,19 @@ fn first_version(backend: Backend) -> String {
          INSERT INTO run (run_no, run_id, state, created_at, needs_repair, body, import_report, mount_paths) \
            VALUES (7, 'r1', 'open', 'then', {flag}, '{{}}', '{{}}', '[]');\n\
          INSERT INTO run_head VALUES (7, 3, {zero}, 0, 0, 0, 0, 0, 0, 0, 0);\n\
+         INSERT INTO audit_record VALUES {records};\n\
+         INSERT INTO artifact (artifact_id, run_no, seq, diff) VALUES ('art-3', 7, 3, {text}), ('art-2', 7, 2, {large});\n\
          INSERT INTO step (run_no, seq, path, before_sha256, after_sha256, mode, staged, content) VALUES \
            (7, 2, 'z', {zero}, NULL, NULL, NULL, NULL), \
            (7, 2, 'b', NULL, {text}, 420, NULL, {inline}), \
            (7, 2, 'a', NULL, {text}, 493, NULL, {inline}), \
            (7, 2, 'large', NULL, {large}, 420, 'staged-1', NULL), \
            (7, 3, 'empty', {zero}, {empty}, 420, NULL, {nothing});",
+        records = [(40, 1), (41, 2), (50, 3)]
+            .map(|(position, seq)| {
+                format!("({position}, 7, {seq}, 'c{seq}', 'patch', 'then', 'ALLOW', 'ok', {yes}, {zero}, '{{}}')")
+            })
+            .join(", "),
         text = of(b"text"),
         inline = bytes("74657874"),
         large = of(b"large"),
@@ -177,6 +184,11 @@ async fn steps_of_an_older_database_are_carried_over(#[values(Backend::Sqlite, B
     assert!(staged.bytes == StepBytes::Staged("staged-1".into()));
     assert_eq!(open[1].steps, [Step { before: Some(Sha256::ZERO), ..leaves("empty", b"") }]);
     assert_eq!(content(&world, "r1", 2, b"text").await.as_deref(), Some(&b"text"[..]));
+    assert_eq!(content(&world, "r1", 3, b"").await.as_deref(), Some(&b""[..]));
+    for (id, diff) in [("art-2", &b"large"[..]), ("art-3", b"text")] {
+        let found = world.ledger.artifact(&run_id("r1"), &model::ArtifactId::parse(id).unwrap()).await.unwrap();
+        assert_eq!(found.as_deref(), Some(Sha256::of(diff).as_bytes().as_slice()), "{id}");
+    }
     world.ledger.forget(&[(run_id("r1"), 2), (run_id("r1"), 3)]).await.unwrap();
     assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
 }

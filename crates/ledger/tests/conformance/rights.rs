@@ -59,7 +59,7 @@ async fn the_role_that_serves_cannot_change_what_only_grows() {
         }
     }
     for sql in
-        ["UPDATE content SET seq = 9", "TRUNCATE content", "TRUNCATE run, run_head, step CASCADE", "CREATE TABLE x ()"]
+        ["UPDATE content SET run_no = 9", "TRUNCATE content", "TRUNCATE run, run_head, step CASCADE", "CREATE TABLE x ()"]
     {
         let error = world.raw(&format!("SET ROLE workspaced_service; {sql}")).await.unwrap_err();
         assert!(error.contains("permission denied"), "{sql}: {error}");

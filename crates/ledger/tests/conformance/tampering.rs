@@ -1,9 +1,36 @@
 //! What somebody with access to the database may try.
 
+use model::Sha256;
 use rstest::rstest;
 
 use crate::harness::{Backend, World, read, run_id};
 use crate::steps::change;
+
+/// Whoever cuts a record off and leaves what hangs on it does not get that taken for another record's.
+#[rstest]
+#[tokio::test]
+async fn what_a_cut_off_record_left_belongs_to_no_other(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut world = world(backend).await;
+    world.append(change("r1", "two", "src/d")).await;
+    let first = Sha256::of(b"new\0");
+    world.unguard("audit_record").await;
+    world.raw("DELETE FROM audit_record WHERE seq = 4").await.unwrap();
+    world.raw("DELETE FROM step").await.unwrap();
+    world
+        .raw("UPDATE run_head SET head_seq = 3, head_hash = (SELECT input_sha256 FROM audit_record WHERE seq = 3)")
+        .await
+        .unwrap();
+    world.reopen().await;
+    let mut other = change("r1", "three", "src/e");
+    other.steps.truncate(1);
+    world.append(other).await;
+    let run = run_id("r1");
+    assert_eq!(world.ledger.content(&run, 2, &first).await.unwrap().as_deref(), Some(&b"new\0"[..]));
+    assert_eq!(world.ledger.content(&run, 4, &first).await.unwrap(), None);
+    assert_eq!(world.ledger.verify(&run).await.unwrap().first_break.unwrap().seq, 4);
+}
 
 /// A run with three records, the second one a change.
 async fn world(backend: Backend) -> World {
@@ -23,8 +50,8 @@ async fn what_only_grows_takes_no_update_and_no_delete(#[values(Backend::Sqlite,
         ("audit_record", "tool = 'x'"),
         ("record_path", "path = 'x'"),
         ("call_reply", "body = 'x'"),
-        ("artifact", "seq = 9"),
-        ("content", "seq = 9"),
+        ("artifact", "run_no = 9"),
+        ("content", "run_no = 9"),
     ];
     for (table, column) in tables {
         for sql in [format!("UPDATE {table} SET {column}"), format!("DELETE FROM {table}")] {
