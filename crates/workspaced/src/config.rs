@@ -346,7 +346,7 @@ fn seconds(name: &str, given: Option<u64>, default: u64) -> Result<Duration, Bad
 
 fn write_behind(given: Option<u64>) -> Result<Duration, BadSetting> {
     const MOST: u64 = 10_000;
-    match given.unwrap_or(500) {
+    match given.unwrap_or(1000) {
         number if number <= MOST => Ok(Duration::from_millis(number)),
         number => Err(BadSetting(format!("--write-behind-ms {number}: it takes 0 to {MOST}"))),
     }

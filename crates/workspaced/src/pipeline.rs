@@ -133,9 +133,10 @@ async fn mutate_one(
         Err(error) => return Err(service.record_failed(&head, &paths, error).await),
     };
     match judged.decision.verdict {
-        Verdict::Allow if head.dry_run => finish_dry_run(service, &head, judged).await,
+        // What few calls come to has memory of its own, so that not every call's future has room for it.
+        Verdict::Allow if head.dry_run => Box::pin(finish_dry_run(service, &head, judged)).await,
         Verdict::Allow => carry_out(service, &head, live, judged, None).await,
-        Verdict::RequireApproval => approve::ask(service, &head, live, judged).await,
+        Verdict::RequireApproval => Box::pin(approve::ask(service, &head, live, judged)).await,
         Verdict::Deny => {
             let refusal = judged.decision.refusal.unwrap_or_else(|| denied(judged.decision.reasons));
             Err(service.record_refused(&head, &paths, refusal).await)

@@ -20,12 +20,13 @@ impl Service {
     /// # Errors
     ///
     /// As for `work`; its panic is a fault of ours and ends no more than the call.
-    pub(crate) async fn to_the_end<T: Send + 'static>(
+    pub(crate) fn to_the_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, CallError>> + Send + 'static,
-    ) -> Result<T, CallError> {
-        let done = ToTheEnd::new(&self.0.tasks, work).await;
-        done.map_err(|_| CallError::Internal("the work panicked".into()))?
+    ) -> impl Future<Output = Result<T, CallError>> + Send {
+        // Not inside the future, which would have to have room for the work.
+        let done = ToTheEnd::new(&self.0.tasks, work);
+        async move { done.await.map_err(|_| CallError::Internal("the work panicked".into()))? }
     }
 }
 

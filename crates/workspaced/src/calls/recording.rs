@@ -1,6 +1,7 @@
 //! What becomes of calls that did not go well: their records, and what a repetition of them is answered.
 
-use ledger::{Appended, Entry, Reply};
+use futures_util::future::BoxFuture;
+use ledger::{Appended, Entry, LedgerError, Reply};
 use model::{Code, FileKind, LogicalPath, Outcome, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
@@ -11,7 +12,7 @@ use crate::tools::Told;
 impl Service {
     /// Records a refused call, and gives the refusal back with the record's `seq` and hash.
     pub(crate) async fn record_refused(&self, head: &Head, paths: &[LogicalPath], refusal: Refusal) -> CallError {
-        match self.append(refused_entry(head, paths, &refusal)).await {
+        match self.append_aside(refused_entry(head, paths, &refusal)).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
             Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
             Err(error) => error.into(),
@@ -20,7 +21,7 @@ impl Service {
 
     /// Records a call that failed by a fault of ours.
     pub(crate) async fn record_failed(&self, head: &Head, paths: &[LogicalPath], error: CallError) -> CallError {
-        match self.append(failed_entry(head, paths)).await {
+        match self.append_aside(failed_entry(head, paths)).await {
             Ok(_) => error,
             Err(second) => {
                 tracing::error!(error = &second as &dyn std::error::Error, "a failed call could not be recorded");
@@ -40,11 +41,16 @@ impl Service {
         draft.code = Some(refusal.code);
         draft.reasons = reasons_of(&refusal);
         let entry = Entry { claimed: false, ..head.entry(draft, None) };
-        match self.append(entry).await {
+        match self.append_aside(entry).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
             Ok(Appended::Reused | Appended::NotPending) => refusal.into(),
             Err(error) => error.into(),
         }
+    }
+
+    /// Appends what few calls come to: with memory of its own, so that not every call's future has room for it.
+    fn append_aside(&self, entry: Entry) -> BoxFuture<'_, Result<Appended, LedgerError>> {
+        Box::pin(self.append(entry))
     }
 }
 

@@ -107,7 +107,7 @@ pub(super) struct Settings {
     #[serde(alias = "max_live_runs")]
     pub(super) max_live_runs: Option<u64>,
     /// How long a run's folder may lack what was answered while 16 or more of its mutations are under way; 0: never
-    /// [default: 500]
+    /// [default: 1000]
     #[arg(long, env = "WORKSPACED_WRITE_BEHIND_MS", value_name = "MILLISECONDS")]
     #[serde(alias = "write_behind_ms")]
     pub(super) write_behind_ms: Option<u64>,
