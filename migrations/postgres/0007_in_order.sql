@@ -36,7 +36,6 @@ UPDATE step SET position =
 
 -- Contents have no index by run, so that a run tells itself whether they are gone.
 ALTER TABLE run ADD COLUMN purged BOOLEAN NOT NULL DEFAULT FALSE;
-CREATE INDEX run_unpurged ON run (run_no) WHERE state = 'deleted' AND NOT purged;
 
 -- As before: they only grow, contents until their run is deleted.
 CREATE TRIGGER artifact_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();

@@ -37,7 +37,6 @@ UPDATE step SET position =
 
 -- Contents have no index by run, so that a run tells itself whether they are gone.
 ALTER TABLE run ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX run_unpurged ON run (run_no) WHERE state = 'deleted' AND NOT purged;
 
 -- As before: they only grow, contents until their run is deleted.
 CREATE TRIGGER artifact_no_update BEFORE UPDATE ON artifact BEGIN SELECT RAISE(ABORT, 'artifact only grows'); END;

@@ -14,8 +14,10 @@ mod readers;
 mod turns;
 mod writer;
 
-use model::RunId;
+use std::collections::BTreeMap;
 use std::path::Path;
+
+use model::RunId;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::log::LogKeeper;
@@ -23,13 +25,14 @@ use self::readers::Readers;
 use self::turns::Turns;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, Statement};
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result, rows};
 
 /// Jobs that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
-/// Steps that are forgotten in one job: others wait meanwhile, and nobody waits for this.
-const FORGOTTEN_TOGETHER: usize = 16;
-const FORGET: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2";
+/// Records whose steps are forgotten in one job: others wait meanwhile, and nobody waits for this.
+const FORGOTTEN_TOGETHER: usize = 64;
+const FORGET: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) \
+    AND seq IN (SELECT value FROM json_each($2))";
 
 /// A ledger in one file, with the only process that uses it.
 pub(crate) struct Sqlite {
@@ -78,9 +81,12 @@ impl Backend for Sqlite {
     }
 
     async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
-        let statement = |(run, seq): &(RunId, u64)| Statement::new(FORGET, [run.as_str().into(), (*seq).into()]);
         for some in done.chunks(FORGOTTEN_TOGETHER) {
-            self.transact(None, some.iter().map(statement).collect()).await?;
+            let mut runs = BTreeMap::<_, Vec<_>>::new();
+            some.iter().for_each(|(run, seq)| runs.entry(run.as_str()).or_default().push(*seq));
+            let of_run =
+                |(run, seqs): (&str, Vec<u64>)| Ok(Statement::new(FORGET, [run.into(), rows::to_json(&seqs)?.into()]));
+            self.transact(None, runs.into_iter().map(of_run).collect::<Result<_>>()?).await?;
         }
         Ok(())
     }

@@ -245,9 +245,7 @@ fn odd_controls(head: &[u8]) -> usize {
             || byte.wrapping_sub(0x1c) <= 0x1f - 0x1c
             || byte == 0x7f
     };
-    head.chunks(SUMMED)
-        .map(|chunk| usize::from(chunk.iter().map(|byte| u8::from(is_odd(*byte))).sum::<u8>()))
-        .sum()
+    head.chunks(SUMMED).map(|chunk| usize::from(chunk.iter().map(|byte| u8::from(is_odd(*byte))).sum::<u8>())).sum()
 }
 
 fn is_binary_utf16(units: &[u8], to_unit: fn([u8; 2]) -> u16) -> bool {

@@ -58,9 +58,12 @@ async fn the_role_that_serves_cannot_change_what_only_grows() {
             assert!(denied, "{sql}: {error}");
         }
     }
-    for sql in
-        ["UPDATE content SET run_no = 9", "TRUNCATE content", "TRUNCATE run, run_head, step CASCADE", "CREATE TABLE x ()"]
-    {
+    for sql in [
+        "UPDATE content SET run_no = 9",
+        "TRUNCATE content",
+        "TRUNCATE run, run_head, step CASCADE",
+        "CREATE TABLE x ()",
+    ] {
         let error = world.raw(&format!("SET ROLE workspaced_service; {sql}")).await.unwrap_err();
         assert!(error.contains("permission denied"), "{sql}: {error}");
     }
