@@ -12,8 +12,9 @@ use super::convert::{is_lost_sync, unavailable};
 use super::open;
 use crate::Result;
 
-/// Pages in the log that are not in the database yet, from which they are copied.
-const COPY_PAGES: i64 = 3000;
+/// Pages in the log that are not in the database yet, from which they are copied. Few: while they are synced, the next
+/// commit's sync waits behind them.
+const COPY_PAGES: i64 = 500;
 /// Pages from which the log shall begin anew. It can do so only where all of it has been copied and nothing was written
 /// since, so that the writer copies the last few pages itself; all of them where twice as many have come together, since
 /// then more is written than can be copied.
