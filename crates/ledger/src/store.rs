@@ -66,28 +66,23 @@ macro_rules! select_steps {
         )
     };
 }
+/// No join, whose planner would look through all contents where it knows nothing of the tables yet.
 const CONTENT: &str = concat!(
-    "SELECT bytes FROM audit_record r CROSS JOIN content c ",
-    "WHERE r.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND r.seq = $2 AND ",
-    left_at!("r.position"),
-    " AND c.sha256 = $3 LIMIT 1"
+    "WITH r AS (SELECT position FROM audit_record ",
+    "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) SELECT bytes FROM content c WHERE ",
+    left_at!("(SELECT position FROM r)"),
+    " AND c.sha256 = $3"
 );
 const CHANGES_OF_PATH: &str = "SELECT r.position, r.body, r.seq FROM audit_record r \
     WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND r.seq <= $2 \
     AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND p.path = $3) \
     ORDER BY r.seq DESC LIMIT $4";
 const FORGET_STEPS: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
-/// The last of the next changes whose contents are removed in one transaction: others wait meanwhile.
-const NEXT_PURGED: &str = "SELECT max(seq) FROM (SELECT seq FROM audit_record \
+/// The next changes whose contents are removed in one transaction: others wait meanwhile.
+const NEXT_PURGED: &str = "SELECT seq, position FROM audit_record \
     WHERE mutates AND outcome = 'ok' AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 \
-    ORDER BY seq LIMIT 32) AS next";
-const PURGE: &str = concat!(
-    "DELETE FROM content WHERE content_no IN (SELECT c.content_no FROM audit_record r CROSS JOIN content c ",
-    "WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = (SELECT run_no FROM run WHERE run_id = $1) ",
-    "AND r.seq > $2 AND r.seq <= $3 AND ",
-    left_at!("r.position"),
-    ")"
-);
+    ORDER BY seq LIMIT 32";
+const PURGE: &str = concat!("DELETE FROM content AS c WHERE ", left_at!("$1"));
 const SET_PURGED: &str = "UPDATE run SET purged = $2 WHERE run_id = $1";
 /// Records of changes that name a path, looked at in one go; all but dry runs wrote it.
 const CHANGES_PAGE: usize = 8;
@@ -309,11 +304,13 @@ impl<B: Backend> Ledger for Store<B> {
         // A step cannot be read without what it leaves: steps go first.
         self.0.transact(None, vec![Statement::new(FORGET_STEPS, [run.as_str().into()])]).await?;
         let mut done = 0;
-        let next = |done: i64| self.one(NEXT_PURGED, vec![run.as_str().into(), done.into()], |row| row.maybe_int(0));
-        while let Some(next) = next(done).await?.flatten() {
-            let purge = Statement::new(PURGE, [run.as_str().into(), done.into(), next.into()]);
-            self.0.transact(None, vec![purge]).await?;
-            done = next;
+        loop {
+            let args = vec![run.as_str().into(), done.into()];
+            let next = self.0.fetch(NEXT_PURGED, args, |row| Ok((row.int(0)?, row.int(1)?))).await?;
+            let Some((last, _)) = next.last() else { break };
+            done = *last;
+            let purge = |(_, position): &(i64, i64)| Statement::new(PURGE, [(*position).into()]);
+            self.0.transact(None, next.iter().map(purge).collect()).await?;
         }
         let purged = Statement::new(SET_PURGED, [run.as_str().into(), true.into()]);
         self.0.transact(None, vec![purged]).await.map(drop)

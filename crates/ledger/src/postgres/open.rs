@@ -29,6 +29,8 @@ pub(super) async fn options(url: &str) -> Result<PgConnectOptions> {
             ("idle_in_transaction_session_timeout", "10s"),
             // A page is the first few rows in an index's order. A bitmap has no order: it fetches every row that fits.
             ("enable_bitmapscan", "off"),
+            // To compile a query takes longer than any of these does.
+            ("jit", "off"),
         ]);
     let mut connection = connect(&options).await?;
     let commit: String = sqlx::query("SHOW synchronous_commit")
