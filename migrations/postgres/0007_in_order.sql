@@ -1,6 +1,12 @@
 -- Why: contents and diffs were indexed by run, or by ID: with many runs each commit changed a page for each of them. They are
 -- numbered now as the records are, so that new ones are put behind the last ones.
 
+-- Contents have no index by run any more: a run tells itself whether they are gone.
+ALTER TABLE run ADD COLUMN purged BOOLEAN NOT NULL DEFAULT FALSE;
+UPDATE run SET purged = TRUE WHERE state = 'deleted'
+  AND NOT EXISTS (SELECT 1 FROM content c WHERE c.run_no = run.run_no)
+  AND NOT EXISTS (SELECT 1 FROM step s WHERE s.run_no = run.run_no);
+
 -- `content_no` is the record's position times 1,048,576, and the place among what the record left.
 -- No table here refers to `run`: a row is written in the transaction that has read the run's head, and no run ever goes.
 CREATE TABLE content_in_order (
@@ -33,9 +39,6 @@ CREATE UNIQUE INDEX artifact_by_id ON artifact (artifact_id, run_no);
 ALTER TABLE step ADD COLUMN position BIGINT NOT NULL DEFAULT 0;
 UPDATE step SET position =
   coalesce((SELECT r.position FROM audit_record r WHERE r.run_no = step.run_no AND r.seq = step.seq), 0);
-
--- Contents have no index by run, so that a run tells itself whether they are gone.
-ALTER TABLE run ADD COLUMN purged BOOLEAN NOT NULL DEFAULT FALSE;
 
 -- As before: they only grow, contents until their run is deleted.
 CREATE TRIGGER artifact_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();

@@ -2,6 +2,12 @@
 -- files and diffs, and few rows fit on a page. What a record left, and its diff, have numbers again, which are made of the
 -- record's position: they are put behind the last ones without a look, and no index by record is needed beside them.
 
+-- Contents have no index by run any more: a run tells itself whether they are gone.
+ALTER TABLE run ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
+UPDATE run SET purged = 1 WHERE state = 'deleted'
+  AND NOT EXISTS (SELECT 1 FROM content c WHERE c.run_no = run.run_no)
+  AND NOT EXISTS (SELECT 1 FROM step s WHERE s.run_no = run.run_no);
+
 -- `content_no` is the record's position times 1,048,576, and the place among what the record left.
 -- No table here refers to `run`: a row is written in the transaction that has read the run's head, and no run ever goes.
 CREATE TABLE content_in_order (
@@ -34,9 +40,6 @@ CREATE UNIQUE INDEX artifact_by_id ON artifact (artifact_id, run_no);
 ALTER TABLE step ADD COLUMN position INTEGER NOT NULL DEFAULT 0;
 UPDATE step SET position =
   coalesce((SELECT r.position FROM audit_record r WHERE r.run_no = step.run_no AND r.seq = step.seq), 0);
-
--- Contents have no index by run, so that a run tells itself whether they are gone.
-ALTER TABLE run ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
 
 -- As before: they only grow, contents until their run is deleted.
 CREATE TRIGGER artifact_no_update BEFORE UPDATE ON artifact BEGIN SELECT RAISE(ABORT, 'artifact only grows'); END;

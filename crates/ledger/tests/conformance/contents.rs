@@ -146,7 +146,9 @@ fn first_version(backend: Backend) -> String {
            applied_at TEXT NOT NULL);\n{migration}\n\
          INSERT INTO schema_migration VALUES (1, '0001_ledger', '{checksum}', 'then');\n\
          INSERT INTO run (run_no, run_id, state, created_at, needs_repair, body, import_report, mount_paths) \
-           VALUES (7, 'r1', 'open', 'then', {flag}, '{{}}', '{{}}', '[]');\n\
+           VALUES (7, 'r1', 'open', 'then', {flag}, '{{}}', '{{}}', '[]'), \
+           (8, 'r2', 'deleted', 'then', {flag}, '{{}}', '{{}}', '[]'), \
+           (9, 'r3', 'deleted', 'then', {flag}, '{{}}', '{{}}', '[]');\n\
          INSERT INTO run_head VALUES (7, 3, {zero}, 0, 0, 0, 0, 0, 0, 0, 0);\n\
          INSERT INTO audit_record VALUES {records};\n\
          INSERT INTO artifact (artifact_id, run_no, seq, diff) VALUES ('art-3', 7, 3, {text}), ('art-2', 7, 2, {large});\n\
@@ -155,7 +157,8 @@ fn first_version(backend: Backend) -> String {
            (7, 2, 'b', NULL, {text}, 420, NULL, {inline}), \
            (7, 2, 'a', NULL, {text}, 493, NULL, {inline}), \
            (7, 2, 'large', NULL, {large}, 420, 'staged-1', NULL), \
-           (7, 3, 'empty', {zero}, {empty}, 420, NULL, {nothing});",
+           (7, 3, 'empty', {zero}, {empty}, 420, NULL, {nothing}), \
+           (9, 1, 'gone', {zero}, NULL, NULL, NULL, NULL);",
         records = [(40, 1), (41, 2), (50, 3)]
             .map(|(position, seq)| {
                 format!("({position}, 7, {seq}, 'c{seq}', 'patch', 'then', 'ALLOW', 'ok', {yes}, {zero}, '{{}}')")
@@ -173,7 +176,8 @@ fn first_version(backend: Backend) -> String {
 #[tokio::test]
 async fn steps_of_an_older_database_are_carried_over(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let world = backend.open_after(&first_version(backend)).await;
-    let open = world.ledger.open_steps(None).await.unwrap();
+    assert_eq!(unpurged(&world).await, ["r3"], "the other one has nothing left");
+    let open = world.ledger.open_steps(Some(&run_id("r1"))).await.unwrap();
     assert_eq!(open.iter().map(|one| one.seq).collect::<Vec<_>>(), [2, 3]);
     let paths: Vec<_> = open[0].steps.iter().map(|step| step.path.as_str()).collect();
     assert_eq!(paths, ["z", "b", "a", "large"]);
@@ -189,6 +193,6 @@ async fn steps_of_an_older_database_are_carried_over(#[values(Backend::Sqlite, B
         let found = world.ledger.artifact(&run_id("r1"), &model::ArtifactId::parse(id).unwrap()).await.unwrap();
         assert_eq!(found.as_deref(), Some(Sha256::of(diff).as_bytes().as_slice()), "{id}");
     }
-    world.ledger.forget(&[(run_id("r1"), 2), (run_id("r1"), 3)]).await.unwrap();
+    world.ledger.forget(&[(run_id("r1"), 2), (run_id("r1"), 3), (run_id("r3"), 1)]).await.unwrap();
     assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
 }
