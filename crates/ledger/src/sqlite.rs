@@ -83,7 +83,9 @@ impl Backend for Sqlite {
     async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
         for some in done.chunks(FORGOTTEN_TOGETHER) {
             let mut runs = BTreeMap::<_, Vec<_>>::new();
-            some.iter().for_each(|(run, seq)| runs.entry(run.as_str()).or_default().push(*seq));
+            for (run, seq) in some {
+                runs.entry(run.as_str()).or_default().push(*seq);
+            }
             let of_run =
                 |(run, seqs): (&str, Vec<u64>)| Ok(Statement::new(FORGET, [run.into(), rows::to_json(&seqs)?.into()]));
             self.transact(None, runs.into_iter().map(of_run).collect::<Result<_>>()?).await?;
