@@ -1,9 +1,9 @@
 -- Why: contents and diffs were indexed by run, or by ID: with many runs each commit changed a page for each of them. They are
 -- numbered now as the records are, so that new ones are put behind the last ones.
 
--- Contents have no index by run any more: a run tells itself whether they are gone.
-ALTER TABLE run ADD COLUMN purged BOOLEAN NOT NULL DEFAULT FALSE;
-UPDATE run SET purged = TRUE WHERE state = 'deleted'
+-- Contents have no index by run any more: a deleted run tells up to which record they are gone.
+ALTER TABLE run ADD COLUMN purged_seq BIGINT NOT NULL DEFAULT 0;
+UPDATE run SET purged_seq = (SELECT head_seq FROM run_head h WHERE h.run_no = run.run_no) WHERE state = 'deleted'
   AND NOT EXISTS (SELECT 1 FROM content c WHERE c.run_no = run.run_no)
   AND NOT EXISTS (SELECT 1 FROM step s WHERE s.run_no = run.run_no);
 

@@ -2,9 +2,9 @@
 -- files and diffs, and few rows fit on a page. What a record left, and its diff, have numbers again, which are made of the
 -- record's position: they are put behind the last ones without a look, and no index by record is needed beside them.
 
--- Contents have no index by run any more: a run tells itself whether they are gone.
-ALTER TABLE run ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
-UPDATE run SET purged = 1 WHERE state = 'deleted'
+-- Contents have no index by run any more: a deleted run tells up to which record they are gone.
+ALTER TABLE run ADD COLUMN purged_seq INTEGER NOT NULL DEFAULT 0;
+UPDATE run SET purged_seq = (SELECT head_seq FROM run_head h WHERE h.run_no = run.run_no) WHERE state = 'deleted'
   AND NOT EXISTS (SELECT 1 FROM content c WHERE c.run_no = run.run_no)
   AND NOT EXISTS (SELECT 1 FROM step s WHERE s.run_no = run.run_no);
 

@@ -10,14 +10,14 @@ use crate::{Entry, Result, rows};
 /// Reads what [`RunHead::read`] takes; what follows names the run.
 macro_rules! select_head {
     ($rest:literal) => {
-        select_head!([""], $rest)
+        select_head!("", $rest)
     };
     // `$more` are further columns, each with a comma before it.
-    ([$($more:expr),+], $rest:literal) => {
+    ($more:literal, $rest:literal) => {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
             "insertions, deletions, files_deleted, bytes",
-            $($more,)+
+            $more,
             " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
@@ -128,16 +128,10 @@ pub(crate) fn paths_of<'a>(read: &'a [LogicalPath], written: &'a [LogicalPath]) 
 }
 
 /// The last position that anything was put at. What hangs on a record that somebody cut off keeps its place.
-macro_rules! last_position {
-    () => {
-        "SELECT coalesce(max(position), 0) FROM (\
-        SELECT max(position) AS position FROM audit_record UNION ALL SELECT max(position) FROM record_path \
-        UNION ALL SELECT max(position) FROM call_reply UNION ALL SELECT max(position) FROM artifact \
-        UNION ALL SELECT max(content_no) >> 20 FROM content) AS known"
-    };
-}
-
-pub(crate) use last_position;
+pub(crate) const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM (\
+    SELECT max(position) AS position FROM audit_record UNION ALL SELECT max(position) FROM record_path \
+    UNION ALL SELECT max(position) FROM call_reply UNION ALL SELECT max(position) FROM artifact \
+    UNION ALL SELECT max(content_no) >> 20 FROM content) AS known";
 
 /// Which contents `c` a record left, by its position.
 macro_rules! left_at {
@@ -148,17 +142,19 @@ macro_rules! left_at {
 
 pub(crate) use left_at;
 
-/// What the steps of the record at `position` leave in files, as far as it is handed to the ledger: each content once, with
-/// its number, as [`left_at`] looks for it. No change is of a million files.
-pub(crate) fn contents_of<'a>(position: i64, steps: &'a [Step]) -> Vec<(i64, &'a Sha256, &'a [u8])> {
+/// The numbers of what the record at `position` leaves, as [`left_at`] looks for them: no call has a million files.
+pub(crate) fn content_numbers(position: i64) -> impl Iterator<Item = i64> {
+    position << 20..(position + 1) << 20
+}
+
+/// What the steps leave in files, as far as it is handed to the ledger: each content once.
+pub(crate) fn contents_of<'a>(steps: &'a [Step]) -> Vec<(&'a Sha256, &'a [u8])> {
     let mut known = HashSet::new();
     let inline = |after: &'a StepContent| match &after.bytes {
         StepBytes::Inline(bytes) => Some((&after.sha256, bytes.as_slice())),
         StepBytes::Staged(_) => None,
     };
-    let contents = steps.iter().filter_map(|step| inline(step.after.as_ref()?));
-    let each = contents.filter(|(sha256, _)| known.insert(*sha256));
-    (position << 20..).zip(each).map(|(number, (sha256, bytes))| (number, sha256, bytes)).collect()
+    steps.iter().filter_map(|step| inline(step.after.as_ref()?)).filter(|(sha256, _)| known.insert(*sha256)).collect()
 }
 
 pub(crate) fn decision_word(decision: Verdict) -> &'static str {

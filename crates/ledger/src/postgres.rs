@@ -49,7 +49,7 @@ impl Postgres {
         let options = open::options(url).await?;
         let mut connection = open::connect(&options).await?;
         open::migrate(&mut connection).await?;
-        let position = writer::newest_position(&mut connection).await.map_err(failed)?;
+        let position = writer::last_position(&mut connection).await.map_err(failed)?;
         let (jobs, receiver) = mpsc::channel(MAX_WAITING);
         let (told, newest) = watch::channel(position);
         let pool = open::pool(options.clone());

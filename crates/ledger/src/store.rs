@@ -83,10 +83,14 @@ const NEXT_PURGED: &str = "SELECT seq, position FROM audit_record \
     WHERE mutates AND outcome = 'ok' AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 \
     ORDER BY seq LIMIT 32";
 const PURGE: &str = concat!("DELETE FROM content AS c WHERE ", left_at!("$1"));
-const SET_PURGED: &str = "UPDATE run SET purged = $2 WHERE run_id = $1";
+const SET_PURGED: &str = "UPDATE run SET purged_seq = $2 WHERE run_id = $1";
+const PURGED: &str = "SELECT purged_seq FROM run WHERE run_id = $1";
 /// Records of changes that name a path, looked at in one go; all but dry runs wrote it.
 const CHANGES_PAGE: usize = 8;
-const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND NOT purged ORDER BY run_no";
+/// A look for each run, which no planner makes a join of. A change that was under way while its run was deleted counts too.
+const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND purged_seq < coalesce((\
+      SELECT r.seq FROM audit_record r WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = run.run_no \
+      ORDER BY r.seq DESC LIMIT 1), 0) ORDER BY run_no";
 const DECIDE: [&str; 3] = [
     "UPDATE approval SET state = $2, decision = $3 WHERE approval_id = $1 AND state = 'pending'",
     "UPDATE run_head SET pending_approvals = pending_approvals - 1 \
@@ -303,17 +307,16 @@ impl<B: Backend> Ledger for Store<B> {
         }
         // A step cannot be read without what it leaves: steps go first.
         self.0.transact(None, vec![Statement::new(FORGET_STEPS, [run.as_str().into()])]).await?;
-        let mut done = 0;
+        let mut done = self.one(PURGED, vec![run.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
         loop {
             let args = vec![run.as_str().into(), done.into()];
             let next = self.0.fetch(NEXT_PURGED, args, |row| Ok((row.int(0)?, row.int(1)?))).await?;
-            let Some((last, _)) = next.last() else { break };
+            let Some((last, _)) = next.last() else { return Ok(()) };
             done = *last;
             let purge = |(_, position): &(i64, i64)| Statement::new(PURGE, [(*position).into()]);
-            self.0.transact(None, next.iter().map(purge).collect()).await?;
+            let purged = Statement::new(SET_PURGED, [run.as_str().into(), done.into()]);
+            self.0.transact(None, next.iter().map(purge).chain([purged]).collect()).await?;
         }
-        let purged = Statement::new(SET_PURGED, [run.as_str().into(), true.into()]);
-        self.0.transact(None, vec![purged]).await.map(drop)
     }
 
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {

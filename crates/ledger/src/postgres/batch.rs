@@ -219,14 +219,14 @@ impl Batch<'_> {
     fn bind_contents<'q>(&self, query: Insert<'q>) -> Insert<'q> {
         let mut contents = Vec::new();
         for row in &self.rows {
-            let left = group::contents_of(row.position, &row.entry.steps);
-            contents.extend(left.into_iter().map(|content| (row.run_no, content)));
+            let left = group::content_numbers(row.position).zip(group::contents_of(&row.entry.steps));
+            contents.extend(left.map(|content| (row.run_no, content)));
         }
         query
-            .bind(contents.iter().map(|(_, (content_no, ..))| *content_no).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (content_no, _))| *content_no).collect::<Vec<_>>())
             .bind(contents.iter().map(|(run_no, _)| *run_no).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(_, (_, sha256, _))| hash(sha256)).collect::<Vec<_>>())
-            .bind(contents.iter().map(|(_, (.., bytes))| *bytes).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (_, (sha256, _)))| hash(sha256)).collect::<Vec<_>>())
+            .bind(contents.iter().map(|(_, (_, (_, bytes)))| *bytes).collect::<Vec<_>>())
     }
 
     /// `$37` to `$45`: the steps.

@@ -12,7 +12,7 @@ use super::batch::{Batch, Known};
 use super::convert::failed;
 use super::open;
 use crate::backend::{Columns as _, damaged};
-use crate::group::{self, RunHead, last_position, select_head};
+use crate::group::{self, LAST_POSITION, RunHead, select_head};
 use crate::{AppendedAll, Entry, LedgerError, Result, rows};
 
 /// Entries in one transaction at most.
@@ -26,10 +26,10 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// In one message with the lock.
 const BEGIN: &str = concat!("BEGIN; ", lock!());
-/// The heads of all runs in `$1`, each with the last position, and once for every call in `$2`, `$3` that
+/// The heads of all runs in `$1`, each with the position of the newest record, and once for every call in `$2`, `$3` that
 /// the run has had. The lock keeps others away.
 const HEADS: &str = select_head!(
-    [", (", last_position!(), "), call.id, call.tool, call.input_sha256"],
+    ", (SELECT coalesce(max(position), 0) FROM audit_record), call.id, call.tool, call.input_sha256",
     "LEFT JOIN (\
       SELECT claimant.run_no, claim.id, first.tool, first.input_sha256 \
       FROM unnest($2::text[], $3::text[]) AS claim (run_id, id) JOIN run AS claimant ON claimant.run_id = claim.run_id \
@@ -56,9 +56,9 @@ pub(super) struct Writer {
     newest: watch::Sender<i64>,
 }
 
-/// The position of the newest record; see [`last_position!`].
-pub(super) async fn newest_position(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    sqlx::query(last_position!()).fetch_one(connection).await?.try_get(0)
+/// See [`LAST_POSITION`].
+pub(super) async fn last_position(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    sqlx::query(LAST_POSITION).fetch_one(connection).await?.try_get(0)
 }
 
 impl Writer {
@@ -108,7 +108,8 @@ impl Writer {
 
     async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<AppendedAll>>> {
         let mut connection = self.connect().await?;
-        match tokio::time::timeout(PATIENCE, carry_out(&mut connection, group)).await {
+        let last = *self.newest.borrow();
+        match tokio::time::timeout(PATIENCE, carry_out(&mut connection, group, last)).await {
             Ok(Ok((done, position))) => {
                 self.connection = Some(connection);
                 self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
@@ -149,17 +150,18 @@ fn fitting(jobs: &[Job]) -> usize {
     let fits = |job: &&Job| {
         for entry in &job.entries {
             bytes += entry.artifact.as_ref().map_or(0, |artifact| artifact.diff.len());
-            bytes += group::contents_of(0, &entry.steps).iter().map(|(.., content)| content.len()).sum::<usize>();
+            bytes += group::contents_of(&entry.steps).iter().map(|(_, content)| content.len()).sum::<usize>();
         }
         bytes <= MAX_GROUP_BYTES
     };
     jobs.iter().take_while(fits).count().max(1)
 }
 
-/// Commits the group; the answers, and the position of the newest record.
-async fn carry_out(connection: &mut PgConnection, group: &[Job]) -> Result<(Vec<Result<AppendedAll>>, i64)> {
+/// Commits the group behind position `last`, or the newest record's; the answers, and the position of the newest record.
+async fn carry_out(connection: &mut PgConnection, group: &[Job], last: i64) -> Result<(Vec<Result<AppendedAll>>, i64)> {
     sqlx::raw_sql(BEGIN).execute(&mut *connection).await.map_err(failed)?;
     let mut known = read_known(connection, group).await?;
+    known.position = known.position.max(last);
     let mut batch = Batch::default();
     let mut done = Vec::with_capacity(group.len());
     for job in group {

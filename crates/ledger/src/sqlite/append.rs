@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::convert::{failed, fetch};
 use crate::backend::to_int;
 use crate::filter::ZONE;
-use crate::group::{Linked, RunHead, contents_of, last_position, select_head};
+use crate::group::{LAST_POSITION, Linked, RunHead, content_numbers, contents_of, select_head};
 use crate::{AppendedAll, Decides, Entry, LedgerError, Result, rows};
 
 const FIRST_OF_ID: &str =
@@ -48,7 +48,7 @@ pub(super) struct Heads {
 impl Heads {
     /// Reads where the audit stands, after an opening or a failure.
     pub(super) fn load(connection: &Connection) -> Result<Self> {
-        let position = connection.query_row(last_position!(), [], |row| row.get(0)).map_err(failed)?;
+        let position = connection.query_row(LAST_POSITION, [], |row| row.get(0)).map_err(failed)?;
         Ok(Self { runs: HashMap::new(), position })
     }
 
@@ -198,7 +198,7 @@ fn insert(connection: &Connection, entry: &Entry, linked: &Linked, position: i64
         let values = params![position, artifact.artifact_id.as_str(), run_no, artifact.diff];
         connection.prepare_cached(INSERT_ARTIFACT)?.execute(values)?;
     }
-    for (content_no, sha256, bytes) in contents_of(position, &entry.steps) {
+    for (content_no, (sha256, bytes)) in content_numbers(position).zip(contents_of(&entry.steps)) {
         connection.prepare_cached(INSERT_CONTENT)?.execute(params![content_no, run_no, sha256.as_bytes(), bytes])?;
     }
     let mut steps = (0..).zip(&entry.steps);

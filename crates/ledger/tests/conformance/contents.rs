@@ -102,6 +102,12 @@ async fn a_deleted_run_keeps_its_records_alone(#[values(Backend::Sqlite, Backend
     world.ledger.purge_content(&r1).await.unwrap();
     world.ledger.purge_content(&r1).await.unwrap();
     assert_eq!(unpurged(&world).await, Vec::<String>::new());
+    // A change that was under way all the while.
+    world.append(change("r1", "late", "src/a")).await;
+    assert_eq!(unpurged(&world).await, ["r1"]);
+    world.ledger.purge_content(&r1).await.unwrap();
+    assert_eq!(unpurged(&world).await, Vec::<String>::new());
+    assert_eq!(content(&world, "r1", 151, b"new\0").await, None);
     assert_eq!(content(&world, "r1", 1, b"0").await, None);
     assert_eq!(content(&world, "r1", 150, b"149").await, None);
     assert_eq!(content(&world, "r2", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
@@ -149,7 +155,8 @@ fn first_version(backend: Backend) -> String {
            VALUES (7, 'r1', 'open', 'then', {flag}, '{{}}', '{{}}', '[]'), \
            (8, 'r2', 'deleted', 'then', {flag}, '{{}}', '{{}}', '[]'), \
            (9, 'r3', 'deleted', 'then', {flag}, '{{}}', '{{}}', '[]');\n\
-         INSERT INTO run_head VALUES (7, 3, {zero}, 0, 0, 0, 0, 0, 0, 0, 0);\n\
+         INSERT INTO run_head VALUES (7, 3, {zero}, 0, 0, 0, 0, 0, 0, 0, 0), \
+           (8, 1, {zero}, 0, 0, 0, 0, 0, 0, 0, 0), (9, 1, {zero}, 0, 0, 0, 0, 0, 0, 0, 0);\n\
          INSERT INTO audit_record VALUES {records};\n\
          INSERT INTO artifact (artifact_id, run_no, seq, diff) VALUES ('art-3', 7, 3, {text}), ('art-2', 7, 2, {large});\n\
          INSERT INTO step (run_no, seq, path, before_sha256, after_sha256, mode, staged, content) VALUES \
@@ -159,9 +166,9 @@ fn first_version(backend: Backend) -> String {
            (7, 2, 'large', NULL, {large}, 420, 'staged-1', NULL), \
            (7, 3, 'empty', {zero}, {empty}, 420, NULL, {nothing}), \
            (9, 1, 'gone', {zero}, NULL, NULL, NULL, NULL);",
-        records = [(40, 1), (41, 2), (50, 3)]
-            .map(|(position, seq)| {
-                format!("({position}, 7, {seq}, 'c{seq}', 'patch', 'then', 'ALLOW', 'ok', {yes}, {zero}, '{{}}')")
+        records = [(40, 7, 1), (41, 7, 2), (50, 7, 3), (51, 8, 1), (52, 9, 1)]
+            .map(|(position, run, seq)| {
+                format!("({position}, {run}, {seq}, 'c{seq}', 'patch', 'then', 'ALLOW', 'ok', {yes}, {zero}, '{{}}')")
             })
             .join(", "),
         text = of(b"text"),
