@@ -21,4 +21,5 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO workspace
 REVOKE UPDATE, DELETE ON audit_record, record_path, call_reply, artifact, audit_zone, checkpoint, checkpoint_leaf,
   checkpoint_node FROM workspaced_service;
 REVOKE UPDATE ON content FROM workspaced_service;
+REVOKE DELETE ON run, run_head FROM workspaced_service;
 REVOKE INSERT, UPDATE, DELETE ON schema_migration FROM workspaced_service;

@@ -146,6 +146,7 @@ fn read(number: u64, runs: u64) -> Fallible<Entry> {
         artifact_uris: vec![],
         code: refused.then_some(Code::PolicyDenied),
         decision: if refused { Verdict::Deny } else { Verdict::Allow },
+        diff_sha256: None,
         duration_micros: 312,
         files: vec![],
         mutates: false,
@@ -187,6 +188,7 @@ fn write(number: u64, runs: u64) -> Fallible<Entry> {
     let after = StepContent { sha256, mode: 0o644, bytes: StepBytes::Inline(bytes) };
     entry.steps = vec![Step { path: path.clone(), before: Some(Sha256::ZERO), after: Some(after) }];
     entry.draft.paths_written = vec![path];
+    entry.draft.diff_sha256 = Some(Sha256::of(DIFF.as_bytes()));
     entry.artifact = Some(Artifact { artifact_id, diff: DIFF.as_bytes().to_vec() });
     entry.usage = Usage { files_touched: 1, insertions: 1, deletions: 1, files_deleted: 0, bytes: 64 };
     Ok(entry)

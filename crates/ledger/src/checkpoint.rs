@@ -11,9 +11,12 @@ use crate::store::Store;
 use crate::{Result, StoredRecord, rows};
 
 /// Heads of runs that have records behind one position, up to another, and that no leaf holds yet.
-const MOVED: &str = "SELECT run_id, h.head_seq, h.head_hash \
+const MOVED: &str = "SELECT run_id, h.head_seq, h.head_hash, b.head_seq, b.head_hash, \
+    (SELECT a.body FROM audit_record a WHERE a.run_no = h.run_no AND a.seq = b.head_seq) \
     FROM (SELECT DISTINCT run_no FROM audit_record WHERE position > $1 AND position <= $2) AS moved \
     JOIN run ON run.run_no = moved.run_no JOIN run_head h ON h.run_no = moved.run_no \
+    LEFT JOIN checkpoint_leaf b ON b.leaf_no = \
+      (SELECT leaf_no FROM checkpoint_leaf l WHERE l.run_no = moved.run_no ORDER BY head_seq DESC LIMIT 1) \
     WHERE NOT EXISTS (SELECT 1 FROM checkpoint_leaf l \
       WHERE l.run_no = h.run_no AND l.head_seq = h.head_seq AND l.head_hash = h.head_hash) \
     ORDER BY moved.run_no";
@@ -69,6 +72,15 @@ pub struct StoredCheckpoint {
     pub note: String,
 }
 
+/// Where a run's chain stands now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedHead {
+    /// The leaf that it gets.
+    pub leaf: CheckpointLeaf,
+    /// Whether the chain has grown behind what the run's leaf before holds, and still has that.
+    pub follows: bool,
+}
+
 /// A leaf, and what the chain holds in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredLeaf {
@@ -96,7 +108,7 @@ impl StoredLeaf {
 #[async_trait]
 pub trait CheckpointLog: Send + Sync {
     /// Heads of runs with records behind position `after`, up to `to`, that no leaf holds yet; by the runs' creation.
-    async fn moved_heads(&self, after: i64, to: i64) -> Result<Vec<CheckpointLeaf>>;
+    async fn moved_heads(&self, after: i64, to: i64) -> Result<Vec<MovedHead>>;
     /// Appends a checkpoint with its leaves. `AlreadyExists` where the tree is not as large as it takes it to be.
     async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()>;
     /// The newest checkpoint.
@@ -122,7 +134,7 @@ pub trait CheckpointLog: Send + Sync {
 
 #[async_trait]
 impl<B: Backend> CheckpointLog for Store<B> {
-    async fn moved_heads(&self, after: i64, to: i64) -> Result<Vec<CheckpointLeaf>> {
+    async fn moved_heads(&self, after: i64, to: i64) -> Result<Vec<MovedHead>> {
         self.0.fetch(MOVED, vec![after.into(), to.into()], read_head).await
     }
 
@@ -198,12 +210,20 @@ impl CheckpointRound {
     }
 }
 
-fn read_head(row: &dyn Columns) -> Result<CheckpointLeaf> {
-    Ok(CheckpointLeaf {
+fn read_head(row: &dyn Columns) -> Result<MovedHead> {
+    let leaf = CheckpointLeaf {
         run_id: rows::run_id(row, 0)?,
         head_seq: to_count(row.int(1)?),
         head_hash: rows::sha256(&row.bytes(2)?)?,
-    })
+    };
+    let follows = match row.maybe_int(3)?.zip(row.maybe_bytes(4)?) {
+        None => true,
+        Some((seq, hash)) => {
+            let recorded = row.maybe_text(5)?.and_then(|body| rows::record_hash(&body).ok());
+            to_count(seq) < leaf.head_seq && recorded == Some(rows::sha256(&hash)?)
+        }
+    };
+    Ok(MovedHead { leaf, follows })
 }
 
 fn read_checkpoint(row: &dyn Columns) -> Result<StoredCheckpoint> {

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use model::{Draft, LogicalPath, Outcome, Record, RunState, Sha256, Step, StepBytes, StepContent, Usage, Verdict};
+use model::{
+    Draft, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes, StepContent, Usage, Verdict,
+};
 
 use crate::backend::Columns;
 use crate::{Entry, Result, rows};
@@ -115,13 +117,19 @@ impl Linked {
 
     /// Every path of the record once: what the `path` filter looks through.
     pub(crate) fn paths(&self) -> Vec<&str> {
-        paths_of(&self.record.paths_read, &self.record.paths_written)
+        let Record { paths_read, paths_written, files, .. } = &self.record;
+        paths_of(paths_read, paths_written, files)
     }
 }
 
-/// Every path that was read or written, once and in order.
-pub(crate) fn paths_of<'a>(read: &'a [LogicalPath], written: &'a [LogicalPath]) -> Vec<&'a str> {
-    let mut paths: Vec<_> = read.iter().chain(written).map(LogicalPath::as_str).collect();
+/// Every path that was read, written or asked for in vain, once and in order.
+pub(crate) fn paths_of<'a>(
+    read: &'a [LogicalPath],
+    written: &'a [LogicalPath],
+    files: &'a [RecordFile],
+) -> Vec<&'a str> {
+    let asked = files.iter().map(|file| &file.path);
+    let mut paths: Vec<_> = read.iter().chain(written).chain(asked).map(LogicalPath::as_str).collect();
     paths.sort_unstable();
     paths.dedup();
     paths

@@ -23,7 +23,7 @@ use model::{
     RunState, Sha256, Step, Token, TokenId, ToolCallId, Usage,
 };
 
-pub use checkpoint::{CheckpointLog, CheckpointRound, StoredCheckpoint, StoredLeaf};
+pub use checkpoint::{CheckpointLog, CheckpointRound, MovedHead, StoredCheckpoint, StoredLeaf};
 pub use error::LedgerError;
 
 /// The answer of every method.
@@ -188,6 +188,11 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
     /// Runs in order of creation, behind `after`; each with its position for a cursor.
     async fn runs(&self, state: Option<RunState>, after: Option<i64>, limit: u32) -> Result<Vec<(i64, Run)>>;
+    /// The IDs of all runs behind `after`, in order of creation, each with its position; also of those whose head somebody
+    /// has removed.
+    async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>>;
+    /// How many runs have records, but are not there themselves, which only somebody past the ledger can have done.
+    async fn lost_runs(&self) -> Result<u64>;
     /// Every run's ID whose files should be there: all but deleted ones.
     async fn live_runs(&self) -> Result<Vec<RunId>>;
     /// Runs that should have closed by themselves at `now`, RFC 3339 UTC.
@@ -307,13 +312,13 @@ pub async fn verify_all(ledger: &dyn Ledger, run: Option<&RunId>, mut tell: impl
         tell(&report);
         return Ok(report.intact);
     }
-    let (mut after, mut intact) = (None, true);
+    let (mut after, mut intact) = (0, true);
     loop {
-        let page = ledger.runs(None, after, 100).await?;
+        let page = ledger.run_ids(after, 100).await?;
         let Some((last, _)) = page.last() else { return Ok(intact) };
-        after = Some(*last);
+        after = *last;
         for (_, run) in page {
-            let report = ledger.verify(&run.run_id).await?;
+            let report = ledger.verify(&run).await?;
             tell(&report);
             intact &= report.intact;
         }

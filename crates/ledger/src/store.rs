@@ -91,6 +91,11 @@ const CHANGES_PAGE: usize = 8;
 const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND purged_seq < coalesce((\
       SELECT r.seq FROM audit_record r WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = run.run_no \
       ORDER BY r.seq DESC LIMIT 1), 0) ORDER BY run_no";
+/// From one run that has records to the next one, by their index.
+const LOST_RUNS: &str = "WITH RECURSIVE owner (run_no) AS (SELECT min(run_no) FROM audit_record \
+    UNION ALL SELECT (SELECT min(a.run_no) FROM audit_record a WHERE a.run_no > owner.run_no) FROM owner \
+      WHERE owner.run_no IS NOT NULL) \
+    SELECT count(*) FROM owner WHERE run_no IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_no = owner.run_no)";
 const DECIDE: [&str; 3] = [
     "UPDATE approval SET state = $2, decision = $3 WHERE approval_id = $1 AND state = 'pending'",
     "UPDATE run_head SET pending_approvals = pending_approvals - 1 \
@@ -156,6 +161,17 @@ impl<B: Backend> Ledger for Store<B> {
             }
         };
         self.0.fetch(sql, args, |row| rows::run(row).map(|(run_no, stored)| (run_no, stored.run))).await
+    }
+
+    async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {
+        let sql = "SELECT run_no, run_id FROM run WHERE run_no > $1 ORDER BY run_no LIMIT $2";
+        let args = vec![Arg::Int(after), Arg::Int(limit.into())];
+        self.0.fetch(sql, args, |row| Ok((row.int(0)?, rows::run_id(row, 1)?))).await
+    }
+
+    async fn lost_runs(&self) -> Result<u64> {
+        let found = self.one(LOST_RUNS, Vec::new(), |row| row.int(0).map(to_count)).await?;
+        Ok(found.unwrap_or(0))
     }
 
     async fn live_runs(&self) -> Result<Vec<RunId>> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use model::{ChainCheck, ChainReport, Record, RunId};
+use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
 use crate::backend::{Arg, Backend, Columns, to_count, to_int};
 use crate::group::{decision_word, outcome_word, paths_of};
@@ -11,12 +11,22 @@ use crate::{LedgerError, Result, rows};
 /// Records looked at in one go.
 const PAGE: i64 = 500;
 
-const HEAD: &str = "SELECT run.run_no, head_seq, head_hash FROM run JOIN run_head ON run_head.run_no = run.run_no \
-    WHERE run_id = $1";
+/// So many diffs are looked at in one go.
+const DIFFS: usize = 32;
+
+/// The number, the head, which somebody may have removed, and the first record.
+const HEAD: &str = "SELECT run.run_no, head_seq, head_hash, \
+    coalesce((SELECT seq FROM audit_record a WHERE a.run_no = run.run_no ORDER BY seq LIMIT 1), 1) \
+    FROM run LEFT JOIN run_head ON run_head.run_no = run.run_no WHERE run_id = $1";
 const RECORDS: &str = "SELECT seq, tool_call_id, tool, timestamp, decision, outcome, mutates, body FROM audit_record \
     WHERE run_no = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4";
 const PATHS: &str = "SELECT r.seq, p.path FROM audit_record r JOIN record_path p ON p.position = r.position \
     WHERE r.run_no = $1 AND r.seq > $2 AND r.seq <= $3 ORDER BY r.seq";
+/// No join, whose planner might look through all diffs.
+const ARTIFACTS: &str = "SELECT seq, \
+    (SELECT artifact_id FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no), \
+    (SELECT diff FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no) \
+    FROM audit_record r WHERE run_no = $1 AND seq >= $2 AND seq <= $3";
 /// In one statement, since the chain may grow meanwhile.
 const END: &str = "SELECT head_seq, coalesce((SELECT seq FROM audit_record WHERE run_no = $1 ORDER BY seq DESC LIMIT 1), 0) \
     FROM run_head WHERE run_no = $1";
@@ -33,26 +43,53 @@ struct Row {
     body: String,
 }
 
+/// A record that can be read, and the diff that is kept for it.
+struct Found {
+    record: Record,
+    artifact: Option<Kept>,
+}
+
+/// A diff that is kept.
+struct Kept {
+    id: String,
+    sha256: Sha256,
+}
+
 /// Checks the chain of `run` up to the head that it has now.
 pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainReport> {
-    let head = backend
-        .fetch(HEAD, vec![run.as_str().into()], |row| {
-            Ok((row.int(0)?, to_count(row.int(1)?), rows::sha256(&row.bytes(2)?)?))
-        })
-        .await?;
-    let (run_no, head_seq, head_hash) = head.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
+    let head = backend.fetch(HEAD, vec![run.as_str().into()], read_head).await?;
+    let (run_no, head, first) = head.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
     let mut check = ChainCheck::new(run);
-    while check.next_seq() <= head_seq {
-        if !page(backend, run_no, head_seq, &mut check).await? {
-            return Ok(check.finish((head_seq, head_hash)));
+    if first < 1 {
+        check.fail("there are records before the first");
+    }
+    let last = head.map_or(i64::MAX as u64, |(seq, _)| seq);
+    while check.next_seq() <= last {
+        if !page(backend, run_no, last, &mut check).await? {
+            break;
         }
+    }
+    let Some(head) = head else {
+        check.fail("the run's head is gone");
+        return Ok(check.end());
+    };
+    if check.next_seq() <= last {
+        return Ok(check.finish(head));
     }
     let ends =
         backend.fetch(END, vec![run_no.into()], |row| Ok((to_count(row.int(0)?), to_count(row.int(1)?)))).await?;
     if ends.into_iter().next().is_none_or(|(known, last)| known != last) {
         check.fail("there are records behind the head that the run knows");
     }
-    Ok(check.finish((head_seq, head_hash)))
+    Ok(check.finish(head))
+}
+
+type Head = (i64, Option<(u64, Sha256)>, i64);
+
+fn read_head(row: &dyn Columns) -> Result<Head> {
+    let head = row.maybe_int(1)?.zip(row.maybe_bytes(2)?);
+    let head = head.map(|(seq, hash)| Ok::<_, LedgerError>((to_count(seq), rows::sha256(&hash)?))).transpose()?;
+    Ok((row.int(0)?, head, row.int(3)?))
 }
 
 /// Checks the next records; false where there are none or one is bad.
@@ -66,11 +103,14 @@ async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut Ch
     for (seq, path) in backend.fetch(PATHS, args, |row| Ok((to_count(row.int(0)?), row.text(1)?))).await? {
         paths.entry(seq).or_default().push(path);
     }
+    let records: Vec<Option<Record>> = found.iter().map(|row| serde_json::from_str(&row.body).ok()).collect();
+    let mut kept = artifacts(backend, run_no, &records).await?;
     // Hashing a page takes a while; others want this thread too.
     tokio::task::yield_now().await;
-    for row in found {
+    for (row, record) in found.into_iter().zip(records) {
         let indexed = paths.remove(&row.seq).unwrap_or_default();
-        if let Err(problem) = compare(&row, indexed, check.next_seq()) {
+        let found = record.map(|record| Found { record, artifact: kept.remove(&row.seq) });
+        if let Err(problem) = compare(&row, found.as_ref(), indexed, check.next_seq()) {
             // A record that does not even have its hash is told as that.
             let still = check.clone().push(&row.body);
             if still {
@@ -83,8 +123,29 @@ async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut Ch
         if !check.push(&row.body) {
             return Ok(false);
         }
+        if found.is_some_and(|found| found.record.diff_sha256.is_some() && found.artifact.is_none()) {
+            check.miss_diff();
+        }
     }
     Ok(true)
+}
+
+/// The diffs that are kept for those of `records` that tell a hash of theirs, by `seq`.
+async fn artifacts(backend: &impl Backend, run_no: i64, records: &[Option<Record>]) -> Result<HashMap<u64, Kept>> {
+    let told: Vec<u64> =
+        records.iter().flatten().filter(|record| record.diff_sha256.is_some()).map(|record| record.seq).collect();
+    let mut kept = HashMap::new();
+    for some in told.chunks(DIFFS) {
+        let ([first, ..], [.., last]) = (some, some) else { break };
+        let args = vec![Arg::Int(run_no), (*first).into(), (*last).into()];
+        let read = |row: &dyn Columns| {
+            let artifact = row.maybe_text(1)?.zip(row.maybe_bytes(2)?);
+            Ok((to_count(row.int(0)?), artifact.map(|(id, diff)| Kept { id, sha256: Sha256::of(&diff) })))
+        };
+        let found = backend.fetch(ARTIFACTS, args, read).await?;
+        kept.extend(found.into_iter().filter_map(|(seq, artifact)| Some((seq, artifact?))));
+    }
+    Ok(kept)
 }
 
 fn read_row(row: &dyn Columns) -> Result<Row> {
@@ -100,12 +161,12 @@ fn read_row(row: &dyn Columns) -> Result<Row> {
     })
 }
 
-/// Compares what is searched for with what is hashed.
-fn compare(row: &Row, mut indexed: Vec<String>, expected_seq: u64) -> Result<(), String> {
+/// Compares what is searched for and what is kept with what is hashed.
+fn compare(row: &Row, found: Option<&Found>, mut indexed: Vec<String>, expected_seq: u64) -> Result<(), String> {
     if row.seq != expected_seq {
         return Err(format!("expected seq {expected_seq}: a record is missing, doubled or out of order"));
     }
-    let record: Record = serde_json::from_str(&row.body).map_err(|_| "the record cannot be read".to_owned())?;
+    let Found { record, artifact } = found.ok_or("the record cannot be read")?;
     indexed.sort_unstable();
     let columns = [
         ("toolCallId", row.tool_call_id == record.tool_call_id.as_str()),
@@ -114,10 +175,21 @@ fn compare(row: &Row, mut indexed: Vec<String>, expected_seq: u64) -> Result<(),
         ("decision", row.decision == decision_word(record.decision)),
         ("outcome", row.outcome == outcome_word(record.outcome)),
         ("mutates", row.mutates == record.mutates),
-        ("paths", indexed == paths_of(&record.paths_read, &record.paths_written)),
+        ("paths", is_indexed(record, &indexed)),
     ];
-    match columns.into_iter().find(|(_, same)| !same) {
-        Some((column, _)) => Err(format!("{column} is indexed as something else than what is hashed")),
-        None => Ok(()),
+    if let Some((column, _)) = columns.into_iter().find(|(_, same)| !same) {
+        return Err(format!("{column} is indexed as something else than what is hashed"));
     }
+    let Some(artifact) = artifact else { return Ok(()) };
+    let uri = format!("artifact://{}/{}", record.run_id, artifact.id);
+    if record.diff_sha256 != Some(artifact.sha256) || !record.artifact_uris.contains(&uri) {
+        return Err("the diff that is kept is not the one that the record tells".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether `indexed` are the record's paths. What older versions wrote tells nothing of what was asked for in vain.
+fn is_indexed(record: &Record, indexed: &[String]) -> bool {
+    let Record { paths_read, paths_written, files, .. } = record;
+    [files.as_slice(), &[]].into_iter().any(|files| indexed == paths_of(paths_read, paths_written, files))
 }

@@ -55,6 +55,8 @@ pub struct Draft {
     pub code: Option<Code>,
     /// What policy said.
     pub decision: Verdict,
+    /// SHA-256 of the diff that `artifact_uris` names.
+    pub diff_sha256: Option<Sha256>,
     /// How long the call took until it was handed to the ledger, in microseconds.
     pub duration_micros: u64,
     /// Files with their hashes.
@@ -101,6 +103,9 @@ pub struct Record {
     pub code: Option<Code>,
     /// What policy said.
     pub decision: Verdict,
+    /// SHA-256 of the diff that `artifactUris` names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff_sha256: Option<Sha256>,
     /// How long the call took until it was handed to the ledger, in microseconds.
     pub duration_micros: u64,
     /// Files with their hashes.
@@ -165,6 +170,7 @@ impl Draft {
             artifact_uris: self.artifact_uris,
             code: self.code,
             decision: self.decision,
+            diff_sha256: self.diff_sha256,
             duration_micros: self.duration_micros,
             files: self.files,
             hash: None,
@@ -218,9 +224,17 @@ pub struct ChainReport {
     pub head_seq: u64,
     /// The last record's hash.
     pub head_hash: Sha256,
+    /// Diffs that are not kept any more, of those that records tell the hash of: the chain holds without them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing_diffs: u64,
     /// The first bad record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_break: Option<ChainBreak>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Checks a chain link by link, so that it need not be in memory as a whole.
@@ -236,6 +250,7 @@ impl ChainCheck {
             records: 0,
             head_seq: 0,
             head_hash: Sha256::ZERO,
+            missing_diffs: 0,
             first_break: None,
         })
     }
@@ -266,6 +281,11 @@ impl ChainCheck {
         }
     }
 
+    /// Notes that the diff of the record that was taken last is not kept.
+    pub fn miss_diff(&mut self) {
+        self.0.missing_diffs += 1;
+    }
+
     /// Notes that the next record is bad, unless one before it is.
     pub fn fail(&mut self, problem: impl Into<String>) {
         let seq = self.next_seq();
@@ -278,6 +298,11 @@ impl ChainCheck {
             let problem = format!("the chain ends at {} but the run's head is {}", self.0.head_seq, known_head.0);
             self.fail(problem);
         }
+        self.end()
+    }
+
+    /// Ends the check where the run knows no head.
+    pub fn end(mut self) -> ChainReport {
         self.0.intact = self.0.first_break.is_none();
         self.0
     }
@@ -330,6 +355,7 @@ mod tests {
             actor: "run-token:tok_1".into(),
             code: Some(Code::NotFound),
             decision: Verdict::Allow,
+            diff_sha256: None,
             duration_micros: 12,
             files: vec![RecordFile {
                 kind: FileKind::TextSource,
@@ -384,6 +410,7 @@ mod tests {
         drafts[0].actor = nasty.into();
         drafts[0].artifact_uris = vec![nasty.into(), ",".into()];
         drafts[1].files[0].path = LogicalPath::parse(nasty).unwrap();
+        drafts[1].diff_sha256 = Some(Sha256::of(b"diff"));
         drafts[2].code = None;
         drafts[2].files.clear();
         for draft in drafts {

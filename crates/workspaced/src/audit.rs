@@ -33,7 +33,7 @@ pub(crate) struct Filters {
     decision: Option<Verdict>,
     /// Only calls that ended so.
     outcome: Option<Outcome>,
-    /// Only calls that read or wrote this path.
+    /// Only calls that read or wrote this path, or asked for it in vain.
     #[param(example = "src/main.rs")]
     path: Option<String>,
     /// Only calls at this time or later, RFC 3339.

@@ -354,6 +354,7 @@ impl Head {
             artifact_uris: Vec::new(),
             code: None,
             decision,
+            diff_sha256: None,
             duration_micros: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
             files: Vec::new(),
             mutates: self.tool.mutates(),

@@ -170,6 +170,7 @@ async fn accept_tree(
 fn entry_of(offline: &Offline, config: &RepairConfig, found: Vec<OutsideChange>) -> Entry {
     let run_id = offline.run().clone();
     let artifact_id = new_artifact_id();
+    let diff: Vec<u8> = found.iter().flat_map(|one| one.diff.iter().copied()).collect();
     let file = |one: &OutsideChange| RecordFile {
         kind: one
             .bytes
@@ -184,6 +185,7 @@ fn entry_of(offline: &Offline, config: &RepairConfig, found: Vec<OutsideChange>)
         artifact_uris: vec![format!("artifact://{run_id}/{artifact_id}")],
         code: None,
         decision: Verdict::Allow,
+        diff_sha256: Some(Sha256::of(&diff)),
         duration_micros: 0,
         files: found.iter().map(file).collect(),
         mutates: true,
@@ -198,7 +200,6 @@ fn entry_of(offline: &Offline, config: &RepairConfig, found: Vec<OutsideChange>)
         tool: "repair".to_owned(),
         tool_call_id: new_tool_call_id(),
     };
-    let diff = found.iter().flat_map(|one| one.diff.iter().copied()).collect();
     Entry {
         draft,
         input_sha256: Sha256::ZERO,

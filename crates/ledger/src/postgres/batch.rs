@@ -159,7 +159,8 @@ impl Batch<'_> {
     fn bind_records<'q>(&self, query: Insert<'q>, known: &Known) -> Insert<'q> {
         let mut paths: (Vec<i64>, Vec<&str>, Vec<i64>) = Default::default();
         for row in &self.rows {
-            for path in group::paths_of(&row.entry.draft.paths_read, &row.entry.draft.paths_written) {
+            let draft = &row.entry.draft;
+            for path in group::paths_of(&draft.paths_read, &draft.paths_written, &draft.files) {
                 paths.0.push(row.position);
                 paths.1.push(path);
                 paths.2.push(row.run_no);

@@ -1,6 +1,6 @@
 //! Checkpoints: heads that moved, the tree's leaves and nodes, what was signed.
 
-use ledger::{CheckpointRound, LedgerError, StoredCheckpoint};
+use ledger::{CheckpointRound, LedgerError, MovedHead, StoredCheckpoint};
 use model::merkle::{Edge, Node, ProofPlan, verify_inclusion};
 use model::{CheckpointLeaf, Record};
 use rstest::rstest;
@@ -9,6 +9,11 @@ use crate::harness::{Backend, World, read, run_id};
 
 fn leaf(record: &Record) -> CheckpointLeaf {
     CheckpointLeaf { head_hash: record.hash.unwrap(), head_seq: record.seq, run_id: record.run_id.clone() }
+}
+
+/// A head that goes on where its run's leaf before was.
+fn moved(record: &Record) -> MovedHead {
+    MovedHead { leaf: leaf(record), follows: true }
 }
 
 /// The round that puts `leaves` behind `edge`, which grows.
@@ -22,7 +27,9 @@ impl World {
     /// Makes a checkpoint of whatever has moved behind `after`; tells the leaves, and up to where it looked.
     pub(crate) async fn checkpoint(&self, edge: &mut Edge, after: i64) -> (Vec<CheckpointLeaf>, i64) {
         let newest = *self.ledger.newest().borrow();
-        let leaves = self.ledger.moved_heads(after, newest).await.unwrap();
+        let moved = self.ledger.moved_heads(after, newest).await.unwrap();
+        assert!(moved.iter().all(|moved| moved.follows), "{moved:?}");
+        let leaves: Vec<_> = moved.into_iter().map(|moved| moved.leaf).collect();
         self.ledger.append_checkpoint(round(edge, leaves.clone(), newest)).await.unwrap();
         (leaves, newest)
     }
@@ -47,9 +54,33 @@ async fn a_head_has_moved_until_a_leaf_holds_it(#[values(Backend::Sqlite, Backen
 
     let third = world.append(read("r3", "a")).await;
     let fourth = world.append(read("r1", "b")).await;
-    assert_eq!(ledger.moved_heads(position, i64::MAX).await.unwrap(), [leaf(&fourth), leaf(&third)]);
-    assert_eq!(ledger.moved_heads(position, position + 1).await.unwrap(), [leaf(&third)], "only up to there");
+    assert_eq!(ledger.moved_heads(position, i64::MAX).await.unwrap(), [moved(&fourth), moved(&third)]);
+    assert_eq!(ledger.moved_heads(position, position + 1).await.unwrap(), [moved(&third)], "only up to there");
     assert_eq!(ledger.moved_heads(position + 2, i64::MAX).await.unwrap(), []);
+}
+
+/// Nobody signs a head that contradicts what was signed of its run before.
+#[rstest]
+#[case::cut_off("DELETE FROM audit_record WHERE seq >= 2", 1)]
+#[case::another("UPDATE audit_record SET body = (SELECT body FROM audit_record r WHERE r.seq = 1) WHERE seq = 2", 2)]
+#[tokio::test]
+async fn a_head_follows_what_a_leaf_holds(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[case] sql: &str,
+    #[case] head: u64,
+) {
+    let mut world = backend.open().await;
+    world.run("r1").await;
+    world.append(read("r1", "a")).await;
+    world.append(read("r1", "b")).await;
+    let (_, position) = world.checkpoint(&mut Edge::default(), 0).await;
+    world.unguard("audit_record").await;
+    world.raw(sql).await.unwrap();
+    world.raw(&format!("UPDATE run_head SET head_seq = {head}")).await.unwrap();
+    world.reopen().await;
+    world.append(read("r1", "c")).await;
+    let moved = world.ledger.moved_heads(position - 1, i64::MAX).await.unwrap();
+    assert_eq!(moved.iter().map(|moved| (moved.leaf.head_seq, moved.follows)).collect::<Vec<_>>(), [(head + 1, false)]);
 }
 
 #[rstest]

@@ -104,11 +104,26 @@ impl World {
         self.place.raw(&self.url, sql).await
     }
 
+    /// Lets runs be removed, with whatever refers to them.
+    pub(crate) async fn unguard_runs(&self) {
+        let sql = match &self.place {
+            Place::Folder(_) => "DROP TRIGGER run_no_delete; DROP TRIGGER run_head_no_delete".to_owned(),
+            Place::Database { .. } => {
+                "DROP TRIGGER run_no_delete ON run; DROP TRIGGER run_head_no_delete ON run_head; \
+                ALTER TABLE audit_record DROP CONSTRAINT audit_record_run_no_fkey"
+                    .to_owned()
+            }
+        };
+        self.raw(&sql).await.unwrap();
+    }
+
     /// Takes the guard off a table that only grows.
     pub(crate) async fn unguard(&self, table: &str) {
         let sql = match &self.place {
             Place::Folder(_) => format!("DROP TRIGGER {table}_no_update; DROP TRIGGER {table}_no_delete"),
-            Place::Database { .. } => format!("DROP TRIGGER {table}_no_change ON {table}"),
+            Place::Database { .. } => format!(
+                "DROP TRIGGER {table}_no_change ON {table}; ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_from_one"
+            ),
         };
         self.raw(&sql).await.unwrap();
     }
@@ -120,6 +135,8 @@ impl Place {
             Self::Folder(folder) => {
                 let connection = rusqlite::Connection::open(folder.path().join("data/workspaced.db")).unwrap();
                 connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+                // As in a shell.
+                connection.pragma_update(None, "foreign_keys", false).unwrap();
                 connection.execute_batch(sql).map_err(|error| error.to_string())
             }
             Self::Database { .. } => {
@@ -253,6 +270,7 @@ pub(crate) fn read(run: &str, file: &str) -> Entry {
             artifact_uris: vec![],
             code: None,
             decision: Verdict::Allow,
+            diff_sha256: None,
             duration_micros: 12,
             files: vec![],
             mutates: false,

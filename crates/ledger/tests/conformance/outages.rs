@@ -108,6 +108,7 @@ async fn the_log_of_sqlite_stays_short_under_load() {
         let mut entry = change("r1", &format!("id-{round}"), "src/a");
         let diff = vec![round; 4 << 20];
         written += diff.len();
+        entry.draft.diff_sha256 = Some(model::Sha256::of(&diff));
         entry.artifact.as_mut().unwrap().diff = diff;
         world.append(entry).await;
     }

@@ -31,7 +31,10 @@ pub(crate) fn change(run: &str, id: &str, file: &str) -> Entry {
         },
     ];
     let artifact_id = ArtifactId::parse(&format!("art-{id}")).unwrap();
-    entry.artifact = Some(Artifact { artifact_id, diff: vec![0, 255, b'\n'] });
+    let diff = vec![0, 255, b'\n'];
+    entry.draft.artifact_uris = vec![format!("artifact://{run}/{artifact_id}")];
+    entry.draft.diff_sha256 = Some(Sha256::of(&diff));
+    entry.artifact = Some(Artifact { artifact_id, diff });
     entry.usage = Usage { files_touched: 3, insertions: 5, deletions: 2, files_deleted: 1, bytes: 9 };
     entry
 }

@@ -44,7 +44,9 @@ async fn world(backend: Backend) -> World {
 
 #[rstest]
 #[tokio::test]
-async fn what_only_grows_takes_no_update_and_no_delete(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn what_only_grows_takes_no_update_no_delete_and_no_replacement(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let world = world(backend).await;
     let tables = [
         ("audit_record", "tool = 'x'"),
@@ -58,12 +60,91 @@ async fn what_only_grows_takes_no_update_and_no_delete(#[values(Backend::Sqlite,
             let error = world.raw(&sql).await.unwrap_err();
             assert!(error.contains("only grows"), "{sql}: {error}");
         }
-        if matches!(backend, Backend::Postgres) {
-            let error = world.raw(&format!("TRUNCATE {table}")).await.unwrap_err();
-            assert!(error.contains("only grows"), "{table}: {error}");
-        }
+        // To SQLite REPLACE is no removal.
+        let (sql, says) = match backend {
+            Backend::Postgres => (format!("TRUNCATE {table}"), "only grows"),
+            Backend::Sqlite => (format!("INSERT OR REPLACE INTO {table} SELECT * FROM {table}"), "only grows"),
+        };
+        let error = world.raw(&sql).await.unwrap_err();
+        assert!(error.contains(says), "{sql}: {error}");
+    }
+    // Not under another position, and not before the first.
+    let columns = "run_no, 'tc', tool, timestamp, decision, outcome, mutates, input_sha256, body FROM audit_record";
+    for (seq, place) in [("seq", "WHERE seq = 2"), ("0", "WHERE seq = 1"), ("-1", "WHERE seq = 1")] {
+        let insert = if matches!(backend, Backend::Sqlite) { "INSERT OR REPLACE" } else { "INSERT" };
+        let sql = format!(
+            "{insert} INTO audit_record (position, seq, run_no, tool_call_id, tool, timestamp, decision, outcome, mutates, \
+            input_sha256, body) SELECT 900, {seq}, {columns} {place}"
+        );
+        let error = world.raw(&sql).await.unwrap_err();
+        let says = ["only grows", "audit_record_from_one", "duplicate key"];
+        assert!(says.iter().any(|says| error.contains(says)), "{sql}: {error}");
     }
     assert!(world.ledger.verify(&run_id("r1")).await.unwrap().intact);
+}
+
+/// No run goes, and what is deleted stays so: its contents may be removed.
+#[rstest]
+#[tokio::test]
+async fn no_run_goes_and_none_comes_back(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = world(backend).await;
+    for table in ["run_head", "run"] {
+        let error = world.raw(&format!("DELETE FROM {table}")).await.unwrap_err();
+        assert!(error.contains("only grows"), "{table}: {error}");
+    }
+    world.raw("UPDATE run SET state = 'deleted'").await.unwrap();
+    let error = world.raw("UPDATE run SET state = 'open'").await.unwrap_err();
+    assert!(error.contains("stays so"), "{error}");
+}
+
+/// Who takes a run's head or the run itself away hides nothing of it.
+#[rstest]
+#[tokio::test]
+async fn a_run_that_somebody_hides_is_found(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = world(backend).await;
+    world.run("r2").await;
+    world.append(read("r2", "a")).await;
+    world.unguard_runs().await;
+    world.raw("DELETE FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = 'r1')").await.unwrap();
+    let report = world.ledger.verify(&run_id("r1")).await.unwrap();
+    let found = report.first_break.unwrap();
+    assert_eq!((found.seq, found.problem.as_str()), (4, "the run's head is gone"));
+    let mut told = Vec::new();
+    let tell = |report: &model::ChainReport| told.push((report.run_id.to_string(), report.intact));
+    assert!(!ledger::verify_all(world.ledger.as_ref(), None, tell).await.unwrap());
+    assert_eq!(told, [("r1".into(), false), ("r2".into(), true)]);
+    assert_eq!(world.ledger.lost_runs().await.unwrap(), 0);
+
+    world.raw("DELETE FROM token").await.unwrap();
+    world.raw("DELETE FROM run WHERE run_id = 'r1'").await.unwrap();
+    assert_eq!(world.ledger.lost_runs().await.unwrap(), 1);
+}
+
+/// The diff of a change is bound to its record: another is found, and one that is not kept any more is told.
+#[rstest]
+#[case::another(
+    "UPDATE artifact SET diff = input_sha256 FROM audit_record r WHERE r.position = artifact.position",
+    Some(2)
+)]
+#[case::another_name("UPDATE artifact SET artifact_id = 'art_9'", Some(2))]
+#[case::gone("DELETE FROM artifact", None)]
+#[tokio::test]
+async fn a_diff_is_bound_to_its_record(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[case] sql: &str,
+    #[case] broken: Option<u64>,
+) {
+    let world = world(backend).await;
+    assert_eq!(world.ledger.verify(&run_id("r1")).await.unwrap().missing_diffs, 0);
+    world.unguard("artifact").await;
+    world.raw(sql).await.unwrap();
+    let report = world.ledger.verify(&run_id("r1")).await.unwrap();
+    assert_eq!(
+        (report.intact, report.first_break.as_ref().map(|found| found.seq)),
+        (broken.is_none(), broken),
+        "{report:?}"
+    );
+    assert_eq!(report.missing_diffs, u64::from(broken.is_none()));
 }
 
 #[rstest]
@@ -77,6 +158,7 @@ async fn what_only_grows_takes_no_update_and_no_delete(#[values(Backend::Sqlite,
 #[case::outcome("audit_record", "UPDATE audit_record SET outcome = 'failed' WHERE seq = 1", 1, "outcome")]
 #[case::call("audit_record", "UPDATE audit_record SET tool_call_id = 'x' WHERE seq = 1", 1, "toolCallId")]
 #[case::mutates("audit_record", "UPDATE audit_record SET mutates = NOT mutates WHERE seq = 1", 1, "mutates")]
+#[case::before_the_first("audit_record", "UPDATE audit_record SET seq = -1 WHERE seq = 3", 1, "before the first")]
 #[case::path("record_path", "DELETE FROM record_path WHERE path = 'src/b'", 2, "paths")]
 #[case::more_paths(
     "record_path",

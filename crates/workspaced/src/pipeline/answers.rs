@@ -21,6 +21,7 @@ pub(super) fn entry_of(
     let uri = format!("artifact://{}/{artifact_id}", head.run_id);
     let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
     draft.artifact_uris = vec![uri.clone()];
+    draft.diff_sha256 = Some(Sha256::of(&planned.diff));
     draft.paths_written = paths_of(&planned);
     draft.files = record_files(&planned);
     draft.reasons = decision.reasons;

@@ -147,6 +147,8 @@ async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgr
         ("&outcome=ok&tool=read_file", 2),
         ("&path=a.txt", 2),
         ("&path=new.txt", 1),
+        ("&path=.env", 1),
+        ("&path=none", 1),
         ("&path=none-such", 0),
     ] {
         assert_eq!(count(query).await, want, "{query}");
@@ -315,4 +317,32 @@ async fn verify_finds_what_was_done_to_the_records(
     let report = run.verify().await;
     assert_eq!(report["intact"], false, "{report:#}");
     assert!(report["firstBreak"]["seq"].is_u64(), "{report:#}");
+}
+
+/// Who tried to touch a path is asked for by that path, whether it was refused, waits or failed.
+#[rstest]
+#[tokio::test]
+async fn calls_that_were_refused_are_found_by_their_path(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("yarn.lock", "a\n")]).await;
+    let write = async |path: &str, expected: &str| {
+        let input = json!({"path": path, "content": "x\n", "expectedSha256": expected, "reason": "test"});
+        run.call("write_file", input).await.refusal()
+    };
+    let told = [
+        write(".env", &sha256("a\n")).await,
+        write("yarn.lock", &sha256("a\n")).await,
+        write("a.txt", &sha256("b\n")).await,
+        run.patch("--- /dev/null\n+++ b/id_rsa\n@@ -0,0 +1 @@\n+x\n").await.refusal(),
+        run.call("read_file", json!({"path": "gone.txt"})).await.refusal(),
+    ];
+    let asked = [".env", "yarn.lock", "a.txt", "id_rsa", "gone.txt"];
+    for (path, told) in asked.into_iter().zip(told) {
+        let found = items(&run.agent, &format!("/v1/runs/{}/audit?path={path}", run.id)).await;
+        let seqs: Vec<_> = found.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
+        let place = asked.iter().position(|one| *one == path).unwrap() as u64 + 1;
+        assert!(seqs.contains(&place), "{path} ({told}): {seqs:?}");
+    }
+    assert_eq!(run.verify().await["intact"], true);
 }

@@ -168,6 +168,7 @@ async fn a_mutation_shows_in_the_diff_in_its_artifact_and_in_the_audit(
         ("decision", json!("ALLOW")),
         ("pathsWritten", json!(["a.txt"])),
         ("artifactUris", json!([uri])),
+        ("diffSha256", json!(sha256(&artifact))),
         ("files", json!([{"path": "a.txt", "kind": "TEXT_DOC", "oldSha256": old, "newSha256": sha256("one\n2\n")}])),
         ("toolCallId", answer["toolCallId"].clone()),
         ("seq", answer["seq"].clone()),
