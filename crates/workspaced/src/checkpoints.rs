@@ -13,7 +13,7 @@ mod signer;
 use std::sync::Arc;
 
 use ledger::Ledger;
-use model::{Code, Refusal};
+use model::{Code, Refusal, Sha256};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,8 @@ pub(crate) enum Published {
 pub(crate) struct Signed {
     /// How many leaves it is over.
     pub(crate) size: u64,
+    /// Their root.
+    pub(crate) root: Sha256,
     /// The signed note.
     pub(crate) note: String,
 }
@@ -61,7 +63,9 @@ impl Checkpoints {
     ///
     /// Where key or file cannot be used, or the checkpoints so far are of another key.
     pub(crate) async fn start(config: &CheckpointConfig, ledger: Arc<dyn Ledger>) -> Result<Self, StartError> {
-        let key = key::load_or_make(config)?;
+        let has_checkpoints =
+            ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
+        let key = key::load_or_make(config, has_checkpoints.is_some())?;
         let verifier = key.verifier().to_text();
         let (tell, published) = watch::channel(Published::Nothing);
         let stop = CancellationToken::new();
@@ -82,6 +86,15 @@ impl Checkpoints {
     }
 }
 
+/// The database does not hold what was signed.
+fn contradicted() -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "no checkpoints are told: the database does not hold what was signed",
+        "Ask the operator to run `workspaced verify`, which tells what is wrong.",
+    )
+}
+
 impl Service {
     /// The newest checkpoint.
     ///
@@ -96,11 +109,7 @@ impl Service {
                 "no checkpoint has been signed yet",
                 "The first one is signed a few seconds after the first call: try again then.",
             )),
-            Published::Halted => Err(Refusal::new(
-                Code::Unavailable,
-                "no checkpoints are signed: the database does not hold what was signed before",
-                "Ask the operator to run `workspaced verify`, which tells what is wrong.",
-            )),
+            Published::Halted => Err(contradicted()),
         }
     }
 

@@ -50,7 +50,12 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             Err(_) => ExitCode::FAILURE,
         }),
         Command::Verify(args) => {
-            let intact = runtime(MORE_THREADS)?.block_on(workspaced::verify(args.check()?))?;
+            // 1 says that something is broken: what could not be checked is told apart from it.
+            let checked = runtime(MORE_THREADS)?.block_on(workspaced::verify(args.check()?));
+            let intact = match checked {
+                Err(error) => return Ok(end(&error.to_string(), 2)),
+                Ok(intact) => intact,
+            };
             Ok(if intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Replay(args) => {

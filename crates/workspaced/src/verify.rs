@@ -2,6 +2,7 @@
 
 mod tree;
 
+use std::collections::HashSet;
 use std::io;
 
 use ledger::Ledger;
@@ -31,13 +32,14 @@ pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
 
 async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, StartError> {
     let tree = check_tree(config, ledger).await?;
-    let (mut runs, mut broken) = (0u64, 0u64);
+    let (mut runs, mut broken, mut known) = (0u64, 0u64, HashSet::new());
     let mut count = |report: &ChainReport| {
         let mut report = report.clone();
         tree.add_to(&mut report);
         runs += 1;
         broken += u64::from(!report.intact);
         tell(&report);
+        known.insert(report.run_id);
     };
     match ledger::verify_all(ledger, config.run.as_ref(), &mut count).await {
         Ok(_) => {}
@@ -47,11 +49,20 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
         }
         Err(error) => return Err(database(&error)),
     }
+    let mut lost = 0;
     if config.run.is_none() {
+        for run in tree.runs_beside(&known) {
+            broken += 1;
+            print(&format!("{run}: BROKEN at seq 1: checkpoints hold its records, and the run is gone"));
+        }
+        lost = ledger.lost_runs().await.map_err(|error| database(&error))?;
+        if lost > 0 {
+            print(&format!("BROKEN: there are records of {lost} runs that are gone"));
+        }
         print(&format!("{runs} runs, {broken} broken"));
     }
     print(&tree.line());
-    Ok(broken == 0 && tree.holds())
+    Ok(broken == 0 && lost == 0 && tree.holds())
 }
 
 /// Checks the signed checkpoints against the tree in the database.
@@ -59,15 +70,16 @@ async fn check_tree(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<TreeRe
     let path = &config.checkpoint_file;
     let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", path.display()), &error);
     let stored = ledger.latest_checkpoint().await.map_err(|error| database(&error))?;
-    let Some(notes) = Notes::open(path).map_err(unreadable)? else {
+    let verifier = match &config.checkpoint_verifier {
+        Some(given) => Some(given.clone()),
+        None => own_key(config, stored.as_ref())?,
+    };
+    let origin = verifier.as_ref().map(|verifier| verifier.name().to_owned()).unwrap_or_default();
+    let Some(notes) = Notes::open(path, &origin).map_err(unreadable)? else {
         return Ok(match stored {
             None => TreeReport::nothing(),
             Some(_) => TreeReport::without_file(path),
         });
-    };
-    let verifier = match &config.checkpoint_verifier {
-        Some(given) => Some(given.clone()),
-        None => own_key(config, stored.as_ref())?,
     };
     let unknown =
         "--checkpoint-verifier-key: the checkpoints cannot be checked without it; GET /v1/checkpoint/key tells it";
@@ -92,7 +104,16 @@ fn database(error: &ledger::LedgerError) -> StartError {
 
 fn tell(report: &ChainReport) {
     match &report.first_break {
-        None => print(&format!("{}: intact, {} records, head {}", report.run_id, report.records, report.head_hash)),
+        None => {
+            let missing = match report.missing_diffs {
+                0 => String::new(),
+                count => format!("; {count} diffs are not kept any more"),
+            };
+            print(&format!(
+                "{}: intact, {} records, head {}{missing}",
+                report.run_id, report.records, report.head_hash
+            ));
+        }
         Some(found) => print(&format!("{}: BROKEN at seq {}: {}", report.run_id, found.seq, found.problem)),
     }
 }

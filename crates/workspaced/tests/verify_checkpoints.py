@@ -240,8 +240,10 @@ def check_vectors(vectors):
         refused("another tree", check_consistency, one["from"], one["to"], bytes(32), roots[one["to"]], path)
     for one in vectors["refused"]:
         refused(one["why"], open_note, key, one["note"])
+    for one in vectors["accepted"]:
+        need(open_note(key, one["note"]) == (len(hashes), roots[-1]), "it should have been taken: " + one["why"])
     check_proof(key, vectors["recordProof"])
-    return len(vectors["inclusion"]) + len(vectors["consistency"]) + len(vectors["refused"])
+    return len(vectors["inclusion"]) + len(vectors["consistency"]) + len(vectors["refused"]) + len(vectors["accepted"])
 
 
 def check_log(key, text):

@@ -4,7 +4,7 @@ use ledger::StoredLeaf;
 use model::{ChainBreak, ChainReport};
 
 use crate::CallError;
-use crate::checkpoints::Published;
+use crate::checkpoints::{Published, Signed};
 use crate::service::Service;
 
 /// Leaves that are asked for at a time.
@@ -15,18 +15,40 @@ pub(crate) const PAGE: u32 = 500;
 pub(crate) struct LeafCheck {
     /// The last record that a leaf confirms.
     confirmed: u64,
-    /// The first leaf that does not hold.
-    broken: Option<(u64, u64)>,
+    /// The record that the leaf before holds.
+    before: u64,
+    /// What is wrong with the first leaf that does not hold.
+    broken: Option<Broken>,
+}
+
+/// Why a leaf does not hold.
+#[derive(Clone, Copy, Debug)]
+enum Broken {
+    /// The run's chain has another record in its place, or none.
+    Other { leaf: u64, seq: u64 },
+    /// It holds a record before that of the leaf before: what was signed had been cut off.
+    Back { leaf: u64, seq: u64 },
+    /// What was signed is over other leaves.
+    Unsigned { leaf: u64 },
 }
 
 impl LeafCheck {
     /// Takes the run's next leaf.
     pub(crate) fn push(&mut self, leaf: &StoredLeaf) {
-        if leaf.recorded != Some(leaf.head_hash) {
-            self.broken.get_or_insert((leaf.index, leaf.head_seq));
+        let (index, seq) = (leaf.index, leaf.head_seq);
+        if seq <= self.before && !matches!(self.broken, Some(Broken::Unsigned { .. })) {
+            self.broken = Some(Broken::Back { leaf: index, seq });
+        } else if leaf.recorded != Some(leaf.head_hash) {
+            self.broken.get_or_insert(Broken::Other { leaf: index, seq });
         } else if self.broken.is_none() {
-            self.confirmed = self.confirmed.max(leaf.head_seq);
+            self.confirmed = seq;
         }
+        self.before = self.before.max(seq);
+    }
+
+    /// Takes the run's next leaf, which no signature confirms.
+    pub(crate) fn doubt(&mut self, leaf: &StoredLeaf) {
+        self.broken.get_or_insert(Broken::Unsigned { leaf: leaf.index });
     }
 
     /// The last record that a leaf confirms; 0 where there is none.
@@ -36,16 +58,34 @@ impl LeafCheck {
 
     /// Adds to the report of the run's chain what its leaves tell.
     pub(crate) fn add_to(&self, report: &mut ChainReport) {
-        let Some((leaf, seq)) = self.broken else { return };
-        let found = if report.head_seq < seq && report.first_break.is_none() {
-            let problem = format!("leaf {leaf} of the checkpoints holds record {seq}: records were cut off");
-            ChainBreak { seq: report.head_seq + 1, problem }
-        } else {
-            let problem = format!(
-                "record {seq} is not the one that leaf {leaf} of the checkpoints holds: the history behind {} was rewritten",
-                self.confirmed
-            );
-            ChainBreak { seq: self.confirmed + 1, problem }
+        let confirmed = self.confirmed;
+        let found = match self.broken {
+            None => return,
+            Some(Broken::Other { leaf, seq }) if report.head_seq < seq && report.first_break.is_none() => {
+                let problem = format!("leaf {leaf} of the checkpoints holds record {seq}: records were cut off");
+                ChainBreak { seq: report.head_seq + 1, problem }
+            }
+            Some(Broken::Other { leaf, seq }) => {
+                let problem = format!(
+                    "record {seq} is not the one that leaf {leaf} of the checkpoints holds: \
+                    the history behind {confirmed} was rewritten"
+                );
+                ChainBreak { seq: confirmed + 1, problem }
+            }
+            Some(Broken::Back { leaf, seq }) => {
+                let problem = format!(
+                    "leaf {leaf} of the checkpoints holds record {seq}, and one before it a later record: \
+                    the history behind {confirmed} was cut off, and others grew in its place"
+                );
+                ChainBreak { seq: confirmed + 1, problem }
+            }
+            Some(Broken::Unsigned { leaf }) => {
+                let problem = format!(
+                    "leaf {leaf} of the checkpoints is not what was signed: \
+                    no checkpoint confirms the history behind {confirmed}"
+                );
+                ChainBreak { seq: confirmed + 1, problem }
+            }
         };
         // A broken link tells more than a leaf does.
         report.first_break.get_or_insert(found);
@@ -60,18 +100,44 @@ impl Service {
     ///
     /// Where the ledger fails.
     pub(crate) async fn check_leaves(&self, report: &mut ChainReport) -> Result<u64, CallError> {
-        let signed = match &*self.0.checkpoints.published.borrow() {
+        let published = self.0.checkpoints.published.borrow().clone();
+        let size = match &published {
+            Published::Nothing => return Ok(0),
             Published::Signed(signed) => signed.size,
-            Published::Nothing | Published::Halted => return Ok(0),
+            // What is wrong there may be this run.
+            Published::Halted => u64::MAX,
         };
-        let (mut check, mut from) = (LeafCheck::default(), 0);
-        while from < signed {
+        let mut leaves: Vec<StoredLeaf> = Vec::new();
+        loop {
+            let from = leaves.last().map_or(0, |leaf| leaf.index + 1);
             let page = self.0.ledger.leaves(Some(&report.run_id), from, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            from = last.index + 1;
-            page.iter().filter(|leaf| leaf.index < signed).for_each(|leaf| check.push(leaf));
+            let known = page.iter().filter(|leaf| leaf.index < size).count();
+            leaves.extend(page.into_iter().take(known));
+            if known < PAGE as usize {
+                break;
+            }
         }
+        let mut check = LeafCheck::default();
+        let signed = match &published {
+            Published::Signed(signed) => self.count_signed(&leaves, signed).await?,
+            Published::Nothing | Published::Halted => leaves.len(),
+        };
+        leaves.iter().take(signed).for_each(|leaf| check.push(leaf));
+        leaves.iter().skip(signed).for_each(|leaf| check.doubt(leaf));
         check.add_to(report);
-        Ok(check.confirmed())
+        Ok(if matches!(published, Published::Halted) { 0 } else { check.confirmed() })
+    }
+
+    /// How many of a run's leaves are in the tree that was signed. The newest one tells of all before it, since each fixes
+    /// the run's whole history up to its record; where it is not there, they are asked one by one.
+    async fn count_signed(&self, leaves: &[StoredLeaf], signed: &Signed) -> Result<usize, CallError> {
+        let mut count = leaves.len();
+        while let Some(last) = leaves[..count].last() {
+            if self.is_signed(last, signed).await? {
+                break;
+            }
+            count -= 1;
+        }
+        Ok(count)
     }
 }

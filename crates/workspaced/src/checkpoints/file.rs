@@ -126,6 +126,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 pub(crate) struct Notes {
     lines: BufReader<File>,
     path: PathBuf,
+    origin: String,
 }
 
 /// What stands next in a file.
@@ -133,21 +134,22 @@ pub(crate) struct Notes {
 pub(crate) enum Next {
     /// A whole entry's note.
     Note(String),
-    /// The beginning of one, at the end of the file.
+    /// What can be the beginning of one, at the end of the file.
     Half,
     /// Nothing more.
     End,
 }
 
 impl Notes {
-    /// Opens the file; `None` where there is none.
+    /// Opens the file of the log called `origin`; `None` where there is none.
     ///
     /// # Errors
     ///
     /// Where it cannot be read.
-    pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
-        match File::open(path) {
-            Ok(file) => Ok(Some(Self { lines: BufReader::new(file), path: path.to_owned() })),
+    pub(crate) fn open(path: &Path, origin: &str) -> io::Result<Option<Self>> {
+        let (path, origin) = (path.to_owned(), origin.to_owned());
+        match File::open(&path) {
+            Ok(file) => Ok(Some(Self { lines: BufReader::new(file), path, origin })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -173,8 +175,8 @@ impl Notes {
             if !entry.ends_with(b"\n") || read == 0 {
                 return match entry.len() as u64 {
                     0 => Ok(Next::End),
-                    length if length < MAX_ENTRY_BYTES => Ok(Next::Half),
-                    _ => Err(io::Error::other("it is no file of checkpoints")),
+                    length if length < MAX_ENTRY_BYTES && is_half(&entry, &self.origin) => Ok(Next::Half),
+                    _ => Err(io::Error::other("it holds what is no checkpoint of this origin")),
                 };
             }
             let line = &entry[from..];

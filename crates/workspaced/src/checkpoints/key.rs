@@ -18,16 +18,25 @@ use crate::config::{BadSetting, CheckpointConfig};
 /// The key's file in the data folder.
 pub(crate) const KEY_FILE: &str = "checkpoint.key";
 
-/// The key of the settings, else that of the data folder, which is made where there is none.
+/// The key of the settings, else that of the data folder, which is made where there is none and nothing was signed yet.
 ///
 /// # Errors
 ///
 /// Where it cannot be read, made, or go by the name that the settings ask for.
-pub(crate) fn load_or_make(config: &CheckpointConfig) -> Result<CheckpointKey, BadSetting> {
+pub(crate) fn load_or_make(config: &CheckpointConfig, has_checkpoints: bool) -> Result<CheckpointKey, BadSetting> {
     let key = match &config.key {
         Some(key) => key.clone(),
         None => match read(&config.data_dir)? {
             Some(key) => key,
+            None if has_checkpoints => {
+                let place = config.data_dir.join(KEY_FILE);
+                let message = format!(
+                    "--data-dir: {} is gone, and checkpoints were signed with it: put it back, or start with a new \
+                    database and a new file",
+                    place.display()
+                );
+                return Err(BadSetting(message));
+            }
             None => make(&config.data_dir, config.origin.as_deref())?,
         },
     };

@@ -1,12 +1,13 @@
 //! Proofs over HTTP: that a record is in the tree, and that one tree is the beginning of another.
 
 use ledger::StoredLeaf;
-use model::merkle::ProofPlan;
+use model::merkle::{ProofPlan, verify_consistency, verify_inclusion};
 use model::{CheckpointLeaf, Code, Record, Refusal, RunId, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::CallError;
+use crate::checkpoints::{Signed, contradicted};
 use crate::service::Service;
 
 /// Records of one answer at most.
@@ -88,13 +89,20 @@ impl Service {
             let hint = "Give the sizes of two checkpoints, the earlier one first.";
             return Err(Refusal::invalid("`from` is at least 1 and at most `to`", hint).into());
         }
-        let size = self.checkpoint()?.size;
+        let signed = self.checkpoint()?;
+        let size = signed.size;
         let to = asked.to.unwrap_or(size);
         let Some(plan) = ProofPlan::consistency(from, to).filter(|_| to <= size) else {
             let message = format!("the newest checkpoint is over {size} leaves");
             return Err(Refusal::new(Code::NotFound, message, "GET /v1/checkpoint tells the newest one.").into());
         };
-        Ok(ConsistencyProof { from, to, proof: self.prove(&plan).await? })
+        let proof = self.prove(&plan).await?;
+        // What is told was checked first: somebody may have changed the nodes that it was made of.
+        let root_of = async |size| Ok::<_, CallError>(self.0.ledger.tree_edge(size).await?.map(|edge| edge.root()));
+        let old = root_of(from).await?;
+        let new = if to == signed.size { Some(signed.root) } else { root_of(to).await? };
+        let holds = old.zip(new).is_some_and(|(old, new)| verify_consistency(from, to, old, new, &proof));
+        if holds { Ok(ConsistencyProof { from, to, proof }) } else { Err(contradicted().into()) }
     }
 
     /// Proves that a record is in the history that the newest checkpoint was signed over.
@@ -114,23 +122,40 @@ impl Service {
         }
         let signed = self.checkpoint()?;
         let stored = self.0.ledger.covering_leaf(run, seq, signed.size).await?.ok_or_else(not_covered)?;
-        let damaged = || CallError::Internal("a leaf of the checkpoints is not what the run's chain holds".into());
         let leaf = Some(&stored).filter(|stored| stored.recorded == Some(stored.head_hash)).and_then(StoredLeaf::leaf);
-        let leaf = leaf.ok_or_else(damaged)?;
-        let plan = ProofPlan::inclusion(stored.index, signed.size).ok_or_else(damaged)?;
+        let leaf = leaf.ok_or_else(contradicted)?;
+        let proof = self.prove_leaf(&stored, &signed).await?.ok_or_else(contradicted)?;
         let records = self.records_between(run, seq, leaf.head_seq).await?;
         let next_seq = seq + records.len() as u64;
         Ok(InclusionProof {
             seq,
-            record_hash: records.first().and_then(hash_of).ok_or_else(damaged)?,
+            record_hash: records.first().and_then(hash_of).ok_or_else(contradicted)?,
             records,
             next_seq: (next_seq <= leaf.head_seq).then_some(next_seq),
             leaf,
             leaf_index: stored.index,
             tree_size: signed.size,
-            proof: self.prove(&plan).await?,
+            proof,
             checkpoint: signed.note.clone(),
         })
+    }
+
+    /// Whether a leaf is in the tree that was signed.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub(super) async fn is_signed(&self, stored: &StoredLeaf, signed: &Signed) -> Result<bool, CallError> {
+        Ok(self.prove_leaf(stored, signed).await?.is_some())
+    }
+
+    /// The proof that a leaf is in the tree that was signed; `None` where that does not hold.
+    async fn prove_leaf(&self, stored: &StoredLeaf, signed: &Signed) -> Result<Option<Vec<Sha256>>, CallError> {
+        let plan = ProofPlan::inclusion(stored.index, signed.size);
+        let Some((plan, leaf)) = plan.zip(stored.leaf()) else { return Ok(None) };
+        let proof = self.prove(&plan).await?;
+        let holds = verify_inclusion(leaf.hash(), stored.index, signed.size, &proof, signed.root);
+        Ok(holds.then_some(proof))
     }
 
     async fn records_between(&self, run: &RunId, first: u64, last: u64) -> Result<Vec<Value>, CallError> {
@@ -143,7 +168,7 @@ impl Service {
         let nodes: Vec<_> = plan.nodes().collect();
         let hashes = self.0.ledger.tree_nodes(&nodes).await?;
         let proof = plan.finish(|node| hashes.get(&node).copied());
-        proof.ok_or_else(|| CallError::Internal("nodes of the checkpoints' tree are missing".into()))
+        proof.ok_or_else(|| contradicted().into())
     }
 }
 

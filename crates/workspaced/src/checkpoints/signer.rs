@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{CheckpointRound, Ledger, LedgerError, StoredCheckpoint};
+use ledger::{CheckpointRound, Ledger, LedgerError, MovedHead, StoredCheckpoint};
 use model::merkle::Edge;
-use model::{CheckpointInvalid, CheckpointKey};
+use model::{CheckpointInvalid, CheckpointKey, Sha256};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,8 @@ const PAGE: u32 = 500;
 pub(super) struct Signer {
     key: CheckpointKey,
     path: PathBuf,
+    /// Whether the file is given what it has lost.
+    renews_file: bool,
     /// How long a record waits for its checkpoint at most.
     every: Duration,
     /// How many records wait at most.
@@ -69,7 +71,7 @@ impl Signer {
         tell: watch::Sender<Published>,
     ) -> Self {
         let (path, every) = (config.file.clone(), config.every);
-        Self { key, path, every, records: config.records, ledger, tell, tree: None }
+        Self { key, path, renews_file: config.renew_file, every, records: config.records, ledger, tell, tree: None }
     }
 
     /// Reads where an earlier process ended, and gives the file what it lacks.
@@ -160,7 +162,12 @@ impl Signer {
 
     async fn round(&self, mut tree: Tree, newest: i64) -> Result<Tree, Fault> {
         let to = newest.min(tree.looked.saturating_add(MAX_RECORDS));
-        let leaves = self.ledger.moved_heads(tree.looked, to).await?;
+        let moved = self.ledger.moved_heads(tree.looked, to).await?;
+        if let Some(MovedHead { leaf, .. }) = moved.iter().find(|moved| !moved.follows) {
+            let why = format!("the chain of run {} does not hold what was signed of it before", leaf.run_id);
+            return Err(Fault::Diverged(why));
+        }
+        let leaves: Vec<_> = moved.into_iter().map(|moved| moved.leaf).collect();
         tree.looked = to;
         if leaves.is_empty() {
             return Ok(tree);
@@ -171,13 +178,13 @@ impl Signer {
         self.ledger.append_checkpoint(CheckpointRound { leaves, nodes, checkpoint: checkpoint.clone() }).await?;
         failpoint::hit("checkpoint.stored");
         tree.file = append(tree.file, vec![checkpoint.note.clone()]).await?;
-        self.publish(checkpoint);
+        self.publish(checkpoint, tree.edge.root());
         Ok(tree)
     }
 
-    fn publish(&self, checkpoint: StoredCheckpoint) {
+    fn publish(&self, checkpoint: StoredCheckpoint, root: Sha256) {
         let StoredCheckpoint { size, note, .. } = checkpoint;
-        self.tell.send_replace(Published::Signed(Arc::new(Signed { size, note })));
+        self.tell.send_replace(Published::Signed(Arc::new(Signed { size, root, note })));
     }
 
     /// Reads where the tree stands, and brings the file up to it.
@@ -191,12 +198,12 @@ impl Signer {
         let position = latest.as_ref().map_or(0, |latest| latest.position);
         let newest = *self.ledger.newest().borrow();
         if newest < position {
-            tracing::error!("records that a checkpoint covers are gone; `workspaced verify` tells which");
+            return Err(Fault::Diverged("records that a checkpoint covers are gone".to_owned()));
         }
         if let Some(latest) = latest {
-            self.publish(latest);
+            self.publish(latest, edge.root());
         }
-        Ok(Tree { edge, looked: position.min(newest), file })
+        Ok(Tree { edge, looked: position, file })
     }
 
     /// The tree's right edge, which has to give the root that was signed.
@@ -242,10 +249,19 @@ impl Signer {
             let missing = self.ledger.checkpoints(known, PAGE).await?;
             let Some(newest) = missing.last() else { break };
             (known, lacking) = (newest.size, lacking + missing.len());
+            // A process that was killed leaves one out, no more.
+            if lacking > 1 && !self.renews_file {
+                let place = self.path.display();
+                let why = format!(
+                    "{place} has lost checkpoints: put it back, or start once with --renew-checkpoint-file where it is \
+                    lost for good"
+                );
+                return Err(Fault::Diverged(why));
+            }
             file = append(file, missing.into_iter().map(|one| one.note).collect()).await?;
         }
         if lacking > 1 {
-            tracing::warn!(checkpoints = lacking, "the checkpoint file lacked checkpoints, which were added");
+            tracing::warn!(checkpoints = lacking, "the checkpoint file had lost checkpoints, which were added");
         }
         Ok(file)
     }

@@ -25,6 +25,8 @@ pub(crate) struct CheckpointConfig {
     pub(crate) key: Option<CheckpointKey>,
     /// The log's name, where it is not the key's.
     pub(crate) origin: Option<String>,
+    /// Whether the file is given what it has lost.
+    pub(crate) renew_file: bool,
 }
 
 impl CheckpointConfig {
@@ -44,6 +46,7 @@ impl CheckpointConfig {
             // The value is a secret, and not told.
             key: key.map_err(|error| BadSetting(format!("WORKSPACED_CHECKPOINT_KEY: {error}")))?,
             origin: settings.checkpoint_origin.clone().filter(|origin| !origin.is_empty()),
+            renew_file: settings.renew_checkpoint_file.unwrap_or(false),
         })
     }
 }

@@ -131,6 +131,10 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_CHECKPOINT_ORIGIN", value_name = "NAME")]
     #[serde(alias = "checkpoint_origin")]
     pub(super) checkpoint_origin: Option<String>,
+    /// Whether checkpoints that the file has lost are written to it anew; without it nothing is signed then [default: false]
+    #[arg(long, env = "WORKSPACED_RENEW_CHECKPOINT_FILE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[serde(alias = "renew_checkpoint_file")]
+    pub(super) renew_checkpoint_file: Option<bool>,
 }
 
 impl Settings {
@@ -177,6 +181,7 @@ impl Settings {
             checkpoint_records: self.checkpoint_records.or(under.checkpoint_records),
             checkpoint_file: self.checkpoint_file.or(under.checkpoint_file),
             checkpoint_origin: self.checkpoint_origin.or(under.checkpoint_origin),
+            renew_checkpoint_file: self.renew_checkpoint_file.or(under.renew_checkpoint_file),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The signed checkpoints of the file against the leaves in the database, and those against the chains.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 
 use ledger::{Ledger, StoredCheckpoint, StoredLeaf};
-use model::merkle::Edge;
-use model::{ChainReport, Checkpoint, CheckpointVerifier, RunId};
+use model::merkle::{Edge, Node};
+use model::{ChainReport, Checkpoint, CheckpointVerifier, RunId, Sha256};
 
 use crate::checkpoints::check::{LeafCheck, PAGE};
 use crate::checkpoints::file::{Next, Notes};
@@ -23,6 +23,9 @@ pub(super) struct TreeCheck<'a> {
     /// The size up to which the database's checkpoints were read.
     stored_size: u64,
     runs: HashMap<RunId, LeafCheck>,
+    /// Leaves that no checkpoint was found to hold yet, and the nodes that they complete.
+    unsigned: Vec<StoredLeaf>,
+    nodes: Vec<(Node, Sha256)>,
     checkpoints: u64,
 }
 
@@ -41,6 +44,8 @@ pub(super) struct TreeReport {
 enum Stop {
     Store(ledger::LedgerError),
     Wrong(String),
+    /// The leaves are not those that were signed.
+    Forked(String),
 }
 
 impl From<ledger::LedgerError> for Stop {
@@ -73,6 +78,13 @@ impl TreeReport {
         }
     }
 
+    /// Runs that leaves name, and that are not among `known`.
+    pub(super) fn runs_beside(&self, known: &HashSet<RunId>) -> Vec<&RunId> {
+        let mut runs: Vec<_> = self.runs.keys().filter(|run| !known.contains(run)).collect();
+        runs.sort_unstable();
+        runs
+    }
+
     /// All of it in a line.
     pub(super) fn line(&self) -> String {
         let remark = self.remark.as_ref().map(|remark| format!("; {remark}")).unwrap_or_default();
@@ -95,6 +107,8 @@ impl<'a> TreeCheck<'a> {
             stored: VecDeque::new(),
             stored_size: 0,
             runs: HashMap::new(),
+            unsigned: Vec::new(),
+            nodes: Vec::new(),
             checkpoints: 0,
         }
     }
@@ -105,13 +119,17 @@ impl<'a> TreeCheck<'a> {
     ///
     /// Where the store fails.
     pub(super) async fn run(mut self) -> ledger::Result<TreeReport> {
-        let (remark, problem) = match self.go_through().await {
-            Ok(remark) => (remark, None),
-            Err(Stop::Wrong(problem)) => (None, Some(problem)),
+        let (remark, problem, forked) = match self.go_through().await {
+            Ok(remark) => (remark, None, false),
+            Err(Stop::Wrong(problem)) => (None, Some(problem), false),
+            Err(Stop::Forked(problem)) => (None, Some(problem), true),
             Err(Stop::Store(error)) => return Err(error),
         };
         // Leaves behind a fault still tell which run's chain is not what it was.
-        while problem.is_some() && self.next_leaf().await?.is_some() {}
+        while problem.is_some() && self.next_leaf().await?.is_some() {
+            self.take_leaves(forked);
+        }
+        self.take_leaves(forked);
         let Self { runs, checkpoints, edge, .. } = self;
         Ok(TreeReport { runs, checkpoints, leaves: edge.size(), remark, problem })
     }
@@ -158,6 +176,29 @@ impl<'a> TreeCheck<'a> {
         }
     }
 
+    /// Compares the leaves that were read with their runs' chains. What is `forked` confirms nothing.
+    fn take_leaves(&mut self, forked: bool) {
+        for leaf in self.unsigned.drain(..) {
+            let Some(run) = leaf.run_id.clone() else { continue };
+            let check = self.runs.entry(run).or_default();
+            if forked { check.doubt(&leaf) } else { check.push(&leaf) }
+        }
+    }
+
+    /// Compares the nodes that the database keeps with what the leaves give. Those that are lost are made anew.
+    async fn check_nodes(&mut self) -> Result<(), Stop> {
+        let nodes = std::mem::take(&mut self.nodes);
+        let kept = self.ledger.tree_nodes(&nodes.iter().map(|(node, _)| *node).collect::<Vec<_>>()).await?;
+        match nodes.iter().find(|(node, hash)| kept.get(node).is_some_and(|kept| kept != hash)) {
+            None => Ok(()),
+            Some((node, _)) => Err(Stop::Wrong(format!(
+                "the node of the leaves {} to {} is not what they give: proofs that are made of it do not hold",
+                node.index << node.level,
+                ((node.index + 1) << node.level) - 1
+            ))),
+        }
+    }
+
     /// Takes a note: signed, larger than the one before, and with the root of the leaves in the database.
     async fn check(&mut self, note: &str) -> Result<Checkpoint, Stop> {
         let before = self.edge.size();
@@ -173,7 +214,7 @@ impl<'a> TreeCheck<'a> {
         let mut named = None;
         while self.edge.size() < told.size {
             let Some(leaf) = self.next_leaf().await? else {
-                return Err(Stop::Wrong(format!(
+                return Err(Stop::Forked(format!(
                     "a tree of {} leaves was signed, and the database has {}: the history behind was cut off",
                     told.size,
                     self.edge.size()
@@ -184,11 +225,13 @@ impl<'a> TreeCheck<'a> {
         if self.edge.root() != told.root {
             let place =
                 named.map(|(run, seq)| format!(" (run {run}, seq {seq}, and those behind)")).unwrap_or_default();
-            return Err(Stop::Wrong(format!(
+            return Err(Stop::Forked(format!(
                 "the leaves {before} to {}{place} do not give the root that was signed: the history was forked",
                 told.size - 1
             )));
         }
+        self.take_leaves(false);
+        self.check_nodes().await?;
         self.checkpoints += 1;
         Ok(told)
     }
@@ -202,10 +245,9 @@ impl<'a> TreeCheck<'a> {
             return Ok(None);
         };
         // The hash of what is gone is as good as any: it does not give the root.
-        self.edge.push(stored.leaf().map_or(model::Sha256::ZERO, |leaf| leaf.hash()));
-        if let Some(run) = &stored.run_id {
-            self.runs.entry(run.clone()).or_default().push(&stored);
-        }
+        let hash = stored.leaf().map_or(Sha256::ZERO, |leaf| leaf.hash());
+        self.nodes.extend(self.edge.push(hash));
+        self.unsigned.push(stored.clone());
         Ok(Some(stored))
     }
 

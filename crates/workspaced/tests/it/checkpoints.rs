@@ -288,6 +288,22 @@ async fn the_key_is_made_once_for_its_owner_alone_and_may_be_given(
     assert!(!given.data_dir().join("checkpoint.key").exists());
 }
 
+/// A lost key is not made anew over what was signed with it.
+#[rstest]
+#[tokio::test]
+async fn a_lost_key_ends_the_start(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = at_the_end(backend).await;
+    server.run(json!({})).await.create("a.txt", "x\n").await;
+    assert!(server.stop().success());
+    let key = server.data_dir().join("checkpoint.key");
+    std::fs::remove_file(&key).unwrap();
+    let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(2), "{told}");
+    assert!(told.lines().last().unwrap().contains("put it back"), "{told}");
+    assert!(!key.exists());
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_file_or_a_name_that_cannot_be_used_ends_the_start_with_one_line(

@@ -145,7 +145,7 @@ async fn a_chain_that_was_rewritten_whole_is_found_by_checkpoints(
     server.assert_found(&run, 1, "rewritten").await;
     server.restart();
     let proof = server.reconnect(&run).operator.get(&format!("/v1/runs/{}/audit/inclusion?seq=2", run.id)).await;
-    proof.refused("INTERNAL");
+    proof.refused("UNAVAILABLE");
 }
 
 #[rstest]
@@ -162,11 +162,104 @@ async fn a_fork_with_its_leaves_is_found_by_what_was_signed(
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("checkpoints: BROKEN") && text.contains("forked"), "{text}");
     assert!(text.contains(&format!("run {}, seq 6", run.id)), "{text}");
+    assert!(text.contains(&format!("{}: BROKEN at seq 4: ", run.id)), "{text}");
+    // The nodes are those that were signed, and the leaves are not: nothing is told that they would not prove.
+    server.restart();
+    let again = server.reconnect(&run);
+    let report = again.verify().await;
+    assert_eq!((&report["intact"], &report["firstBreak"]["seq"]), (&json!(false), &json!(4)), "{report:#}");
+    assert_eq!(report["checkpointedSeq"], 3, "{report:#}");
+    again.operator.get(&format!("/v1/runs/{}/audit/inclusion?seq=5", run.id)).await.refused("UNAVAILABLE");
+    assert!(server.stop().success());
     // The tree's nodes give another root than the leaves: nothing is built on them.
     server.rewrite(&run, &["delete from checkpoint_node"]).await;
     server.restart();
     server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
     assert!(server.log().contains("no checkpoints are signed any more"), "{}", server.log());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_changed_node_of_the_tree_is_found(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (mut server, run, _) = signed(backend).await;
+    let zero = server.bytes(&"0".repeat(64));
+    server.rewrite(&run, &[&format!("update checkpoint_node set hash = {zero} where place = 0")]).await;
+    let (code, text) = told(&server.verify(&[]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("the node of the leaves 0 to 0"), "{text}");
+    server.restart();
+    let auditor = server.auditor();
+    auditor.get("/v1/checkpoint/consistency?from=1").await.refused("UNAVAILABLE");
+    auditor.get(&format!("/v1/runs/{}/audit/inclusion?seq=6", run.id)).await.is(200);
+}
+
+/// A chain that grew anew in the place of what was signed gets no leaf: nothing is signed any more.
+#[rstest]
+#[tokio::test]
+async fn nothing_is_signed_that_contradicts_a_leaf_before(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run, records) = signed(backend).await;
+    let log = server.data_dir().join("checkpoints.log");
+    let before = std::fs::read(&log).unwrap();
+    server.rewrite(&run, &["delete from audit_record where seq = 6 and run_no = {run}"]).await;
+    server.set_head(&run, &records[4]).await;
+    server.restart();
+    server.reconnect(&run).create("more.txt", "x\n").await;
+    server.reconnect(&run).create("again.txt", "x\n").await;
+    assert!(server.stop().success());
+    assert!(server.log().contains("does not hold what was signed of it before"), "{}", server.log());
+    assert_eq!(std::fs::read(&log).unwrap(), before);
+    server.assert_found(&run, 4, "rewritten").await;
+}
+
+/// Whoever takes a run out of every list is told of all the same.
+#[rstest]
+#[tokio::test]
+async fn a_run_that_is_hidden_is_found(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run, _) = signed(backend).await;
+    server.rewrite(&run, &["delete from run_head where run_no = {run}"]).await;
+    let (code, text) = told(&server.verify(&[]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("{}: BROKEN at seq 7: the run's head is gone", run.id)), "{text}");
+    assert!(text.contains("2 runs, 1 broken"), "{text}");
+    server.rewrite(&run, &["delete from audit_record where run_no = {run}"]).await;
+    let (code, text) = told(&server.verify(&[]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("{}: BROKEN at seq 1: ", run.id)), "{text}");
+}
+
+/// A file that has lost checkpoints is not given them again in silence.
+#[rstest]
+#[tokio::test]
+async fn a_file_that_lost_checkpoints_is_renewed_where_somebody_says_so(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run, _) = signed(backend).await;
+    let path = server.data_dir().join("checkpoints.log");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    server.restart();
+    server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
+    assert!(server.log().contains("--renew-checkpoint-file"), "{}", server.log());
+    let report = server.reconnect(&run).verify().await;
+    assert_eq!((&report["intact"], &report["checkpointedSeq"]), (&json!(true), &json!(0)), "{report:#}");
+    assert!(server.stop().success());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+    server.setup.env.push(("WORKSPACED_RENEW_CHECKPOINT_FILE".to_owned(), "true".to_owned()));
+    server.restart();
+    server.auditor().get("/v1/checkpoint").await.text();
+    assert!(server.stop().success());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
+}
+
+/// What could not be checked is told apart from what is broken.
+#[tokio::test]
+async fn a_database_that_is_in_use_is_not_told_as_broken() {
+    let server = at_the_end(Backend::Sqlite).await;
+    let done = server.verify(&[]);
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stderr).contains("another process"), "{done:?}");
 }
 
 #[rstest]
@@ -247,7 +340,8 @@ async fn a_file_of_checkpoints_that_was_tampered_with_is_found(
         (format!("{}{}{bent}", parts[0], parts[1]), "the signature does not hold"),
         (whole.replacen("\n4\n", "\n3\n", 1), "the signature does not hold"),
         (format!("{whole}{}", parts[2]), "stands behind one over 5"),
-        ("my notes\n\n".repeat(2000), "no file of checkpoints"),
+        ("my notes\n\n".repeat(2000), "no checkpoint of this origin"),
+        (format!("{whole}my notes\n"), "no checkpoint of this origin"),
     ] {
         std::fs::write(&path, &text).unwrap();
         let (code, line) = told(&server.verify(&[]));

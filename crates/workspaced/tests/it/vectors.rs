@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use model::merkle::{Edge, ProofPlan};
 use model::{CheckpointKey, CheckpointLeaf, Draft, FileKind, LogicalPath, Outcome, Record, RecordFile, Verdict};
 use model::{RunId, Sha256, ToolCallId};
@@ -25,6 +27,7 @@ fn record(seq: u64, head: Sha256) -> Record {
         artifact_uris: vec!["artifact://issue-4711/art_1".into()],
         code: None,
         decision: Verdict::Allow,
+        diff_sha256: Some(Sha256::of(b"diff")),
         duration_micros: 1234,
         files: vec![RecordFile {
             kind: FileKind::TextSource,
@@ -67,7 +70,35 @@ fn refused(key: &CheckpointKey, note: &str, roots: &[Sha256]) -> Value {
         {"why": "signed for another origin", "note": key.named("example.org/other").unwrap().sign(LEAVES, roots[all])},
         {"why": "no signature", "note": format!("{}\n\n", note.split("\n\n").next().unwrap())},
         {"why": "no last line feed", "note": note.trim_end()},
+        {"why": "a second signature of this key that does not hold", "note": format!("{note}{}\n", bent(note))},
+        {"why": "signed by this key, but of another origin", "note": of_another_origin(key, note, roots[all])},
     ])
+}
+
+/// Notes that every verifier has to take.
+fn accepted(note: &str) -> Value {
+    let foreign = format!("\u{2014} witness.example {}", "A".repeat(136));
+    let (text, signature) = note.split_once("\n\n").unwrap();
+    json!([
+        {"why": "a signature of another key behind ours", "note": format!("{note}{foreign}\n")},
+        {"why": "a signature of another key before ours", "note": format!("{text}\n\n{foreign}\n{signature}")},
+    ])
+}
+
+/// The line of a note's signature, which holds no more.
+fn bent(note: &str) -> String {
+    let line = note.trim_end().lines().last().unwrap();
+    let (front, mark) = line.split_at(line.len() - 10);
+    format!("{front}{}{}", if mark.starts_with('A') { "B" } else { "A" }, &mark[1..])
+}
+
+/// A note that tells another origin in its text, signed as if by `key`.
+fn of_another_origin(key: &CheckpointKey, note: &str, root: Sha256) -> String {
+    let other = key.named("example.org/other").unwrap().sign(LEAVES, root);
+    let (text, signature) = other.split_once("\n\n").unwrap();
+    let encoded = |note: &str| BASE64.decode(note.trim_end().rsplit(' ').next().unwrap()).unwrap();
+    let raw = [&encoded(note)[..4], &encoded(signature)[4..]].concat();
+    format!("{text}\n\n\u{2014} example.org/log {}\n", BASE64.encode(raw))
 }
 
 fn vectors() -> Value {
@@ -98,6 +129,7 @@ fn vectors() -> Value {
         "inclusion": pairs().map(|(index, size)| inclusion(index - 1, size)).collect::<Vec<_>>(),
         "consistency": pairs().map(|(from, to)| consistency(from, to)).collect::<Vec<_>>(),
         "refused": refused(&key, &signed(LEAVES), &roots),
+        "accepted": accepted(&signed(LEAVES)),
         "recordProof": {
             "seq": 1, "recordHash": first.hash, "records": [first, second], "leaf": leaves[2], "leafIndex": 2,
             "treeSize": LEAVES, "proof": proof(ProofPlan::inclusion(2, LEAVES)), "checkpoint": signed(LEAVES),

@@ -9,7 +9,7 @@ fn note(size: u64) -> String {
 }
 
 fn notes(path: &Path) -> Vec<Next> {
-    let mut notes = Notes::open(path).unwrap().unwrap();
+    let mut notes = Notes::open(path, ORIGIN).unwrap().unwrap();
     let mut found = Vec::new();
     loop {
         let next = notes.next().unwrap();
@@ -28,7 +28,7 @@ fn notes(path: &Path) -> Vec<Next> {
 fn what_was_appended_is_read_in_order_and_found_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoints.log");
-    assert!(Notes::open(&path).unwrap().is_none());
+    assert!(Notes::open(&path, ORIGIN).unwrap().is_none());
     let mut opened = CheckpointFile::open(&path, ORIGIN).unwrap();
     assert_eq!((opened.last, opened.cut), (None, 0));
     for size in 1..=300 {
@@ -71,5 +71,5 @@ fn a_file_of_something_else_is_left_alone() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
     std::fs::write(&path, "x".repeat(100_000)).unwrap();
-    assert!(Notes::open(&path).unwrap().unwrap().next().is_err());
+    assert!(Notes::open(&path, ORIGIN).unwrap().unwrap().next().is_err());
 }
