@@ -63,6 +63,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The position of the newest record.
     fn newest(&self) -> watch::Receiver<i64>;
 
+    /// Whether the store answers, and takes what is committed as far as that is known.
+    fn ping(&self) -> impl Future<Output = Result<()>> + Send;
+
     /// Gives back memory that is held for speed alone.
     fn rest(&self) -> impl Future<Output = Result<()>> + Send;
 

@@ -124,6 +124,10 @@ impl Backend for Postgres {
         self.newest.clone()
     }
 
+    async fn ping(&self) -> Result<()> {
+        self.fetch("SELECT 1", Vec::new(), |_| Ok(())).await.map(drop)
+    }
+
     async fn rest(&self) -> Result<()> {
         // What is held for speed is held by the database.
         Ok(())

@@ -11,17 +11,22 @@ mod convert;
 mod log;
 mod open;
 mod readers;
+mod reserve;
 mod turns;
 mod writer;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::RunId;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::convert::is_full;
 use self::log::LogKeeper;
 use self::readers::Readers;
+use self::reserve::Reserve;
 use self::turns::Turns;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, Statement};
@@ -34,23 +39,31 @@ const FORGOTTEN_TOGETHER: usize = 64;
 const FORGET: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) \
     AND seq IN (SELECT value FROM json_each($2))";
 
+/// Changes something, so that there is something to commit.
+const PROBE: &str = "INSERT INTO setting (name, value) VALUES ('probe', '0') \
+    ON CONFLICT (name) DO UPDATE SET value = CASE value WHEN '0' THEN '1' ELSE '0' END";
+
 /// A ledger in one file, with the only process that uses it.
 pub(crate) struct Sqlite {
     turns: Turns,
     readers: Readers,
     newest: watch::Receiver<i64>,
+    /// Whether the last commit failed.
+    fails: Arc<AtomicBool>,
 }
 
 impl Sqlite {
     /// Opens or makes the database at `path`, with its folder. Blocks.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let lock = open::lock(path)?;
-        open::create(path)?;
-        let mut connection = open::writer(path)?;
-        open::migrate(&mut connection)?;
+        let opened = match open::up_to_date(path) {
+            Err(error) if is_full(&error) && reserve::give_up(path) => open::up_to_date(path),
+            opened => opened,
+        };
         let (jobs, receiver) = mpsc::channel(MAX_WAITING);
-        let (writer, newest) = Writer::new(connection, LogKeeper::start(path)?, receiver)?;
-        Ok(Self { turns: Turns::start(writer, jobs, lock)?, readers: Readers::new(path), newest })
+        let (writer, newest) = Writer::new(opened?, Reserve::new(path), LogKeeper::start(path)?, receiver)?;
+        let fails = writer.fails();
+        Ok(Self { turns: Turns::start(writer, jobs, lock)?, readers: Readers::new(path), newest, fails })
     }
 
     async fn hand_in<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job + Send) -> Result<T> {
@@ -99,6 +112,15 @@ impl Backend for Sqlite {
 
     fn newest(&self) -> watch::Receiver<i64> {
         self.newest.clone()
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.fetch("SELECT 1", Vec::new(), |_| Ok(())).await?;
+        if self.fails.load(Ordering::Acquire) {
+            // Whether commits go through again is shown by one.
+            self.transact(None, vec![Statement::new(PROBE, [])]).await?;
+        }
+        Ok(())
     }
 
     async fn rest(&self) -> Result<()> {

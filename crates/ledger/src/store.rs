@@ -412,7 +412,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.0.fetch("SELECT 1", Vec::new(), |_| Ok(())).await.map(drop)
+        self.0.ping().await
     }
 
     async fn close(&self) {

@@ -121,6 +121,19 @@ fn is_duplicate(error: &rusqlite::Error) -> bool {
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if codes.contains(&failure.extended_code))
 }
 
+/// Whether the disk has no room for what was to be written.
+pub(super) fn is_full(error: &LedgerError) -> bool {
+    let LedgerError::Unavailable(cause) = error else { return false };
+    match cause.downcast_ref::<rusqlite::Error>() {
+        Some(rusqlite::Error::SqliteFailure(failure, _)) => {
+            failure.code == ErrorCode::DiskFull || failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE
+        }
+        _ => {
+            cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
+        }
+    }
+}
+
 /// Whether the kernel may have dropped what it was to write.
 pub(super) fn is_lost_sync(error: &rusqlite::Error) -> bool {
     let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC, ffi::SQLITE_IOERR_COMMIT_ATOMIC];

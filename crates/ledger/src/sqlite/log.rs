@@ -23,6 +23,8 @@ const MAX_PAGES: i64 = 8000;
 const LAST_PAGES: i64 = 128;
 /// How much longer the log gets until the writer tries again: readers may have kept it from beginning anew.
 const PACE_PAGES: i64 = 500;
+/// Pages from which all of the log is copied where the disk is short of room, so that it need not grow.
+const SHORT_PAGES: i64 = 200;
 
 /// How far the log has got.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +56,7 @@ impl LogKeeper {
     }
 
     /// Sees to it, after a commit of `writer`, that the log stays short.
-    pub(super) fn after_commit(&mut self, writer: &Connection) {
+    pub(super) fn after_commit(&mut self, writer: &Connection, is_short_of_room: bool) {
         if self.busy.load(Ordering::Acquire) {
             return;
         }
@@ -63,7 +65,9 @@ impl LogKeeper {
                 self.next_own = MAX_PAGES;
             }
             let (behind, is_long) = (log.pages - log.copied, log.pages >= self.next_own);
-            if is_long && (behind < LAST_PAGES || log.pages >= 2 * MAX_PAGES) {
+            if is_short_of_room && behind >= SHORT_PAGES {
+                progress(writer, "PRAGMA wal_checkpoint(PASSIVE)")?;
+            } else if is_long && (behind < LAST_PAGES || log.pages >= 2 * MAX_PAGES) {
                 self.next_own = log.pages + PACE_PAGES;
                 progress(writer, "PRAGMA wal_checkpoint(PASSIVE)")?;
             } else if is_long || behind >= COPY_PAGES {

@@ -34,7 +34,7 @@ pub(super) fn lock(path: &Path) -> Result<File> {
 }
 
 /// Makes the file, so that its mode is ours; SQLite gives its log the same.
-pub(super) fn create(path: &Path) -> Result<()> {
+fn create(path: &Path) -> Result<()> {
     private().open(path).map(drop).map_err(unavailable)
 }
 
@@ -44,8 +44,16 @@ fn private() -> OpenOptions {
     options
 }
 
+/// The connection that writes, to tables that are up to date.
+pub(super) fn up_to_date(path: &Path) -> Result<Connection> {
+    create(path)?;
+    let mut connection = writer(path)?;
+    migrate(&mut connection)?;
+    Ok(connection)
+}
+
 /// The connection that writes.
-pub(super) fn writer(path: &Path) -> Result<Connection> {
+fn writer(path: &Path) -> Result<Connection> {
     check_version(rusqlite::version_number(), rusqlite::version())?;
     let connection = connection(path)?;
     let mode: String =
@@ -106,7 +114,7 @@ pub(super) fn shrink(connection: &Connection) -> Result<()> {
 }
 
 /// Brings the tables up to date, all of it or nothing.
-pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
+fn migrate(connection: &mut Connection) -> Result<()> {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     tx.execute_batch(migrate::CREATE_TABLE).map_err(failed)?;
     let applied = {

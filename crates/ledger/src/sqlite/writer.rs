@@ -1,15 +1,18 @@
 //! The connection that writes: what waits when a commit has ended is the next group, and what is quick goes first.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::RunId;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::append::Heads;
-use super::convert::{execute, failed};
+use super::convert::{execute, failed, is_full};
 use super::log::{LogKeeper, end_on_lost_sync};
 use super::open::shrink;
+use super::reserve::Reserve;
 use crate::backend::Statement;
 use crate::{AppendedAll, Entry, LedgerError, Result};
 
@@ -22,6 +25,9 @@ const MAX_CHANGES: usize = 16;
 const LIKELY_LOOKS: u32 = 8;
 /// So many changes go together with the looks that wait: a commit of their own would take longer.
 const FEW_CHANGES: usize = 2;
+
+/// Why nothing that changes a tree is taken.
+const FULL: &str = "the disk of the database is full: only reads are taken until there is room";
 
 /// Something to write, and who waits for it.
 pub(super) enum Job {
@@ -56,6 +62,7 @@ enum Fault {
 
 pub(super) struct Writer {
     connection: Connection,
+    reserve: Reserve,
     log_keeper: LogKeeper,
     jobs: mpsc::Receiver<Job>,
     /// Changes that looks have gone before, in the order in which they came.
@@ -67,12 +74,15 @@ pub(super) struct Writer {
     last_group: usize,
     /// Groups since there was a look.
     since_look: u32,
+    /// Whether the last commit failed.
+    fails: Arc<AtomicBool>,
 }
 
 impl Writer {
     /// A writer of what `jobs` brings, and where it tells the newest position.
     pub(super) fn new(
         connection: Connection,
+        reserve: Reserve,
         log_keeper: LogKeeper,
         jobs: mpsc::Receiver<Job>,
     ) -> Result<(Self, watch::Receiver<i64>)> {
@@ -81,6 +91,7 @@ impl Writer {
         Ok((
             Self {
                 connection,
+                reserve,
                 log_keeper,
                 jobs,
                 changes: VecDeque::new(),
@@ -88,9 +99,15 @@ impl Writer {
                 heads: Some(heads),
                 last_group: 0,
                 since_look: LIKELY_LOOKS,
+                fails: Arc::default(),
             },
             told,
         ))
+    }
+
+    /// Whether the last commit failed, now and later.
+    pub(super) fn fails(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.fails)
     }
 
     /// Whether jobs come one by one.
@@ -128,7 +145,8 @@ impl Writer {
         if !rests.is_empty() {
             self.rest(rests);
         }
-        self.log_keeper.after_commit(&self.connection);
+        let is_short_of_room = !self.reserve.is_held();
+        self.log_keeper.after_commit(&self.connection, is_short_of_room);
         true
     }
 
@@ -160,13 +178,26 @@ impl Writer {
     }
 
     /// Commits a group and answers it. Where a job fails, the group is undone, and its jobs are committed one by one.
-    fn write(&mut self, group: Vec<Job>) {
+    fn write(&mut self, mut group: Vec<Job>) {
+        if !self.reserve.is_held() {
+            group = without_mutations(group, &LedgerError::Unavailable(FULL.into()));
+        }
+        if group.is_empty() {
+            return;
+        }
         match self.commit(&group) {
             Ok(done) => {
+                self.fails.store(false, Ordering::Release);
                 self.tell_newest();
                 group.into_iter().zip(done).for_each(|(job, done)| job.answer(done));
             }
+            Err(Fault::Store(error)) if is_full(&error) && self.reserve.release() => {
+                // The room that was kept is for those who look.
+                let looks = without_mutations(group, &error);
+                self.write(looks);
+            }
             Err(Fault::Store(error)) => {
+                self.fails.store(true, Ordering::Release);
                 tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
                 for job in group {
                     job.fail(error.again());
@@ -208,6 +239,13 @@ impl Writer {
             }
         }
     }
+}
+
+/// Refuses what changes some tree; the answer is the rest.
+fn without_mutations(group: Vec<Job>, error: &LedgerError) -> Vec<Job> {
+    let (mutations, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(Job::mutates);
+    mutations.into_iter().for_each(|job| job.fail(error.again()));
+    rest
 }
 
 fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Result<Vec<Done>, Fault> {

@@ -125,18 +125,59 @@ async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(
     server.stop();
 }
 
+/// Trees and database on one disk: room is kept for the records of those who look, also for a start on the full disk.
+#[tokio::test]
+async fn reads_go_on_where_the_disk_of_the_database_is_full_too() {
+    let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
+    let Some(disk) = Disk::ext4(&server.data_dir(), 96) else { return };
+    server.restart();
+    let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
+    let start = run.snapshot();
+    run.create("b.txt", "two\n").await;
+    server.until_forgotten().await;
+    let filler = disk.fill();
+    let write = json!({"path": "c.txt", "content": "x\n", "reason": "r"});
+    for round in 0..300 {
+        run.ok("read_file", json!({"path": "a.txt"})).await;
+        if round % 50 == 0 {
+            run.call("write_file", write.clone()).await.refused("UNAVAILABLE");
+            assert_reads_go_on(&run).await;
+            server.nobody().get("/readyz").await.is(200);
+        }
+    }
+    server.kill();
+    server.restart();
+    let run = server.reconnect(&run);
+    for _ in 0..50 {
+        run.ok("read_file", json!({"path": "b.txt"})).await;
+    }
+    run.call("write_file", write.clone()).await.refused("UNAVAILABLE");
+    drop(filler);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while run.call("write_file", write.clone()).await.status != 200 {
+        assert!(Instant::now() < deadline, "it does not resume\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_sound(&run, &start).await;
+    assert!(server.stop().success());
+}
+
 #[tokio::test]
 async fn what_cannot_be_recorded_has_not_happened() {
     let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
-    // Trees and database on one disk: with no room for a record there is no answer, not even to a look.
+    // Trees and database on one disk: with no room for a record, not even what is kept for those who look, there is no answer.
     let Some(disk) = Disk::in_memory(&server.data_dir(), "size=16m") else { return };
     server.restart();
     let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
     let start = run.snapshot();
     server.until_forgotten().await;
-    let filler = disk.fill();
+    let mut fillers = vec![disk.fill()];
     let (mut told, mut refused) = (0, 0);
     for number in 0..400 {
+        if number < 16 {
+            // Whatever is given up is taken too.
+            fillers.push(disk.fill_as(&format!(".filler-{number}")));
+        }
         let answer = if number % 8 == 0 {
             run.call("write_file", json!({"path": format!("{number}.txt"), "content": "x\n", "reason": "r"})).await
         } else {
@@ -152,7 +193,9 @@ async fn what_cannot_be_recorded_has_not_happened() {
     }
     assert!(refused > 0, "the disk was not full");
     server.nobody().get("/healthz").await.is(200);
-    drop(filler);
+    server.nobody().get("/readyz").await.refused("UNAVAILABLE");
+    drop(fillers);
+    server.nobody().get("/readyz").await.is(200);
     assert_eq!(assert_sound(&run, &start).await.len(), told, "what was told is not what is recorded");
     run.create("after.txt", "there is room again\n").await;
     run.ok("read_file", json!({"path": "after.txt"})).await;

@@ -62,8 +62,13 @@ impl Disk {
 
     /// Fills it to the last byte, until the answer is dropped.
     pub(crate) fn fill(&self) -> Filler {
+        self.fill_as(".filler")
+    }
+
+    /// Fills it to the last byte with a file of this name.
+    pub(crate) fn fill_as(&self, name: &str) -> Filler {
         use std::io::Write as _;
-        let place = self.place.join(".filler");
+        let place = self.place.join(name);
         let mut file = std::fs::File::create(&place).unwrap();
         for size in [1 << 16, 1 << 12, 1] {
             while file.write(&vec![1; size]).is_ok_and(|written| written > 0) {}
