@@ -26,9 +26,20 @@ pub(crate) struct Said {
     pub(crate) reason: Option<String>,
     /// The mount to read.
     pub(crate) mount: Option<String>,
+    /// What is wrong with all that: the call is refused for it, and recorded as any other.
+    pub(crate) refusal: Option<Refusal>,
 }
 
 impl Said {
+    /// The input of a call, if what was said with it can be used.
+    fn check(&self, members: Result<Map<String, Value>, Refusal>) -> Result<Map<String, Value>, Refusal> {
+        match (members, self.refusal.clone()) {
+            (members, None) => members,
+            (Ok(_), Some(refusal)) => Err(refusal),
+            (Err(other), Some(refusal)) => Err(refusal.first(other)),
+        }
+    }
+
     fn members(&self, input: &impl Serialize) -> Map<String, Value> {
         let mut members = match serde_json::to_value(input) {
             Ok(Value::Object(members)) => members,
@@ -60,25 +71,25 @@ impl Service {
         let members = said.members(&serde_json::json!({"path": path}));
         let (head, members) = Head::of(run, caller, &files::GET, members);
         let tool_call_id = head.tool_call_id.clone();
-        let told = self.read_call(head, members).await;
+        let told = self.read_call(head, said.check(members)).await;
         let transfer = told.and_then(|(told, _)| {
             told.transfer.ok_or_else(|| CallError::Internal("a file that was read has no transfer".into()))
         });
         transfer.map_err(|error| Failed { tool_call_id, error })
     }
 
-    /// Deletes a file.
+    /// Deletes a file, if it is the version `expected`.
     pub(crate) async fn delete_file(
         &self,
         run: &RunId,
         caller: Caller,
         path: &str,
-        expected: Sha256,
+        expected: Option<Sha256>,
         said: &Said,
     ) -> Result<Answer, Failed> {
         let members = said.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
         let (head, members) = Head::of(run, caller, &files::DELETE, members);
-        self.finish(head, members).await
+        self.finish(head, said.check(members)).await
     }
 
     /// Stores a file: where nothing is, or where the version `expected` is.
@@ -93,7 +104,7 @@ impl Service {
     ) -> Result<Answer, Failed> {
         let members = said.members(&serde_json::json!({"path": path}));
         let (head, early) = Head::of(run, caller.clone(), &files::PUT, members);
-        let path = match (early, LogicalPath::parse_file(path)) {
+        let path = match (said.check(early), LogicalPath::parse_file(path)) {
             (Ok(_), Ok(path)) => path,
             (Err(refusal), _) => return self.finish(head, Err(refusal)).await,
             (Ok(_), Err(rule)) => return self.finish(head, Err(Refusal::path(path, rule))).await,

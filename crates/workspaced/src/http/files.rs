@@ -58,7 +58,7 @@ pub(super) async fn get_file(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let said = Said { mount: query.mount, ..said(&headers)? };
+    let said = Said { mount: query.mount, ..said(&headers) };
     let transfer = service.get_file(&run, caller, &place.1, &said).await.map_err(problem)?;
     let etag = etag(&transfer.state.sha256);
     if let Some(known) = headers.get(header::IF_NONE_MATCH)
@@ -104,13 +104,14 @@ pub(super) async fn put_file(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let said = said(&headers)?;
-    let expected = match (headers.get(header::IF_MATCH), headers.get(header::IF_NONE_MATCH)) {
-        (Some(known), None) => Some(parse_etag(known)?),
-        (None, Some(none)) if none == "*" => None,
-        (None, None) => return Err(precondition_required().into()),
-        (Some(_) | None, Some(_)) => return Err(bad_precondition().into()),
+    let said = said(&headers);
+    let wanted = match (headers.get(header::IF_MATCH), headers.get(header::IF_NONE_MATCH)) {
+        (Some(known), None) => parse_etag(known).map(Some),
+        (None, Some(none)) if none == "*" => Ok(None),
+        (None, None) => Err(precondition_required()),
+        (Some(_) | None, Some(_)) => Err(bad_precondition()),
     };
+    let (expected, said) = expecting(wanted, said);
     let upload = receive(body, service.0.limits.body_timeout);
     let answer = service.put_file(&run, caller, &place.1, expected, &said, upload).await.map_err(precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };
@@ -134,19 +135,39 @@ pub(super) async fn delete_file(
     Path(place): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let said = said(&headers)?;
-    let expected = parse_etag(headers.get(header::IF_MATCH).ok_or_else(precondition_required)?)?;
+    let known = headers.get(header::IF_MATCH).ok_or_else(precondition_required);
+    let (expected, said) = expecting(known.and_then(parse_etag).map(Some), said(&headers));
     let answer = service.delete_file(&run, caller, &place.1, expected, &said).await.map_err(precondition)?;
     Ok(stored(StatusCode::OK, answer))
 }
 
-fn said(headers: &HeaderMap) -> Result<Said, Refusal> {
-    let text = |name: &HeaderName| {
-        let value = headers.get(name).map(|value| std::str::from_utf8(value.as_bytes()).map(str::to_owned));
-        let hint = "Write the header in UTF-8.";
-        value.transpose().map_err(|_| Refusal::invalid(format!("the header {name} is no UTF-8"), hint))
-    };
-    Ok(Said { tool_call_id: text(&TOOL_CALL_ID)?, reason: text(&REASON)?, mount: None })
+fn said(headers: &HeaderMap) -> Said {
+    let mut said = Said::default();
+    for (name, place) in [(&REASON, &mut said.reason), (&TOOL_CALL_ID, &mut said.tool_call_id)] {
+        let Some(value) = headers.get(name) else { continue };
+        if let Ok(text) = std::str::from_utf8(value.as_bytes()) {
+            *place = Some(text.to_owned());
+        } else {
+            let message = format!("the header {name} is no UTF-8");
+            said.refusal = Some(Refusal::invalid(message, "Write the header in UTF-8."));
+        }
+    }
+    said
+}
+
+/// The version that a call expects. A precondition that is missing or cannot be used is refused by the call itself, since
+/// every call of a known caller is recorded.
+fn expecting(precondition: Result<Option<Sha256>, Refusal>, said: Said) -> (Option<Sha256>, Said) {
+    match precondition {
+        Ok(expected) => (expected, said),
+        Err(refusal) => {
+            let refusal = match said.refusal {
+                Some(first) => first.first(refusal),
+                None => refusal,
+            };
+            (None, Said { refusal: Some(refusal), ..said })
+        }
+    }
 }
 
 fn stored(status: StatusCode, answer: Answer) -> Response {

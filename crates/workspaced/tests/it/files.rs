@@ -77,6 +77,49 @@ async fn storing_needs_a_precondition_and_a_reason(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
+async fn a_precondition_that_is_missing_or_cannot_be_used_is_recorded(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
+    let why = ("x-reason", "because");
+    let tag = tag(b"one");
+    let put = [
+        (vec![why], 428, "PRECONDITION_REQUIRED"),
+        (vec![why, ("if-match", "one")], 400, "INVALID_REQUEST"),
+        (vec![why, ("if-none-match", &tag)], 400, "INVALID_REQUEST"),
+        (vec![why, ("if-none-match", "*"), ("if-match", &tag)], 400, "INVALID_REQUEST"),
+        (vec![("x-reason", "\u{e9}"), ("x-tool-call-id", "mine")], 428, "PRECONDITION_REQUIRED"),
+        (vec![], 400, "INVALID_REQUEST"),
+    ];
+    let delete = [(vec![why], 428, "PRECONDITION_REQUIRED"), (vec![why, ("if-match", "*")], 400, "INVALID_REQUEST")];
+    let calls = put.iter().map(|call| (Method::PUT, call)).chain(delete.iter().map(|call| (Method::DELETE, call)));
+    for (seq, (method, (headers, status, code))) in (1..).zip(calls) {
+        let answer = send(&run, method.clone(), "a.txt", headers, Some(b"two")).await.is(*status);
+        let record = run.last_record().await;
+        assert_eq!((&record["seq"], &record["outcome"]), (&json!(seq), &json!("refused")), "{headers:?}: {record:#}");
+        assert_eq!((&record["code"], &answer["code"]), (&json!(code), &json!(code)), "{headers:?}");
+        assert_eq!((&answer["seq"], &answer["headHash"]), (&record["seq"], &record["hash"]), "{headers:?}");
+        assert_eq!(record["tool"], if method == Method::PUT { "files_put" } else { "files_delete" });
+        assert_eq!(answer["toolCallId"], record["toolCallId"]);
+    }
+    let header = HeaderValue::from_bytes(b"\xff").unwrap();
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let path = format!("/v1/runs/{}/files/a.txt", run.id);
+        let answer = run.agent.send(run.agent.request(method, &path).header("x-reason", &header)).await;
+        assert!(answer.refused("INVALID_REQUEST")["message"].as_str().unwrap().contains("UTF-8"), "{}", answer.text());
+        assert_eq!(run.last_record().await["seq"], answer.json()["seq"]);
+    }
+    assert_eq!(run.on_disk("a.txt"), "one");
+    // Whoever is not known, or may not, learns nothing of what is missing.
+    let path = format!("/v1/runs/{}/files/a.txt", run.id);
+    let stranger = run.agent.with_token(Some("nobody"));
+    stranger.put(&path, "two").await.refused("UNAUTHENTICATED");
+    assert_eq!(run.audit().await.len(), 11);
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_same_guard_and_policy_hold(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[(".env", "A=1\n"), ("target/x", "x\n"), ("Cargo.lock", "l\n")]).await;
     run.link("out", "/etc/passwd");
