@@ -32,6 +32,17 @@ const MOMENT: Duration = Duration::from_millis(2);
 pub(crate) struct Answer {
     /// JSON text of the whole body.
     pub(crate) body: String,
+    /// The record that the answer tells; only mutations tell theirs.
+    pub(crate) head: Option<ChainHead>,
+}
+
+/// A record's place in its run's chain, of which whoever is told it is a witness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChainHead {
+    /// The record's number.
+    pub(crate) seq: u64,
+    /// Its hash.
+    pub(crate) hash: Option<Sha256>,
 }
 
 /// A tool call that did not go well, or that waits for a person.
@@ -100,7 +111,7 @@ impl Service {
     ) -> Result<Answer, CallError> {
         let ToolRun::Mutation(parse) = head.tool.run else {
             let (told, tool_call_id) = self.read_call(head, members).await?;
-            return Ok(Answer { body: splice(&tool_call_id, &told.output) });
+            return Ok(Answer { body: splice(&tool_call_id, &told.output), head: None });
         };
         let (live, members) = self.admit(&head, members).await?;
         let service = self.clone();

@@ -34,7 +34,7 @@ use crate::tools::{Mutation, PlanContext, ToolRun};
 
 use answers::{changed_meanwhile, denied, done_answer, dry_entry, entry_of, needs_repair, not_pending, paths_of};
 
-pub(crate) use approve::Decider;
+pub(crate) use approve::{Decided, Decider};
 pub(crate) use recover::{end_on_lost_sync, recover, settle_left, sync, whole};
 pub(crate) use together::{Call, Together};
 

@@ -8,6 +8,7 @@ use crate::http::auth::{Auditor, Operator};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::page::{Page, Paging};
+use crate::pipeline::Decided;
 use crate::service::Service;
 
 /// Lists approvals.
@@ -49,7 +50,7 @@ pub(super) async fn get_approval(
     post, path = "/v1/approvals/{approvalId}/approve", tag = "approvals", operation_id = "approve",
     params(("approvalId" = ApprovalId, Path)), request_body = NewDecision,
     responses(
-        (status = 200, description = "The approval.", body = Approval),
+        (status = 200, description = "The approval, and the record that the decision left.", body = Decided),
         (status = 409, description = "`ALREADY_EXISTS`: it is decided already.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
@@ -60,7 +61,7 @@ pub(super) async fn approve(
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
     Json(decision): Json<NewDecision>,
-) -> Result<Json<Approval>, Problem> {
+) -> Result<Json<Decided>, Problem> {
     Ok(Json(service.approve(&id, decision.check()?).await?))
 }
 
@@ -69,7 +70,7 @@ pub(super) async fn approve(
     post, path = "/v1/approvals/{approvalId}/deny", tag = "approvals", operation_id = "deny",
     params(("approvalId" = ApprovalId, Path)), request_body = NewDecision,
     responses(
-        (status = 200, description = "The approval.", body = Approval),
+        (status = 200, description = "The approval, and the record that the decision left.", body = Decided),
         (status = 409, description = "`ALREADY_EXISTS`: it is decided already.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
@@ -80,6 +81,6 @@ pub(super) async fn deny(
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
     Json(decision): Json<NewDecision>,
-) -> Result<Json<Approval>, Problem> {
+) -> Result<Json<Decided>, Problem> {
     Ok(Json(service.deny(&id, decision.check()?).await?))
 }

@@ -5,7 +5,7 @@ use model::{Code, Decision, LogicalPath, Outcome, Refusal, Sha256, Step, Usage, 
 use serde_json::{Map, Value};
 
 use super::{DONE, Judged};
-use crate::calls::{Answer, Head, splice};
+use crate::calls::{Answer, ChainHead, Head, splice};
 use crate::change::Planned;
 use crate::tools::record_files;
 
@@ -79,7 +79,7 @@ pub(super) fn done_answer(head: &Head, told: &str, seq: u64, hash: Option<Sha256
     }
     let rest = told.strip_prefix('{').unwrap_or("}");
     output.extend([if rest.starts_with('}') { "" } else { "," }, rest]);
-    Answer { body: splice(&head.tool_call_id, &output) }
+    Answer { body: splice(&head.tool_call_id, &output), head: Some(ChainHead { seq, hash }) }
 }
 
 pub(super) fn paths_of(planned: &Planned) -> Vec<LogicalPath> {

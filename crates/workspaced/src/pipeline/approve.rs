@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::together::{Failure, Plan, Together};
 use super::{Judged, Until, append, carry_out, not_pending, paths_of, prepare, recover, with_history};
 use crate::CallError;
-use crate::calls::{Answer, Head, asked, reasons_of, refused_entry, stored_reply, verdict_of};
+use crate::calls::{Answer, ChainHead, Head, asked, reasons_of, refused_entry, stored_reply, verdict_of};
 use crate::change::Planned;
 use crate::service::{Caller, LiveRun, Service};
 use crate::tools::{self, ToolRun};
@@ -197,6 +197,26 @@ fn files_of(planned: &Planned) -> Vec<ApprovalFile> {
     planned.changes.changes.iter().map(file).collect()
 }
 
+/// An approval that was decided by the call that is answered.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Decided {
+    #[serde(flatten)]
+    approval: Approval,
+    /// The record that the decision left in the run's audit; of a batch, its last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    /// That record's hash, the head of the run's chain when it was written: who keeps it is a witness of the chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_hash: Option<model::Sha256>,
+}
+
+impl Decided {
+    fn new(approval: Approval, head: Option<ChainHead>) -> Self {
+        Self { approval, seq: head.map(|head| head.seq), head_hash: head.and_then(|head| head.hash) }
+    }
+}
+
 /// Who decides over an approval.
 #[derive(Clone, Debug)]
 pub(crate) struct Decider {
@@ -211,21 +231,21 @@ impl Service {
     ///
     /// The call is planned and judged again against the files as they are now. Where that comes to another change, or to
     /// a refusal, the approval fails and nothing changes.
-    pub(crate) async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<Approval, CallError> {
+    pub(crate) async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<Decided, CallError> {
         let approval = self.pending(id).await?;
         let service = self.clone();
-        self.to_the_end(async move { service.carry_out_approved(&approval, &decider).await }).await?;
-        self.approval(id).await
+        let head = self.to_the_end(async move { service.carry_out_approved(&approval, &decider).await }).await?;
+        Ok(Decided::new(self.approval(id).await?, head))
     }
 
     /// Turns the call that waits for `id` down.
-    pub(crate) async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<Approval, CallError> {
+    pub(crate) async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<Decided, CallError> {
         let approval = self.pending(id).await?;
         let heads = self.heads_of(&approval, Some(&decider)).await?;
         let refusal = Refusal::new(Code::PolicyDenied, "a person has turned the call down", "Ask the operator why.")
             .about(|about| about.reasons = vec![format!("approval:{id}:denied")]);
-        self.record_decision(&heads, &approval, Some(&decider), ApprovalState::Denied, &refusal).await?;
-        self.approval(id).await
+        let head = self.record_decision(&heads, &approval, Some(&decider), ApprovalState::Denied, &refusal).await?;
+        Ok(Decided::new(self.approval(id).await?, head))
     }
 
     /// The approval `id`.
@@ -257,32 +277,34 @@ impl Service {
         match self.record_decision(&heads, approval, None, ApprovalState::Expired, &refusal).await {
             // Somebody was faster.
             Err(CallError::Refused(refusal)) if refusal.code == Code::AlreadyExists => Ok(()),
-            done => done,
+            done => done.map(drop),
         }
     }
 
-    async fn carry_out_approved(&self, approval: &Approval, decider: &Decider) -> Result<(), CallError> {
+    /// The newest record that the decision has left.
+    async fn carry_out_approved(&self, approval: &Approval, decider: &Decider) -> Result<Option<ChainHead>, CallError> {
         let heads = self.heads_of(approval, Some(decider)).await?;
         let live = self.live(&approval.run_id).await?;
         let decides = decision_of(approval, Some(decider), ApprovalState::Approved);
         let done = match heads.as_slice() {
             [head] if approval.tool != BATCH => match self.judge_again(head, &live, approval).await {
-                Ok((_pass, judged)) => {
-                    carry_out(self, head, &live, judged, Some(decides)).await?;
-                    Ok(())
-                }
+                Ok((_pass, judged)) => Ok(carry_out(self, head, &live, judged, Some(decides)).await?.head),
                 Err(error) => Err(error),
             },
             heads => match self.judge_all_again(heads, &live, approval).await {
                 Ok((_pass, plan)) => {
-                    self.commit_together(heads, &live, plan, Some(decides)).await.map_err(Failure::into_error)?;
-                    Ok(())
+                    let done = self.commit_together(heads, &live, plan, Some(decides)).await;
+                    let answers = done.map_err(Failure::into_error)?.answers;
+                    Ok(answers.iter().flatten().filter_map(|answer| answer.head).next_back())
                 }
                 Err(failure) => Err(failure.into_error()),
             },
         };
         match done {
-            Ok(()) => self.refresh_state(&live).await,
+            Ok(head) => {
+                self.refresh_state(&live).await?;
+                Ok(head)
+            }
             Err(CallError::Refused(refusal)) if !refusal.code.passes() => {
                 self.record_decision(&heads, approval, Some(decider), ApprovalState::Failed, &refusal).await
             }
@@ -349,19 +371,19 @@ impl Service {
         decider: Option<&Decider>,
         state: ApprovalState,
         refusal: &Refusal,
-    ) -> Result<(), CallError> {
+    ) -> Result<Option<ChainHead>, CallError> {
         let paths: BTreeSet<_> = approval.files.iter().map(|file| file.path.clone()).collect();
         let paths: Vec<_> = paths.into_iter().collect();
         let mut entries: Vec<_> = heads.iter().map(|head| undone_entry(head, &paths, refusal)).collect();
         if let Some(first) = entries.first_mut() {
             first.decides = Some(decision_of(approval, decider, state));
         }
-        self.record_together(heads, entries).await?;
+        let records = self.record_together(heads, entries).await?;
         // A run that nobody has open learns it from the ledger.
-        match self.0.runs.get(&approval.run_id) {
-            Some(live) => self.refresh_state(&live).await,
-            None => Ok(()),
+        if let Some(live) = self.0.runs.get(&approval.run_id) {
+            self.refresh_state(&live).await?;
         }
+        Ok(records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash }))
     }
 
     /// The calls as they were made, with the one who decides as their actor: one, or those of a batch.

@@ -145,7 +145,7 @@ impl Service {
                 First::Answered(told) => told.map_err(CallError::from),
                 First::New | First::Reused => {
                     let read = self.read_call(head, Ok(members)).await;
-                    read.map(|(told, id)| Answer { body: splice(&id, &told.output) })
+                    read.map(|(told, id)| Answer { body: splice(&id, &told.output), head: None })
                 }
             });
         }
@@ -392,7 +392,7 @@ enum Row {
 impl Row {
     fn look(head: &Head, mut told: Told) -> Self {
         let entry = read_entry(head, &mut told);
-        Self::Look(Box::new(entry), Answer { body: splice(&head.tool_call_id, &told.output) })
+        Self::Look(Box::new(entry), Answer { body: splice(&head.tool_call_id, &told.output), head: None })
     }
 
     fn entry(&self) -> &Entry {

@@ -33,8 +33,11 @@ async fn what_is_approved_is_done_as_it_was_shown(#[values(Backend::Sqlite, Back
     let (run, id) = waiting(backend).await;
     run.agent.post(&format!("/v1/approvals/{id}/approve"), json!({"decidedBy": "me"})).await.refused("FORBIDDEN");
     assert_eq!(run.on_disk("Cargo.lock"), "old\n");
-    decide(&run, &id, "approve").await.ok();
+    let decided = decide(&run, &id, "approve").await.ok();
     assert_eq!(run.on_disk("Cargo.lock"), "new\n");
+    let newest = run.last_record().await;
+    assert_eq!((&decided["seq"], &decided["headHash"]), (&newest["seq"], &newest["hash"]), "{decided:#}");
+    assert_eq!((&newest["outcome"], &decided["state"]), (&json!("ok"), &json!("approved")));
     let told = state(&run, &id).await;
     assert_eq!(
         (&told["state"], &told["decidedBy"], &told["note"]),
@@ -54,8 +57,12 @@ async fn what_is_approved_is_done_as_it_was_shown(#[values(Backend::Sqlite, Back
 #[tokio::test]
 async fn what_is_denied_never_happens(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (run, id) = waiting(backend).await;
-    decide(&run, &id, "deny").await.ok();
+    let decided = decide(&run, &id, "deny").await.ok();
+    let newest = run.last_record().await;
+    assert_eq!((&decided["seq"], &decided["headHash"]), (&newest["seq"], &newest["hash"]), "{decided:#}");
+    assert_eq!(newest["outcome"], "refused");
     assert_eq!(state(&run, &id).await["state"], "denied");
+    assert_eq!(state(&run, &id).await.get("seq"), None, "only the answer to the decision tells its record");
     assert_eq!(run.on_disk("Cargo.lock"), "old\n");
     assert_eq!(run.get().await["state"], "open");
     for verb in ["approve", "deny"] {
@@ -74,6 +81,8 @@ async fn a_file_that_has_changed_since_fails_the_approval(
     run.put("Cargo.lock", "changed meanwhile\n");
     let answer = decide(&run, &id, "approve").await;
     assert_eq!(run.on_disk("Cargo.lock"), "changed meanwhile\n", "{}", answer.text());
+    let newest = run.last_record().await;
+    assert_eq!((&answer.ok()["seq"], &answer.ok()["headHash"]), (&newest["seq"], &newest["hash"]));
     assert_eq!(state(&run, &id).await["state"], "failed");
     let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
     assert!(call.to_string().contains("WRITE_CONFLICT"), "{call:#}");
