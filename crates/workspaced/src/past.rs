@@ -1,5 +1,7 @@
 //! A run's files as they were at one of its records.
 
+mod kept;
+
 use std::io;
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use crate::CallError;
 use crate::calls::Head;
 use crate::service::{LiveRun, Service};
 use crate::versions;
+
+pub(crate) use kept::{damaged_step, sound};
 
 /// Records looked at in one go.
 const PAGE: u32 = 500;
@@ -36,11 +40,17 @@ impl FromLedger {
     pub(crate) fn of(ledger: Arc<dyn Ledger>, run: RunId) -> Self {
         Self { ledger, run, runtime: Handle::current() }
     }
+
+    fn as_kept(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        self.runtime.block_on(self.ledger.content(&self.run, seq, sha256)).map_err(io::Error::other)
+    }
 }
 
 impl Contents for FromLedger {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
-        self.runtime.block_on(self.ledger.content(&self.run, seq, sha256)).map_err(io::Error::other)
+        let kept = self.as_kept(seq, sha256)?;
+        let kept = kept.map(|bytes| sound(bytes, &self.run, seq, sha256)).transpose();
+        kept.map_err(|damaged| io::Error::new(io::ErrorKind::InvalidData, damaged))
     }
 }
 

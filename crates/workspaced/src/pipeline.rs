@@ -113,7 +113,7 @@ async fn mutate_one(
     let tool = match tool {
         Ok(tool) => tool,
         Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &[], refusal).await),
-        Err(error) => return Err(error),
+        Err(error) => return Err(service.record_failed(&head, &[], error).await),
     };
     let paths = tool.paths();
     let seen: Vec<_> = paths.iter().filter_map(|path| Some((path.clone(), tool.seen(path)?))).collect();

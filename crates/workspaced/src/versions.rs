@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use model::{LogicalPath, Record, Sha256};
 use workspace::Fault;
 
-use crate::CallError;
 use crate::service::{LiveRun, Service};
+use crate::{CallError, past};
 
 /// The largest file of the base that is brought into memory.
 const MAX_BASE_BYTES: u64 = 16 << 20;
@@ -49,7 +49,10 @@ impl Service {
             let left = record.files.iter().find(|file| file.path == *path).and_then(|file| file.new_sha256);
             if left == Some(sha256) {
                 match ledger.content(&live.run_id, record.seq, &sha256).await? {
-                    Some(bytes) => return Ok(Version::Kept(bytes)),
+                    Some(bytes) => {
+                        let sound = past::sound(bytes, &live.run_id, record.seq, &sha256);
+                        return sound.map(Version::Kept).map_err(|damaged| CallError::Internal(Box::new(damaged)));
+                    }
                     None => found = Version::TooLarge,
                 }
             }

@@ -11,6 +11,7 @@ use super::catch_up::{catch_up, catch_up_at};
 use super::needs_repair;
 use crate::CallError;
 use crate::lane::Pass;
+use crate::past::damaged_step;
 use crate::service::{LiveRun, Service};
 
 /// Enters the lane for `paths`, once nothing of them is left that the ledger holds and the tree has not seen.
@@ -73,6 +74,9 @@ pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seqs: &[
     live.lane.set_unsettled(true);
     let mut open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
     open.retain(|steps| seqs.contains(&steps.seq));
+    if !is_sound(service, live, &open).await? {
+        return Err(needs_repair().into());
+    }
     let steps: Vec<Step> = open.into_iter().flat_map(|open| open.steps).collect();
     let run = Arc::clone(live);
     match service.blocking(move || run.workspace.redo(&steps).map_err(CallError::from)).await? {
@@ -136,6 +140,9 @@ pub(crate) async fn settle_left(service: &Service) {
 
 /// Does steps again, in order; the answer is what was changed from outside.
 async fn redo(service: &Service, live: &Arc<LiveRun>, open: Vec<OpenSteps>) -> Result<Vec<LogicalPath>, CallError> {
+    if !is_sound(service, live, &open).await? {
+        return Ok(open.into_iter().flat_map(|open| open.steps).map(|step| step.path).collect());
+    }
     // A file that several calls changed is only looked at in its last state: earlier ones were overwritten.
     let merged = merge(open);
     let Some(seq) = merged.as_ref().map(|(seqs, _)| seqs.clone()) else { return Ok(Vec::new()) };
@@ -195,6 +202,15 @@ fn merge(open: Vec<OpenSteps>) -> Option<(Vec<u64>, Vec<Step>)> {
     (!seqs.is_empty()).then_some((seqs, steps))
 }
 
+/// Whether the ledger still keeps what pending changes are to write. Else nothing of them is done, and the run alone waits
+/// for its operator: a whole service that does not start would be a large price for one bad row.
+async fn is_sound(service: &Service, live: &LiveRun, open: &[OpenSteps]) -> Result<bool, CallError> {
+    let Some(damaged) = damaged_step(open) else { return Ok(true) };
+    tracing::error!(run.id = %live.run_id, error = &damaged as &dyn std::error::Error, "a pending change cannot be finished");
+    set_needs_repair(service, live).await?;
+    Ok(false)
+}
+
 pub(super) async fn mark_for_repair(
     service: &Service,
     live: &LiveRun,
@@ -202,6 +218,10 @@ pub(super) async fn mark_for_repair(
 ) -> Result<(), CallError> {
     let paths: Vec<_> = changed.iter().map(LogicalPath::as_str).collect();
     tracing::error!(run.id = %live.run_id, ?paths, "changed from outside while a change was pending: the run needs repair");
+    set_needs_repair(service, live).await
+}
+
+async fn set_needs_repair(service: &Service, live: &LiveRun) -> Result<(), CallError> {
     live.needs_repair.store(true, Ordering::Release);
     Ok(service.0.ledger.set_needs_repair(&live.run_id, true).await?)
 }

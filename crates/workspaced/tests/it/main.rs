@@ -84,6 +84,8 @@ mod readme;
 #[cfg(test)]
 mod rebuilding;
 #[cfg(test)]
+mod replaying;
+#[cfg(test)]
 mod reverting;
 #[cfg(test)]
 mod runs;

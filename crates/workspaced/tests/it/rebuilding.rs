@@ -12,20 +12,20 @@ use serde_json::{Value, json};
 use crate::harness::{Backend, Run, Server, Snapshot, assert_chain, sha256, snapshot};
 
 /// Files and links alone: a folder is there as long as something is in it.
-fn files_in(folder: &Path) -> Snapshot {
+pub(crate) fn files_in(folder: &Path) -> Snapshot {
     snapshot(folder).into_iter().filter(|(_, what)| what != "directory").collect()
 }
 
-fn offline(server: &Server, name: &str, args: &[&str]) -> Output {
+pub(crate) fn offline(server: &Server, name: &str, args: &[&str]) -> Output {
     server.command(name).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-fn told(output: &Output) -> String {
+pub(crate) fn told(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 #[track_caller]
-fn assert_ends(output: &Output, code: i32, says: &[&str]) {
+pub(crate) fn assert_ends(output: &Output, code: i32, says: &[&str]) {
     let text = told(output);
     assert_eq!(output.status.code(), Some(code), "{text}");
     for part in says {
@@ -33,7 +33,7 @@ fn assert_ends(output: &Output, code: i32, says: &[&str]) {
     }
 }
 
-async fn put(run: &Run, path: &str, old: Option<&[u8]>, bytes: &[u8]) -> Value {
+pub(crate) async fn put(run: &Run, path: &str, old: Option<&[u8]>, bytes: &[u8]) -> Value {
     let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id)).header("x-reason", "r");
     let request = match old {
         Some(old) => request.header("if-match", format!("\"{}\"", sha256(old))),
@@ -137,7 +137,7 @@ const PATCH: &str =
     "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+A\n--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+b\n";
 
 /// A server whose run was changed from outside while a change was pending; and another run.
-async fn broken_run(backend: Backend) -> (Server, Run, Run) {
+pub(crate) async fn broken_run(backend: Backend) -> (Server, Run, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;

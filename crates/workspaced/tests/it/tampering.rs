@@ -38,7 +38,7 @@ fn told(done: &Output) -> (Option<i32>, String) {
 
 impl Server {
     /// Carries out SQL on the rows of `run`, for which `{run}` stands; each has to change something.
-    async fn rewrite(&self, run: &Run, statements: &[&str]) {
+    pub(crate) async fn rewrite(&self, run: &Run, statements: &[&str]) {
         for sql in statements {
             let sql = sql.replace("{run}", &format!("(select run_no from run where run_id = '{}')", run.id));
             assert!(self.database.tamper(&sql).await.unwrap() > 0, "{sql}");
@@ -46,7 +46,7 @@ impl Server {
     }
 
     /// The hexadecimal `hash` as this database writes bytes.
-    fn bytes(&self, hash: &str) -> String {
+    pub(crate) fn bytes(&self, hash: &str) -> String {
         match self.database.backend {
             Backend::Sqlite => format!("x'{hash}'"),
             Backend::Postgres => format!("'\\x{hash}'::bytea"),

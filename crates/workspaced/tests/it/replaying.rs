@@ -1,0 +1,90 @@
+//! What a ledger, a base or a workspace that was changed, or is gone, is not taken for.
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::json;
+
+use crate::harness::{Backend, Run, Server, sha256};
+use crate::rebuilding::{assert_ends, broken_run, offline, put};
+
+/// A stopped server, whose run has written `a.txt` twice and `b.txt` once. Nothing keeps anybody from changing the tables.
+async fn written(backend: Backend) -> (Server, Run) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("base.txt", "base\n")], json!({})).await;
+    run.create("a.txt", "first\n").await;
+    run.replace("a.txt", "second\n", &sha256("first\n")).await.ok();
+    put(&run, "b.txt", None, b"b\n").await;
+    assert!(server.stop().success());
+    server.database.drop_triggers().await;
+    (server, run)
+}
+
+fn hex(text: &str) -> String {
+    text.bytes()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
+impl Server {
+    /// Puts `other` in the place of what the ledger keeps as `bytes`.
+    async fn tamper_content(&self, run: &Run, bytes: &str, other: &str) {
+        let (sha256, other) = (self.bytes(&sha256(bytes)), self.bytes(&hex(other)));
+        let sql = format!("update content set bytes = {other} where run_no = {{run}} and sha256 = {sha256}");
+        self.rewrite(run, &[&sql]).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn bytes_that_were_changed_in_the_ledger_are_brought_back_to_nobody(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run) = written(backend).await;
+    server.tamper_content(&run, "first\n", "forged\n").await;
+    server.restart();
+    let run = server.reconnect(&run);
+    let records = run.audit().await;
+    let undo = json!({"toolCallIds": [records[1]["toolCallId"]], "reason": "r", "toolCallId": "undo"});
+    run.call("revert_calls", undo).await.refused("INTERNAL");
+    run.call("read_file", json!({"path": "a.txt", "atSeq": 1})).await.refused("INTERNAL");
+    assert_eq!(run.on_disk("a.txt"), "second\n");
+    let newer = &run.audit().await[records.len()..];
+    assert_eq!(newer.len(), 2);
+    for record in newer {
+        assert_eq!((&record["outcome"], &record["code"]), (&json!("failed"), &json!("INTERNAL")), "{record:#}");
+    }
+    assert!(server.log().contains(&format!("other bytes than record 1 of {}", run.id)), "{}", server.log());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_pending_change_whose_bytes_were_changed_in_the_ledger_is_not_finished(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, other, _) = broken_run(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
+    server.kill();
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.restart();
+    server.setup.env.clear();
+    let agent = server.reconnect(&run).agent;
+    let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "r"});
+    let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
+    assert!(agent.try_send(call).await.is_err(), "it lived through the failpoint");
+    server.wait(std::time::Duration::from_secs(10));
+    server.database.drop_triggers().await;
+    server.tamper_content(&run, "A\n", "forged\n").await;
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_eq!(run.on_disk("a.txt"), "a\n");
+    run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
+    assert_eq!(run.ok("read_file", json!({"path": "a.txt"})).await["sha256"], sha256("a\n"));
+    assert!(server.log().contains(&format!("other bytes than record 1 of {}", run.id)), "{}", server.log());
+    server.reconnect(&other).get().await;
+    assert!(server.stop().success());
+    let repair = ["--run", run.id.as_str(), "--yes", "--accept"];
+    let forged = offline(&server, "repair", &[&repair[..], &["ledger"]].concat());
+    assert_ends(&forged, 1, &["other bytes than record 1"]);
+    assert_eq!(run.on_disk("a.txt"), "a\n");
+}
