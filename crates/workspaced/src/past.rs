@@ -46,6 +46,15 @@ impl FromLedger {
     }
 }
 
+/// The same without what was changed there, as if it had never been kept: for whoever goes on without it.
+pub(crate) struct SoundAlone(pub(crate) FromLedger);
+
+impl Contents for SoundAlone {
+    fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.as_kept(seq, sha256)?.filter(|bytes| Sha256::of(bytes) == *sha256))
+    }
+}
+
 impl Contents for FromLedger {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
         let kept = self.as_kept(seq, sha256)?;

@@ -1,4 +1,6 @@
 //! `workspaced repair`: a run whose tree was changed from outside while a change was pending, settled by an operator.
+//!
+//! Whichever side is taken, the audit tells it: that somebody has lifted the block, why, and what stood where.
 
 use std::io::{self, BufRead as _};
 
@@ -6,17 +8,25 @@ use ledger::{Appended, Artifact, Entry, OpenSteps};
 use model::{
     Draft, FileKind, LogicalPath, Outcome, RecordFile, Rules, Sha256, Step, StepBytes, StepContent, Usage, Verdict,
 };
-use workspace::{Difference, OutsideChange, Past, Restore, Standing};
+use workspace::{Difference, Kept, OutsideChange, Past, Restore, Standing};
 
 use crate::config::{Accept, RepairConfig};
 use crate::offline::{Offline, print, print_differences, print_paths};
+use crate::past::SoundAlone;
 use crate::service::{new_artifact_id, new_tool_call_id, now};
 use crate::start::StartError;
 
 /// Files up to so many bytes are kept in the ledger, as those of calls are.
 const MAX_KEPT_BYTES: u64 = 1 << 20;
+/// What the record of a repair names in place of a tool.
+pub(crate) const TOOL: &str = "repair";
+/// Who repairs: whoever has the data in hand, whom no token names.
+const ACTOR: &str = "operator:repair";
 /// Why a repair was made, where the operator does not say.
 const REASON: &str = "the tree was changed from outside while a change was pending; it stays as it is";
+/// The same where the ledger is taken.
+const REASON_LEDGER: &str =
+    "the tree was changed from outside while a change was pending; it is as the ledger says again";
 
 /// Shows where the tree of a run that needs repair differs from its ledger, or settles it. False where it is not settled.
 ///
@@ -54,6 +64,9 @@ async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, St
     }
 }
 
+/// What keeps a path from being brought back.
+const IN_THE_WAY: &str = "something stands in the way that is no file, such as a folder; remove it, and repair again";
+
 /// Brings every path that the ledger knows to what it says. Files that it has never known stay.
 async fn accept_ledger(
     offline: &Offline,
@@ -67,20 +80,26 @@ async fn accept_ledger(
     let others: Vec<_> = others.into_iter().map(|one| one.path).collect();
     print_paths("stays, since the ledger has never known it", &others);
     let (mut wanted, mut lost) = (Vec::with_capacity(known.len()), Vec::new());
-    for one in known {
+    for one in &known {
         match restore_of(offline, expected, &one.path, open).await? {
-            Some(restore) => wanted.push((one.path, restore)),
-            None => lost.push(one.path),
+            Some(restore) => wanted.push((one.path.clone(), restore)),
+            None => lost.push(one.path.clone()),
         }
     }
     if !lost.is_empty() {
-        print_paths("cannot be brought back, since it was too large to be kept", &lost);
+        print_paths("cannot be brought back, since its content is not in the ledger", &lost);
         print("nothing was changed; put those files back, or take --accept tree");
+        return Ok(false);
+    }
+    if known.iter().any(|one| one.found == Standing::Other) {
+        print(IN_THE_WAY);
         return Ok(false);
     }
     if !is_sure(config, &format!("bring {} paths to what the ledger says", wanted.len())) {
         return Ok(false);
     }
+    // Before a byte moves, as with any other mutation: what is overwritten is not to be had again.
+    let seq = record(offline, restored_entry(offline, config, expected, &known)).await?;
     let brought = offline
         .blocking("the workspace", move |workspace| {
             let (applied, all) = workspace.restore(&wanted)?;
@@ -89,10 +108,10 @@ async fn accept_ledger(
         })
         .await?;
     if !brought {
-        print("something stands in the way that is no file, such as a folder; remove it, and repair again");
+        print(IN_THE_WAY);
         return Ok(false);
     }
-    settle(offline, open.iter().map(|steps| steps.seq)).await?;
+    settle(offline, open.iter().map(|steps| steps.seq).chain([seq])).await?;
     print(&format!("{}: the files are as the ledger says; it takes mutations again", offline.run()));
     Ok(true)
 }
@@ -117,9 +136,17 @@ async fn restore_of(
         None => {
             // What a pending call was sent lies beside the tree still.
             let mut contents = open.iter().flat_map(|steps| &steps.steps).filter_map(|step| step.after.clone());
-            contents.find(|content| content.sha256 == file.sha256).map(Restore::File)
+            contents.find(|content| content.sha256 == file.sha256 && is_sound(content)).map(Restore::File)
         }
     })
+}
+
+/// Whether the bytes of a pending step are those that its record tells, as far as the ledger keeps them.
+fn is_sound(content: &StepContent) -> bool {
+    match &content.bytes {
+        StepBytes::Inline(bytes) => Sha256::of(bytes) == content.sha256,
+        StepBytes::Staged(_) => true,
+    }
 }
 
 /// Records the tree as it is, as one more mutation.
@@ -140,37 +167,56 @@ async fn accept_tree(
     if !is_sure(config, &format!("record {} paths as they are", differences.len())) {
         return Ok(false);
     }
-    let mut seqs: Vec<_> = open.iter().map(|steps| steps.seq).collect();
-    if !differences.is_empty() {
-        let rules = Rules::compile(offline.stored.run.policy.clone());
-        let rules = rules.map_err(|error| StartError::failed("the run's policy", &error))?;
-        let contents = offline.contents();
-        let found = offline.blocking("the workspace", move |workspace| {
-            let look = |one| workspace.found(&rules, &expected, one, &contents, MAX_KEPT_BYTES);
-            differences.into_iter().map(look).collect::<Result<Vec<_>, _>>()
-        });
-        let entry = entry_of(offline, config, found.await?);
-        let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
-        match offline.ledger.append(entry).await.map_err(database)? {
-            Appended::Recorded(record) => {
-                print(&format!("{}: recorded as {}, record {}", offline.run(), record.tool_call_id, record.seq));
-                seqs.push(record.seq);
-            }
-            Appended::Reused | Appended::NotPending => {
-                let error = io::Error::other("the repair could not be recorded");
-                return Err(StartError::failed("the database", &error));
-            }
-        }
-    }
-    settle(offline, seqs.into_iter()).await?;
+    let rules = Rules::compile(offline.stored.run.policy.clone());
+    let rules = rules.map_err(|error| StartError::failed("the run's policy", &error))?;
+    // They are only told in a diff: a ledger that was changed must not keep the operator from taking the files.
+    let contents = SoundAlone(offline.contents());
+    let found = offline.blocking("the workspace", move |workspace| {
+        let look = |one| workspace.found(&rules, &expected, one, &contents, MAX_KEPT_BYTES);
+        differences.into_iter().map(look).collect::<Result<Vec<_>, _>>()
+    });
+    let seq = record(offline, found_entry(offline, config, found.await?)).await?;
+    settle(offline, open.iter().map(|steps| steps.seq).chain([seq])).await?;
     print(&format!("{}: the audit tells the files as they are; it takes mutations again", offline.run()));
     Ok(true)
 }
 
-fn entry_of(offline: &Offline, config: &RepairConfig, found: Vec<OutsideChange>) -> Entry {
-    let run_id = offline.run().clone();
-    let artifact_id = new_artifact_id();
-    let diff: Vec<u8> = found.iter().flat_map(|one| one.diff.iter().copied()).collect();
+/// Makes the repair durable in the run's chain; its record's number.
+async fn record(offline: &Offline, entry: Entry) -> Result<u64, StartError> {
+    let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
+    match offline.ledger.append(entry).await.map_err(database)? {
+        Appended::Recorded(record) => {
+            print(&format!("{}: recorded as {}, record {}", offline.run(), record.tool_call_id, record.seq));
+            Ok(record.seq)
+        }
+        Appended::Reused | Appended::NotPending => {
+            let error = io::Error::other("the repair could not be recorded");
+            Err(StartError::failed("the database", &error))
+        }
+    }
+}
+
+/// The entry of files that are brought to what the ledger says of them already. It has read them and written none: to
+/// whoever follows the run's history nothing has changed, and this record has left no content.
+fn restored_entry(offline: &Offline, config: &RepairConfig, expected: &Past, known: &[Difference]) -> Entry {
+    let kind = |path: &LogicalPath| match expected.files().get(path).map(|file| file.kept) {
+        Some(Kept::Ledger { kind, .. }) => kind,
+        Some(Kept::Base { .. }) | None => FileKind::of_path(path),
+    };
+    let files = known.iter().map(|one| RecordFile {
+        kind: kind(&one.path),
+        new_sha256: one.expected.sha256(),
+        old_sha256: one.found.sha256(),
+        path: one.path.clone(),
+    });
+    let mut draft = draft_of(offline, config, "repair:acceptLedger", REASON_LEDGER);
+    draft.files = files.collect();
+    draft.paths_read = known.iter().map(|one| one.path.clone()).collect();
+    entry_of(draft)
+}
+
+/// The entry of files that stay as they were found.
+fn found_entry(offline: &Offline, config: &RepairConfig, found: Vec<OutsideChange>) -> Entry {
     let file = |one: &OutsideChange| RecordFile {
         kind: one
             .bytes
@@ -180,33 +226,51 @@ fn entry_of(offline: &Offline, config: &RepairConfig, found: Vec<OutsideChange>)
         old_sha256: one.old.sha256(),
         path: one.path.clone(),
     };
-    let draft = Draft {
-        actor: "operator".to_owned(),
-        artifact_uris: vec![format!("artifact://{run_id}/{artifact_id}")],
+    let mut draft = draft_of(offline, config, "repair:acceptTree", REASON);
+    draft.files = found.iter().map(file).collect();
+    draft.paths_written = found.iter().map(|one| one.path.clone()).collect();
+    let mut artifact = None;
+    if !found.is_empty() {
+        let artifact_id = new_artifact_id();
+        draft.artifact_uris = vec![format!("artifact://{}/{artifact_id}", offline.run())];
+        let diff: Vec<u8> = found.iter().flat_map(|one| one.diff.iter().copied()).collect();
+        draft.diff_sha256 = Some(Sha256::of(&diff));
+        artifact = Some(Artifact { artifact_id, diff });
+    }
+    Entry { steps: found.into_iter().filter_map(step_of).collect(), artifact, ..entry_of(draft) }
+}
+
+fn draft_of(offline: &Offline, config: &RepairConfig, rule: &str, reason: &str) -> Draft {
+    Draft {
+        actor: ACTOR.to_owned(),
+        artifact_uris: Vec::new(),
         code: None,
         decision: Verdict::Allow,
-        diff_sha256: Some(Sha256::of(&diff)),
+        diff_sha256: None,
         duration_micros: 0,
-        files: found.iter().map(file).collect(),
+        files: Vec::new(),
         mutates: true,
         outcome: Outcome::Ok,
         paths_read: Vec::new(),
-        paths_written: found.iter().map(|one| one.path.clone()).collect(),
-        reason: Some(config.reason.clone().unwrap_or_else(|| REASON.to_owned())),
-        reasons: vec!["repair:acceptTree".to_owned()],
-        run_id,
+        paths_written: Vec::new(),
+        reason: Some(config.reason.clone().unwrap_or_else(|| reason.to_owned())),
+        reasons: vec![rule.to_owned()],
+        run_id: offline.run().clone(),
         step_id: None,
         timestamp: now(),
-        tool: "repair".to_owned(),
+        tool: TOOL.to_owned(),
         tool_call_id: new_tool_call_id(),
-    };
+    }
+}
+
+fn entry_of(draft: Draft) -> Entry {
     Entry {
         draft,
         input_sha256: Sha256::ZERO,
         claimed: false,
         reply: None,
-        steps: found.into_iter().filter_map(step_of).collect(),
-        artifact: Some(Artifact { artifact_id, diff }),
+        steps: Vec::new(),
+        artifact: None,
         approval: None,
         decides: None,
         usage: Usage::default(),

@@ -64,7 +64,7 @@ pub struct RepairArgs {
     /// Do not ask.
     #[arg(long)]
     yes: bool,
-    /// Why, for the audit of `--accept tree`.
+    /// Why, for the audit.
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: Option<String>,
     #[command(flatten)]

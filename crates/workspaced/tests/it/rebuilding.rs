@@ -178,8 +178,9 @@ async fn a_run_that_needs_repair_is_settled_by_its_operator(
     assert_ends(&shown, 1, &["at 2 paths", &changed, &pending, "--accept"]);
     assert_ends(&offline(&server, "repair", &["--run", &run.id, "--accept", accept]), 1, &["nothing was changed"]);
     assert_eq!(run.snapshot(), tree, "nothing happens unasked");
-    let done = offline(&server, "repair", &["--run", &run.id, "--accept", accept, "--yes"]);
-    assert_ends(&done, 0, &["takes mutations again"]);
+    let why = ["--reason", "seen and settled"];
+    let done = offline(&server, "repair", &["--run", &run.id, "--accept", accept, "--yes", why[0], why[1]]);
+    assert_ends(&done, 0, &["recorded as", "takes mutations again"]);
     let settled = run.snapshot();
     if accept == "ledger" {
         assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
@@ -193,18 +194,38 @@ async fn a_run_that_needs_repair_is_settled_by_its_operator(
     assert_eq!(run.verify().await["intact"], true);
     let records = run.audit().await;
     assert_chain(&run.id, &records);
-    let repair = records.iter().find(|record| record["tool"] == "repair");
-    assert_eq!(repair.is_some(), accept == "tree");
-    if let Some(repair) = repair {
-        assert_eq!((&repair["actor"], &repair["outcome"]), (&json!("operator"), &json!("ok")), "{repair:#}");
-        assert!(repair["reason"].as_str().unwrap().contains("from outside"), "{repair:#}");
+    let repair = records.iter().find(|record| record["tool"] == "repair").unwrap();
+    assert_eq!((&repair["actor"], &repair["outcome"]), (&json!("operator:repair"), &json!("ok")), "{repair:#}");
+    assert_eq!(repair["reason"], "seen and settled");
+    let (a, b) = (sha256("A\n"), sha256("from outside\n"));
+    let hashes = if accept == "ledger" { (&b, &a) } else { (&a, &b) };
+    assert_eq!(
+        (&repair["files"][0]["oldSha256"], &repair["files"][0]["newSha256"]),
+        (&json!(hashes.0), &json!(hashes.1))
+    );
+    let before = json!({"path": "a.txt", "atSeq": repair["seq"]});
+    assert_eq!(run.ok("read_file", before).await["sha256"], *hashes.1);
+    let undo = json!({"toolCallIds": [repair["toolCallId"]], "reason": "r"});
+    if accept == "ledger" {
+        assert_eq!(repair["reasons"], json!(["repair:acceptLedger"]));
+        assert_eq!(repair["files"][1], json!({"path": "new/b.txt", "kind": "TEXT_DOC", "newSha256": sha256("b\n")}));
+        let none = json!([]);
+        assert_eq!(
+            (&repair["pathsWritten"], &repair["artifactUris"]),
+            (&none, &none),
+            "nothing that the ledger did not say"
+        );
+        run.call("revert_calls", undo).await.refused("NOT_FOUND");
+        // What it brought back can be taken back, by the call that made it.
+        run.ok("revert_calls", json!({"toolCallIds": [records[0]["toolCallId"]], "reason": "r"})).await;
+        assert_eq!(run.on_disk("a.txt"), "a\n");
+        assert!(!run.repo.join("new/b.txt").exists());
+    } else {
         assert_eq!(repair["pathsWritten"], json!(["a.txt", "new/b.txt"]));
         let diff = run.artifact(repair["artifactUris"][0].as_str().unwrap()).await;
         assert!(diff.contains("\n-A\n+from outside\n") && diff.contains("deleted file mode 100644\n"), "{diff}");
-        let before = json!({"path": "a.txt", "atSeq": repair["seq"]});
-        assert_eq!(run.ok("read_file", before).await["sha256"], sha256("from outside\n"));
         // It can be taken back like any other.
-        run.ok("revert_calls", json!({"toolCallIds": [repair["toolCallId"]], "reason": "r"})).await;
+        run.ok("revert_calls", undo).await;
         assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
     }
     assert!(server.stop().success());
@@ -213,4 +234,24 @@ async fn a_run_that_needs_repair_is_settled_by_its_operator(
     let verified = server.verify(&["--run", &run.id]);
     assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
     assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_block_is_lifted_with_a_record_also_where_nothing_differs_any_more(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("ledger", "tree")] accept: &str,
+) {
+    let (mut server, run, _) = broken_run(backend).await;
+    assert!(server.stop().success());
+    run.put("a.txt", "A\n");
+    run.put("new/b.txt", "b\n");
+    let done = offline(&server, "repair", &["--run", &run.id, "--accept", accept, "--yes"]);
+    assert_ends(&done, 0, &["at 0 paths", "takes mutations again"]);
+    server.restart();
+    let run = server.reconnect(&run);
+    let repair = run.last_record().await;
+    assert_eq!((&repair["tool"], &repair["files"]), (&json!("repair"), &json!([])), "{repair:#}");
+    assert!(repair["reason"].as_str().unwrap().contains("from outside"), "{repair:#}");
+    run.replace("c.txt", "C\n", &sha256("c\n")).await.ok();
 }

@@ -87,4 +87,5 @@ async fn a_pending_change_whose_bytes_were_changed_in_the_ledger_is_not_finished
     let forged = offline(&server, "repair", &[&repair[..], &["ledger"]].concat());
     assert_ends(&forged, 1, &["other bytes than record 1"]);
     assert_eq!(run.on_disk("a.txt"), "a\n");
+    assert_ends(&offline(&server, "repair", &[&repair[..], &["tree"]].concat()), 0, &["takes mutations again"]);
 }
