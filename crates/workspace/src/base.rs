@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::{collections::HashMap, fmt};
 
 use model::Sha256;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 
 pub(crate) use blobs::{Blobs, OpenBlobs};
 use kept::Kept;
@@ -33,8 +34,8 @@ pub(crate) const MANIFEST_NAME: &str = "base.manifest";
 /// The bare repository beside `repo/` that holds its bytes.
 pub(crate) const GIT_NAME: &str = "base.git";
 
-/// The base of a run. Small: what is large is loaded when it is asked for, and shared by those who ask at the same time.
-pub(crate) struct Base {
+/// What a run started from. Small: what is large is loaded when it is asked for, and shared by those who ask at the same time.
+pub struct Base {
     commit: String,
     git: Git,
     file: File,
@@ -66,7 +67,8 @@ impl Base {
     /// Opens the base of the run whose folder is `dir`, at `path` on the machine.
     pub(crate) fn open(dir: BorrowedFd<'_>, path: &Path, home: &Path, shelf: Arc<Shelf>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::empty())?);
+        let manifest = rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::empty());
+        let mut file = File::from(manifest.map_err(|errno| gone(errno, MANIFEST_NAME))?);
         let mut first = Vec::new();
         file.by_ref().take(256).read_to_end(&mut first)?;
         let commit = manifest::read_commit(&first)?;
@@ -75,7 +77,7 @@ impl Base {
     }
 
     /// The base commit.
-    pub(crate) fn commit(&self) -> &str {
+    pub fn commit(&self) -> &str {
         &self.commit
     }
 
@@ -109,6 +111,20 @@ impl Base {
     /// A reader of the base's bytes.
     pub(crate) fn blobs(&self) -> Blobs<'_> {
         Blobs::new(&self.git)
+    }
+}
+
+/// Checks that the repository of a base is there, in the run's folder `dir`.
+pub(crate) fn has_blobs(dir: BorrowedFd<'_>) -> io::Result<()> {
+    let found = rustix::fs::statat(dir, GIT_NAME, AtFlags::SYMLINK_NOFOLLOW);
+    found.map(drop).map_err(|errno| gone(errno, GIT_NAME))
+}
+
+/// The error of a part of a run's folder that cannot be opened; where it is gone, it says which.
+pub(crate) fn gone(errno: Errno, name: &str) -> io::Error {
+    match errno {
+        Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, format!("`{name}` of the run's folder is gone")),
+        errno => errno.into(),
     }
 }
 

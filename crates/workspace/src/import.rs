@@ -13,7 +13,7 @@ mod tracked;
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::base::manifest::{self, Head};
-use crate::base::{Base, GIT_NAME, MANIFEST_NAME, Shelf};
+use crate::base::{self, Base, GIT_NAME, MANIFEST_NAME, Shelf};
 use crate::git::{Git, make_home};
 use crate::{Workspace, guard};
 
@@ -299,8 +299,27 @@ impl Workspaces {
     /// Where it is not there or cannot be used.
     pub fn get(&self, run: &RunId) -> io::Result<Arc<Workspace>> {
         let dir = open_folder(&self.dir, run.as_str())?;
-        let base = Base::open(dir.as_fd(), &self.path.join(run.as_str()), &self.home, self.shelf.clone())?;
+        let base = self.base_in(dir.as_fd(), run)?;
         Ok(Arc::new(Workspace::open(&dir, Arc::new(base))?))
+    }
+
+    /// Opens what `run` started from, whether or not its tree is still there.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not there ([`io::ErrorKind::NotFound`], which says what is gone) or cannot be used.
+    pub fn base(&self, run: &RunId) -> io::Result<Arc<Base>> {
+        let dir = open_folder(&self.dir, run.as_str()).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::new(error.kind(), "the run's folder is gone"),
+            _ => error,
+        })?;
+        let base = self.base_in(dir.as_fd(), run)?;
+        base::has_blobs(dir.as_fd())?;
+        Ok(Arc::new(base))
+    }
+
+    fn base_in(&self, dir: BorrowedFd<'_>, run: &RunId) -> io::Result<Base> {
+        Base::open(dir, &self.path.join(run.as_str()), &self.home, self.shelf.clone())
     }
 
     /// Removes `run`'s workspace; one that is not there is no error.

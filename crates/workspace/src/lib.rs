@@ -34,7 +34,7 @@ mod tree;
 mod walk;
 
 pub use apply::{Applied, ApplyFault, Redo, Restore, Staged, StagedFile, is_lost_sync};
-pub use base::BaseFile;
+pub use base::{Base, BaseFile};
 pub use diff::{DiffAfter, DiffFile, DiffQuery, Overlay, WorkspaceDiff};
 pub use export::Bundle;
 pub use fault::Fault;

@@ -19,7 +19,7 @@ use model::{FileKind, LogicalPath, Record, Sha256, diff_modes};
 
 use crate::base::manifest::MODE_LINK;
 use crate::git::GitFault;
-use crate::{BaseFile, Fault, Workspace};
+use crate::{Base, BaseFile, Fault, Workspace};
 
 /// The type bits of a mode, in git's words.
 const TYPE_BITS: u32 = 0o170_000;
@@ -75,13 +75,13 @@ pub trait Contents {
 }
 
 impl Past {
-    /// The files that `workspace` started with.
+    /// The files that a run started with.
     ///
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn of_base(workspace: &Workspace) -> io::Result<Self> {
-        let files = workspace.base_files()?.into_iter().map(|file| (file.path.clone(), PastFile::of_base(&file)));
+    pub fn of_base(base: &Base) -> io::Result<Self> {
+        let files = base.files()?.into_iter().map(|file| (file.path.clone(), PastFile::of_base(&file)));
         Ok(Self { files: files.collect(), written: BTreeSet::new() })
     }
 

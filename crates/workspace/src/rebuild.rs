@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use model::{LogicalPath, Sha256};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use sha2::Digest as _;
 
 use crate::base::OpenBlobs;
 use crate::guard::{GuardFault, Root, open_ambient_folder};
 use crate::past::of_git;
-use crate::{Contents, Fault, Kept, Past, PastFile, Workspace};
+use crate::{Base, Contents, Fault, Kept, Past, PastFile, Workspace};
 
 /// So many files are made while git is attached once.
 const BATCH: usize = 2000;
@@ -30,8 +30,10 @@ pub struct Rebuilt {
     pub links: u64,
     /// Files whose bytes have another hash.
     pub wrong: Vec<LogicalPath>,
-    /// Files that were not made: they were too large for the ledger to keep.
+    /// Files that were not made: the ledger does not have their bytes.
     pub not_kept: Vec<LogicalPath>,
+    /// Files that were not made: the base does not have their bytes any more.
+    pub lost: Vec<LogicalPath>,
 }
 
 /// What stands at a path.
@@ -66,8 +68,8 @@ pub struct Difference {
     pub found: Standing,
 }
 
-impl Workspace {
-    /// Makes the past files in `to`, a folder that is empty or is made, from base and ledger alone.
+impl Base {
+    /// Makes the past files in `to`, a folder that is empty or is made, from the base and the ledger alone.
     ///
     /// # Errors
     ///
@@ -75,13 +77,13 @@ impl Workspace {
     pub fn rebuild(&self, past: &Past, to: &Path, contents: &dyn Contents) -> Result<Rebuilt, Fault> {
         let root = Root::of_run(empty_folder(to)?);
         let never = AtomicBool::new(false);
-        let loaded = self.base().load()?;
+        let loaded = self.load()?;
         let mut rebuilt = Rebuilt::default();
         // Links come last, so that no file is ever written through one.
         let (links, files): (Vec<_>, Vec<_>) = past.files().iter().partition(|(_, file)| file.is_link);
         for batch in files.chunks(BATCH).chain(links.chunks(BATCH)) {
             let mut fault = None;
-            let made = self.base().blobs().with(&never, |blobs| {
+            let made = self.blobs().with(&never, |blobs| {
                 for (path, file) in batch {
                     let oid = loaded.manifest.get(path.as_str().as_bytes()).map(|at| loaded.manifest.oid(at));
                     if let Err(found) = make(&root, path, file, (blobs, oid), contents, &mut rebuilt) {
@@ -98,7 +100,9 @@ impl Workspace {
         }
         Ok(rebuilt)
     }
+}
 
+impl Workspace {
     /// Every path at which the tree differs from `past`; what git ignores is looked at only where the run has written it.
     ///
     /// # Errors
@@ -201,26 +205,42 @@ fn make(
         }
     }
     let (place, _) = root.make_place(path).map_err(|fault| fault.at(path))?;
-    let missing = || io::Error::new(io::ErrorKind::InvalidData, "the base lacks one of its files");
-    let sha256 = if file.is_link {
-        let target = kept.map_or_else(|| blobs.get(oid.ok_or_else(missing)?), Ok)?;
-        rustix::fs::symlinkat(&*target, &place.dir, &*place.name)?;
-        Sha256::of(&target)
+    let lacking = || io::Error::from(io::ErrorKind::InvalidData);
+    let made = if file.is_link {
+        let target = kept.map_or_else(|| blobs.get(oid.ok_or_else(lacking)?), Ok);
+        target.and_then(|target| {
+            rustix::fs::symlinkat(&*target, &place.dir, &*place.name)?;
+            Ok(Sha256::of(&target))
+        })
     } else {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&place.dir, &*place.name, flags, Mode::RUSR | Mode::WUSR)?;
         let mut out = File::from(fd);
-        let mut sha256 = Sha256::ZERO;
-        if let Some(bytes) = kept {
-            sha256 = copy(&mut &*bytes, &mut out)?;
-        } else {
-            blobs.read(oid.ok_or_else(missing)?, &mut |mut from, _| {
-                sha256 = copy(&mut from, &mut out)?;
-                Ok(())
-            })?;
-        }
+        let copied = match kept {
+            Some(bytes) => copy(&mut &*bytes, &mut out),
+            None => oid.ok_or_else(lacking).and_then(|oid| {
+                let mut sha256 = Sha256::ZERO;
+                blobs.read(oid, &mut |mut from, _| {
+                    sha256 = copy(&mut from, &mut out)?;
+                    Ok(())
+                })?;
+                Ok(sha256)
+            }),
+        };
         rustix::fs::fchmod(&out, Mode::from_raw_mode(file.mode & 0o777))?;
-        sha256
+        copied
+    };
+    let sha256 = match made {
+        Ok(sha256) => sha256,
+        // What the base says of a blob that it does not have; others of its files may be there.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            if !file.is_link {
+                rustix::fs::unlinkat(&place.dir, &*place.name, AtFlags::empty())?;
+            }
+            rebuilt.lost.push(path.clone());
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
     };
     match (sha256 == file.sha256, file.is_link) {
         (false, _) => rebuilt.wrong.push(path.clone()),

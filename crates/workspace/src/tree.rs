@@ -13,8 +13,8 @@ use std::sync::Arc;
 use model::{Access, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256, Verdict};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
-use crate::base::Base;
 use crate::base::manifest::Stamp;
+use crate::base::{Base, gone};
 use crate::fault::{file_too_large, not_a_file, unsupported_binary};
 use crate::guard::{self, GuardFault, Root, Wait};
 use crate::ignored::{Baseline, Ignored};
@@ -120,7 +120,7 @@ impl Workspace {
         let folder = |name: &str| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
+            rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(|errno| gone(errno, name))
         };
         let (repo, tmp) = (folder("repo")?, folder("tmp")?);
         Ok(Self { tmp: Arc::new(tmp), tree: Tree::of_run(repo, base.clone()), base })
@@ -132,7 +132,7 @@ impl Workspace {
     }
 
     /// What the run started from.
-    pub(crate) fn base(&self) -> &Arc<Base> {
+    pub fn base(&self) -> &Arc<Base> {
         &self.base
     }
 

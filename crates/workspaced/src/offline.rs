@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ledger::{Ledger, LedgerError, StoredRun};
 use model::{LogicalPath, RunId, RunState};
 use rustix::fs::{Access, Mode};
-use workspace::{Difference, Past, Standing, Workspace, Workspaces};
+use workspace::{Base, Difference, Past, Standing, Workspace, Workspaces};
 
 use crate::config::{BadSetting, DatabaseUrl};
 use crate::lock::DataLock;
@@ -17,14 +17,19 @@ use crate::start::StartError;
 /// So many paths are told one by one.
 const MAX_TOLD: usize = 100;
 
+/// What a run started from and its files, each as far as it is still there.
+type Opened = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
+
 /// One run's data.
 pub(crate) struct Offline {
     /// What is remembered.
     pub(crate) ledger: Arc<dyn Ledger>,
     /// The run.
     pub(crate) stored: StoredRun,
-    /// Its files.
-    pub(crate) workspace: Arc<Workspace>,
+    /// What it started from, or what of that is gone.
+    pub(crate) base: io::Result<Arc<Base>>,
+    /// Its files, or what of them is gone.
+    pub(crate) workspace: io::Result<Arc<Workspace>>,
     _lock: DataLock,
 }
 
@@ -41,7 +46,7 @@ impl Offline {
         let lock = DataLock::take(data_dir)?;
         let ledger = ledger::open(&database_url.0).await.map_err(|error| StartError::failed("the database", &error))?;
         match open_run(ledger.as_ref(), data_dir, run).await {
-            Ok((stored, workspace)) => Ok(Self { ledger, stored, workspace, _lock: lock }),
+            Ok((stored, (base, workspace))) => Ok(Self { ledger, stored, base, workspace, _lock: lock }),
             Err(error) => {
                 ledger.close().await;
                 Err(error)
@@ -60,7 +65,8 @@ impl Offline {
     ///
     /// Where the ledger or the disk fails.
     pub(crate) async fn expected(&self) -> Result<Past, StartError> {
-        let loaded = past::load(&self.ledger, self.run(), &self.workspace, u64::MAX, true).await;
+        let base = self.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
+        let loaded = past::load(&self.ledger, self.run(), base, u64::MAX, true).await;
         loaded.map_err(|error| StartError::failed("the run's history", &error))
     }
 
@@ -79,7 +85,8 @@ impl Offline {
         what: &'static str,
         work: impl FnOnce(&Workspace) -> Result<T, workspace::Fault> + Send + 'static,
     ) -> Result<T, StartError> {
-        let workspace = Arc::clone(&self.workspace);
+        let workspace = self.workspace.as_ref().map_err(|error| StartError::failed("the workspace", error))?;
+        let workspace = Arc::clone(workspace);
         let done = tokio::task::spawn_blocking(move || work(&workspace)).await;
         let done = done.map_err(|error| StartError::failed(what, &error))?;
         done.map_err(|fault| StartError::failed(what, &fault))
@@ -100,11 +107,7 @@ pub(crate) fn check_database(database_url: &DatabaseUrl) -> Result<(), BadSettin
     }
 }
 
-async fn open_run(
-    ledger: &dyn Ledger,
-    data_dir: &Path,
-    run: &RunId,
-) -> Result<(StoredRun, Arc<Workspace>), StartError> {
+async fn open_run(ledger: &dyn Ledger, data_dir: &Path, run: &RunId) -> Result<(StoredRun, Opened), StartError> {
     let database = |error: LedgerError| StartError::failed("the database", &error);
     let Some(stored) = ledger.run(run).await.map_err(database)? else {
         return Err(BadSetting(format!("--run {run}: there is no such run")).into());
@@ -114,9 +117,13 @@ async fn open_run(
         return Err(BadSetting(format!("--run {run}: it is {} and has no files", state.as_str())).into());
     }
     let (data_dir, run) = (data_dir.to_owned(), run.clone());
-    let opened = tokio::task::spawn_blocking(move || Workspaces::open(&data_dir, &[])?.get(&run)).await;
-    let workspace = opened.map_err(io::Error::other).flatten();
-    Ok((stored, workspace.map_err(|error| StartError::failed("--data-dir", &error))?))
+    let opened = tokio::task::spawn_blocking(move || {
+        let workspaces = Workspaces::open(&data_dir, &[])?;
+        Ok::<Opened, io::Error>((workspaces.base(&run), workspaces.get(&run)))
+    });
+    let opened = opened.await.map_err(io::Error::other).flatten();
+    let opened = opened.map_err(|error| StartError::failed("--data-dir", &error))?;
+    Ok((stored, opened))
 }
 
 /// Prints a line on standard output.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ledger::Ledger;
 use model::{ArtifactId, Record, Refusal, RunId, Sha256};
 use tokio::runtime::Handle;
-use workspace::{Contents, Past, Workspace};
+use workspace::{Base, Contents, Past};
 
 use crate::CallError;
 use crate::calls::Head;
@@ -71,13 +71,13 @@ impl Contents for FromLedger {
 pub(crate) async fn load(
     ledger: &Arc<dyn Ledger>,
     run: &RunId,
-    workspace: &Arc<Workspace>,
+    base: &Arc<Base>,
     seq: u64,
     with_modes: bool,
 ) -> Result<Past, CallError> {
-    let workspace = Arc::clone(workspace);
-    let base = tokio::task::spawn_blocking(move || Past::of_base(&workspace)).await;
-    let mut past = base.map_err(|error| CallError::Internal(Box::new(error)))??;
+    let base = Arc::clone(base);
+    let started = tokio::task::spawn_blocking(move || Past::of_base(&base)).await;
+    let mut past = started.map_err(|error| CallError::Internal(Box::new(error)))??;
     let mut since = 0;
     loop {
         let page = ledger.changes(run, since, PAGE).await?;
@@ -137,7 +137,7 @@ impl Service {
             let refusal = Refusal::invalid(message, hint);
             return Err(refusal.about(|about| (about.limit, about.actual) = (Some(newest), Some(seq))).into());
         }
-        let files = load(ledger, &live.run_id, &live.workspace, seq, with_modes).await?;
+        let files = load(ledger, &live.run_id, live.workspace.base(), seq, with_modes).await?;
         Ok(PastView { files, contents: FromLedger::of(Arc::clone(ledger), live.run_id.clone()) })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use model::{FileState, LogicalPath, Sha256};
 
+use super::Base;
 use super::manifest::{FileIndex, MODE_LINK};
 use crate::git::GitFault;
 use crate::{Fault, Workspace, read};
@@ -24,7 +25,7 @@ pub struct BaseFile {
     pub is_link: bool,
 }
 
-impl Workspace {
+impl Base {
     /// Every file and link that the run started with, sorted by path; what git ignored is not among them. Names that are
     /// not UTF-8 are left out.
     ///
@@ -33,8 +34,8 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn base_files(&self) -> io::Result<Vec<BaseFile>> {
-        let loaded = self.base().load()?;
+    pub fn files(&self) -> io::Result<Vec<BaseFile>> {
+        let loaded = self.load()?;
         let manifest = &loaded.manifest;
         let mut files = Vec::with_capacity(manifest.len());
         for (folder, range) in manifest.folders() {
@@ -48,9 +49,11 @@ impl Workspace {
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
     }
+}
 
+impl Workspace {
     /// The file that the run started with at `path`, with its bytes and its kind; `None` where there was none, or a
-    /// symbolic link. Policy has not been asked, as for [`base_files`](Self::base_files).
+    /// symbolic link. Policy has not been asked, as for [`Base::files`].
     ///
     /// # Errors
     ///

@@ -197,7 +197,7 @@ fn the_base_is_told_whatever_became_of_the_tree() {
         .with_files("r", &[("a", "1\n"), ("b/c", "2\n"), ("run.sh", "#!"), ("x.log", "x"), (".gitignore", "*.log\n")]);
     fs::remove_dir_all(rig.repo("r").join("b")).unwrap();
     fs::write(rig.repo("r").join("a"), "changed").unwrap();
-    let files = workspace.base_files().unwrap();
+    let files = workspace.base().files().unwrap();
     let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, [".gitignore", "a", "b/c", "run.sh"]);
     assert_eq!((files[1].sha256, files[1].size_bytes, files[1].mode), (model::Sha256::of(b"1\n"), 2, 0o644));

@@ -1,11 +1,14 @@
 //! What a ledger, a base or a workspace that was changed, or is gone, is not taken for.
 
+use std::path::Path;
+use std::process::Output;
+
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, sha256};
-use crate::rebuilding::{assert_ends, broken_run, offline, put};
+use crate::rebuilding::{assert_ends, broken_run, files_in, offline, put};
 
 /// A stopped server, whose run has written `a.txt` twice and `b.txt` once. Nothing keeps anybody from changing the tables.
 async fn written(backend: Backend) -> (Server, Run) {
@@ -17,6 +20,10 @@ async fn written(backend: Backend) -> (Server, Run) {
     assert!(server.stop().success());
     server.database.drop_triggers().await;
     (server, run)
+}
+
+fn replay(server: &Server, run: &Run, to: &Path) -> Output {
+    offline(server, "replay", &["--run", &run.id, "--to", &to.display().to_string()])
 }
 
 fn hex(text: &str) -> String {
@@ -32,6 +39,32 @@ impl Server {
         let (sha256, other) = (self.bytes(&sha256(bytes)), self.bytes(&hex(other)));
         let sql = format!("update content set bytes = {other} where run_no = {{run}} and sha256 = {sha256}");
         self.rewrite(run, &[&sql]).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_gone_of_a_run_is_told(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("repo", "tmp", "base.manifest", "base.git", ".")] part: &str,
+) {
+    let (server, run) = written(backend).await;
+    let tree = files_in(&run.repo);
+    std::fs::rename(server.workspace(&run.id).join(part).canonicalize().unwrap(), server.home.join("away")).unwrap();
+    let to = server.home.join("rebuilt");
+    let done = replay(&server, &run, &to);
+    if ["repo", "tmp"].contains(&part) {
+        let missing = format!("the workspace is MISSING: `{part}` of the run's folder is gone");
+        assert_ends(&done, 1, &["every hash is as the ledger says", &missing]);
+        assert_eq!(files_in(&to), tree);
+    } else {
+        let gone = if part == "." {
+            "the run's folder is gone".to_owned()
+        } else {
+            format!("`{part}` of the run's folder is gone")
+        };
+        assert_ends(&done, 1, &["the base is MISSING", &gone]);
+        assert!(!to.exists());
     }
 }
 
