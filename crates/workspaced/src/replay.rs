@@ -1,17 +1,22 @@
 //! `workspaced replay`: a run's tree, made anew from its base and its ledger, as proof that they tell it whole.
+//!
+//! A tree that equals a ledger proves nothing where the ledger was changed: so its chain is checked first. What is found
+//! afterwards is told all the same, since whoever has to clear up wants to know it.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use model::ChainReport;
 use workspace::{Fault, Past, Rebuilt};
 
+use crate::checkpoints::check::{LeafCheck, PAGE};
 use crate::config::{BadSetting, ReplayConfig};
 use crate::offline::{Offline, print, print_differences, print_paths};
 use crate::start::StartError;
 
-/// Makes the run's files anew in a folder, and compares the workspace with what the ledger says. False where something is
-/// missing or could not be made as the ledger says, or the workspace differs.
+/// Checks the run's chain, makes its files anew in a folder, and compares the workspace with what the ledger says. False
+/// where the chain is broken, something is missing or could not be made as the ledger says, or the workspace differs.
 ///
 /// # Errors
 ///
@@ -24,11 +29,16 @@ pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
 }
 
 async fn replay_run(offline: &Offline, to: &Path) -> Result<bool, StartError> {
+    let intact = chain_is_intact(offline).await?;
     let run = offline.run();
+    if !intact {
+        print(&format!("{run}: what follows is as a broken ledger tells it, and proves nothing"));
+    }
     if let Err(error) = &offline.base {
         print(&format!("{run}: the base is MISSING, and nothing can be rebuilt without it: {error}"));
         return Ok(false);
     }
+    let base_is_known = base_is_the_one_that_is_told(offline);
     let expected = offline.expected().await?;
     let rebuilt = rebuild(offline, &expected, to).await?;
     let rebuilt = tell_rebuilt(offline, rebuilt);
@@ -38,7 +48,43 @@ async fn replay_run(offline: &Offline, to: &Path) -> Result<bool, StartError> {
         print(&format!("{run}: {pending} changes are pending; the service finishes them when it starts"));
     }
     let equal = workspace_is_equal(offline, expected).await?;
-    Ok(rebuilt && equal)
+    Ok(intact && base_is_known && rebuilt && equal)
+}
+
+/// Whether the run's chain and the leaves over it hold; tells of it as `verify` does.
+async fn chain_is_intact(offline: &Offline) -> Result<bool, StartError> {
+    let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
+    let (ledger, run) = (&offline.ledger, offline.run());
+    let mut report = ledger.verify(run).await.map_err(database)?;
+    let (mut leaves, mut from) = (LeafCheck::default(), 0);
+    loop {
+        let page = ledger.leaves(Some(run), from, PAGE).await.map_err(database)?;
+        let Some(last) = page.last() else { break };
+        from = last.index + 1;
+        for leaf in &page {
+            leaves.push(leaf);
+        }
+    }
+    leaves.add_to(&mut report);
+    let ChainReport { run_id, records, head_hash, .. } = &report;
+    match &report.first_break {
+        None => print(&format!("{run_id}: intact, {records} records, head {head_hash}")),
+        Some(found) => print(&format!("{run_id}: BROKEN at seq {}: {}", found.seq, found.problem)),
+    }
+    Ok(report.intact)
+}
+
+/// Whether the base that is there is the one that the run is said to have started from.
+fn base_is_the_one_that_is_told(offline: &Offline) -> bool {
+    let told = offline.stored.run.base_commit.as_deref().unwrap_or("none");
+    let Some(found) = offline.base.as_ref().ok().map(|base| base.commit()).filter(|found| *found != told) else {
+        return true;
+    };
+    print(&format!(
+        "{}: the base DIFFERS: the run is said to have started from {told}, but its base is {found}",
+        offline.run()
+    ));
+    false
 }
 
 async fn rebuild(offline: &Offline, expected: &Past, to: &Path) -> Result<Rebuilt, StartError> {

@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, sha256};
-use crate::rebuilding::{assert_ends, broken_run, files_in, offline, put};
+use crate::rebuilding::{assert_ends, broken_run, files_in, offline, put, told};
 
 /// A stopped server, whose run has written `a.txt` twice and `b.txt` once. Nothing keeps anybody from changing the tables.
 async fn written(backend: Backend) -> (Server, Run) {
@@ -44,6 +44,45 @@ impl Server {
 
 #[rstest]
 #[tokio::test]
+async fn a_ledger_that_was_changed_proves_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = written(backend).await;
+    assert_ends(
+        &replay(&server, &run, &server.home.join("whole")),
+        0,
+        &["intact, 3 records", "the workspace is equal"],
+    );
+    // Record, content and file fit each other: the chain alone tells.
+    let (old, new) = (sha256("b\n"), sha256("forged\n"));
+    let record =
+        format!("update audit_record set body = replace(body, '{old}', '{new}') where seq = 3 and run_no = {{run}}");
+    let content = format!(
+        "update content set bytes = {}, sha256 = {} where run_no = {{run}} and sha256 = {}",
+        server.bytes(&hex("forged\n")),
+        server.bytes(&new),
+        server.bytes(&old)
+    );
+    server.rewrite(&run, &[&record, &content]).await;
+    run.put("b.txt", "forged\n");
+    let broken = format!("{}: BROKEN at seq 3: ", run.id);
+    let done = replay(&server, &run, &server.home.join("forged"));
+    assert_ends(&done, 1, &[&broken, "proves nothing", "rebuilt 3 files", "the workspace is equal"]);
+    assert!(told(&done).starts_with(&broken), "the chain comes first: {}", told(&done));
+}
+
+#[rstest]
+#[tokio::test]
+async fn another_base_than_the_one_that_is_told_is_noticed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = written(backend).await;
+    let other = "0123456789abcdef0123456789abcdef01234567";
+    server.rewrite(&run, &[&format!("update run set base_commit = '{other}' where run_no = {{run}}")]).await;
+    let done = replay(&server, &run, &server.home.join("rebuilt"));
+    assert_ends(&done, 1, &["the base DIFFERS", other, "the workspace is equal"]);
+}
+
+#[rstest]
+#[tokio::test]
 async fn what_is_gone_of_a_run_is_told(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("repo", "tmp", "base.manifest", "base.git", ".")] part: &str,
@@ -55,7 +94,7 @@ async fn what_is_gone_of_a_run_is_told(
     let done = replay(&server, &run, &to);
     if ["repo", "tmp"].contains(&part) {
         let missing = format!("the workspace is MISSING: `{part}` of the run's folder is gone");
-        assert_ends(&done, 1, &["every hash is as the ledger says", &missing]);
+        assert_ends(&done, 1, &["intact, 3 records", "every hash is as the ledger says", &missing]);
         assert_eq!(files_in(&to), tree);
     } else {
         let gone = if part == "." {
@@ -63,7 +102,7 @@ async fn what_is_gone_of_a_run_is_told(
         } else {
             format!("`{part}` of the run's folder is gone")
         };
-        assert_ends(&done, 1, &["the base is MISSING", &gone]);
+        assert_ends(&done, 1, &["intact, 3 records", "the base is MISSING", &gone]);
         assert!(!to.exists());
     }
 }

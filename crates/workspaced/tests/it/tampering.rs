@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::checkpoints::at_the_end;
 use crate::harness::{Backend, Run, Server, canonical, sha256};
+use crate::rebuilding::{assert_ends, offline};
 
 /// A stopped server, and its run of six records: a checkpoint covers the first three, another all six. Beside it a run of
 /// two records. Nothing keeps anybody from changing the tables.
@@ -141,6 +142,9 @@ async fn a_chain_that_was_rewritten_whole_is_found_by_checkpoints(
     let (mut server, run, records) = signed(backend).await;
     server.fork(&run, &records, 4).await;
     server.assert_found(&run, 4, "rewritten").await;
+    let to = server.home.join("rebuilt").display().to_string();
+    let broken = format!("{}: BROKEN at seq 4: ", run.id);
+    assert_ends(&offline(&server, "replay", &["--run", &run.id, "--to", &to]), 1, &[&broken, "the workspace is equal"]);
     server.fork(&run, &records, 1).await;
     server.assert_found(&run, 1, "rewritten").await;
     server.restart();
