@@ -15,7 +15,7 @@ use crate::tools::files::{self, NewContent, PutFile};
 use crate::{CallError, pipeline};
 
 /// Uploads up to this many bytes are journalled whole; larger ones lie in the run's `tmp/`.
-const INLINE_BYTES: usize = 1024 * 1024;
+pub(crate) const INLINE_BYTES: usize = 1024 * 1024;
 
 /// What a call of the files plane says beside the file.
 #[derive(Clone, Debug, Default)]

@@ -46,6 +46,15 @@ impl FromLedger {
     }
 }
 
+/// The same as it is kept, whatever has become of it: for whoever looks for what is wrong.
+pub(crate) struct AsKept(pub(crate) FromLedger);
+
+impl Contents for AsKept {
+    fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        self.0.as_kept(seq, sha256)
+    }
+}
+
 /// The same without what was changed there, as if it had never been kept: for whoever goes on without it.
 pub(crate) struct SoundAlone(pub(crate) FromLedger);
 

@@ -3,6 +3,8 @@
 //! A tree that equals a ledger proves nothing where the ledger was changed: so its chain is checked first. What is found
 //! afterwards is told all the same, since whoever has to clear up wants to know it.
 
+mod kept;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use workspace::{Fault, Past, Rebuilt};
 use crate::checkpoints::check::{LeafCheck, PAGE};
 use crate::config::{BadSetting, ReplayConfig};
 use crate::offline::{Offline, print, print_differences, print_paths};
+use crate::past::AsKept;
 use crate::start::StartError;
 
 /// Checks the run's chain, makes its files anew in a folder, and compares the workspace with what the ledger says. False
@@ -41,14 +44,15 @@ async fn replay_run(offline: &Offline, to: &Path) -> Result<bool, StartError> {
     let base_is_known = base_is_the_one_that_is_told(offline);
     let expected = offline.expected().await?;
     let rebuilt = rebuild(offline, &expected, to).await?;
-    let rebuilt = tell_rebuilt(offline, rebuilt);
+    let rebuilt = tell_rebuilt(offline, &expected, rebuilt).await?;
+    let kept = kept::earlier_are_sound(offline, &expected).await?;
     let pending = offline.ledger.open_steps(Some(run)).await;
     let pending = pending.map_err(|error| StartError::failed("the database", &error))?.len();
     if pending > 0 {
         print(&format!("{run}: {pending} changes are pending; the service finishes them when it starts"));
     }
     let equal = workspace_is_equal(offline, expected).await?;
-    Ok(intact && base_is_known && rebuilt && equal)
+    Ok(intact && base_is_known && rebuilt && kept && equal)
 }
 
 /// Whether the run's chain and the leaves over it hold; tells of it as `verify` does.
@@ -89,7 +93,7 @@ fn base_is_the_one_that_is_told(offline: &Offline) -> bool {
 
 async fn rebuild(offline: &Offline, expected: &Past, to: &Path) -> Result<Rebuilt, StartError> {
     let base = offline.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
-    let (base, past, contents) = (Arc::clone(base), expected.clone(), offline.contents());
+    let (base, past, contents) = (Arc::clone(base), expected.clone(), AsKept(offline.contents()));
     let place = to.to_owned();
     let rebuilt = tokio::task::spawn_blocking(move || base.rebuild(&past, &place, &contents)).await;
     match rebuilt.map_err(|error| StartError::failed("the rebuilt tree", &error))? {
@@ -102,7 +106,7 @@ async fn rebuild(offline: &Offline, expected: &Past, to: &Path) -> Result<Rebuil
 }
 
 /// Tells what was made, and what was not. True where all of it was.
-fn tell_rebuilt(offline: &Offline, rebuilt: Rebuilt) -> bool {
+async fn tell_rebuilt(offline: &Offline, expected: &Past, rebuilt: Rebuilt) -> Result<bool, StartError> {
     let Rebuilt { files, links, wrong, not_kept, lost } = rebuilt;
     let (run, seq) = (offline.run(), offline.stored.run.head_seq);
     let sound = wrong.is_empty() && not_kept.is_empty() && lost.is_empty();
@@ -110,8 +114,10 @@ fn tell_rebuilt(offline: &Offline, rebuilt: Rebuilt) -> bool {
     print(&format!("{run}: rebuilt {files} files and {links} links as of record {seq}: {said}"));
     print_paths("other bytes than the ledger says", &wrong);
     print_paths("not rebuilt, since its content is missing from the base", &lost);
-    print_paths("not rebuilt, since it was too large to be kept", &not_kept);
-    sound
+    for (why, paths) in kept::why_not(offline, expected, not_kept).await? {
+        print_paths(&format!("not rebuilt, since {}", why.told()), &paths);
+    }
+    Ok(sound)
 }
 
 async fn workspace_is_equal(offline: &Offline, expected: Past) -> Result<bool, StartError> {

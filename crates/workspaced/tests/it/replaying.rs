@@ -83,6 +83,40 @@ async fn another_base_than_the_one_that_is_told_is_noticed(
 
 #[rstest]
 #[tokio::test]
+async fn a_content_that_is_missing_is_told_from_one_that_was_never_kept(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run) = written(backend).await;
+    server.restart();
+    put(&server.reconnect(&run), "large.bin", None, &vec![7; (1 << 20) + 1]).await;
+    assert!(server.stop().success());
+    server.database.drop_triggers().await;
+    server.rewrite(&run, &["delete from content where run_no = {run}"]).await;
+    let done = replay(&server, &run, &server.home.join("rebuilt"));
+    let lines = [
+        "not rebuilt, since it was too large to be kept: large.bin",
+        "not rebuilt, since its content is missing from the ledger: a.txt",
+        "not rebuilt, since its content is missing from the ledger: b.txt",
+        "record 1: what it left is missing from the ledger: a.txt",
+    ];
+    assert_ends(&done, 1, &lines);
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_version_that_is_kept_is_checked(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = written(backend).await;
+    server.tamper_content(&run, "first\n", "forged\n").await;
+    let done = replay(&server, &run, &server.home.join("earlier"));
+    let changed = "record 1: the ledger keeps other bytes than it left: a.txt";
+    assert_ends(&done, 1, &["every hash is as the ledger says", changed, "the workspace is equal"]);
+    server.tamper_content(&run, "second\n", "forged\n").await;
+    let done = replay(&server, &run, &server.home.join("newest"));
+    assert_ends(&done, 1, &["NOT ALL", "other bytes than the ledger says: a.txt", changed]);
+}
+
+#[rstest]
+#[tokio::test]
 async fn what_is_gone_of_a_run_is_told(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("repo", "tmp", "base.manifest", "base.git", ".")] part: &str,
