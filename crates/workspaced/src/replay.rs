@@ -25,6 +25,7 @@ use crate::start::StartError;
 ///
 /// Where the run's data or the folder cannot be used.
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
+    check_target(&config)?;
     let offline = Offline::open(&config.data_dir, &config.database_url, &config.run).await?;
     let done = replay_run(&offline, &config.to).await;
     offline.ledger.close().await;
@@ -134,4 +135,22 @@ async fn workspace_is_equal(offline: &Offline, expected: Past) -> Result<bool, S
         print_differences(&differences);
     }
     Ok(differences.is_empty())
+}
+
+/// Refused where the folder lies in the data folder: what is kept there is nobody's place to try things.
+#[expect(clippy::disallowed_methods, reason = "compares two places that an operator names; no run's tree is opened")]
+fn check_target(config: &ReplayConfig) -> Result<(), BadSetting> {
+    // The folder itself need not be there yet, but what it lies in does.
+    let parent = config.to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let real = config.to.canonicalize().or_else(|_| parent.canonicalize());
+    let inside = match (real, config.data_dir.canonicalize()) {
+        (Ok(to), Ok(data_dir)) => to.starts_with(data_dir),
+        // Whichever is not there is told by whoever opens it.
+        _ => false,
+    };
+    if inside {
+        let place = config.to.display();
+        return Err(BadSetting(format!("--to {place}: the folder lies in the data folder; name one outside of it")));
+    }
+    Ok(())
 }

@@ -143,6 +143,21 @@ async fn what_is_gone_of_a_run_is_told(
 
 #[rstest]
 #[tokio::test]
+async fn nothing_is_rebuilt_in_the_data_folder(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = written(backend).await;
+    let data = server.data_dir();
+    std::fs::create_dir(data.join("empty")).unwrap();
+    std::os::unix::fs::symlink(data.join("empty"), server.home.join("link")).unwrap();
+    let places = ["new", "empty", "empty/new", "empty/../new"].map(|name| data.join(name));
+    for place in places.iter().chain([&run.repo, &run.repo.join("new"), &data, &server.home.join("link")]) {
+        assert_ends(&replay(&server, &run, place), 2, &["--to", "lies in the data folder"]);
+    }
+    assert!(!data.join("new").exists() && !run.repo.join("new").exists());
+    assert!(files_in(&data.join("empty")).is_empty());
+}
+
+#[rstest]
+#[tokio::test]
 async fn bytes_that_were_changed_in_the_ledger_are_brought_back_to_nobody(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
