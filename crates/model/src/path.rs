@@ -135,6 +135,22 @@ impl LogicalPath {
         }
     }
 
+    /// Whether this lies in the folder `above`, at any depth. Both are names alone: nothing is looked at.
+    pub fn is_beneath(&self, above: &Self) -> bool {
+        if above.is_root() {
+            return !self.is_root();
+        }
+        self.0.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    /// Two of `paths` of which the second lies beneath the first, so that both cannot be files; `None` where there are none.
+    pub fn nested<'a>(paths: impl IntoIterator<Item = &'a Self>) -> Option<(&'a Self, &'a Self)> {
+        let mut paths: Vec<_> = paths.into_iter().collect();
+        // Name by name, not byte by byte: whatever lies beneath a path comes right behind it.
+        paths.sort_unstable_by(|a, b| a.names().cmp(b.names()));
+        paths.windows(2).find(|pair| pair[1].is_beneath(pair[0])).map(|pair| (pair[0], pair[1]))
+    }
+
     /// The place `name` in this folder; a `name` of several parts leads as far down.
     ///
     /// # Errors

@@ -40,6 +40,7 @@ pub(super) fn sections(raw: Vec<RawSection>) -> Result<Vec<Section>, Refusal> {
             Err(refusal) => rejected = rejected.or(Some(refusal)),
         }
     }
+    uses.check_ways()?;
     rejected.map_or(Ok(sections), Err)
 }
 
@@ -63,6 +64,8 @@ fn path(name: &[u8]) -> Result<LogicalPath, Refusal> {
 #[derive(Default)]
 struct Uses {
     of: HashMap<LogicalPath, Use>,
+    /// The line of the section that leaves a file at the path.
+    files: HashMap<LogicalPath, usize>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -100,7 +103,18 @@ impl Uses {
             return Err(twice(number, other, path));
         }
         *used = Use { written: Some(number), anew, ..*used };
+        if operation != PatchOperation::Delete {
+            self.files.insert(path.clone(), number);
+        }
         Ok(())
+    }
+
+    /// Refuses a patch that wants a file and something beneath it: whatever the tree holds, no order of its sections works.
+    fn check_ways(&self) -> Result<(), Refusal> {
+        let Some((above, beneath)) = LogicalPath::nested(self.files.keys()) else { return Ok(()) };
+        let (other, number) = (self.files[above], self.files[beneath]);
+        let message = format!("`{beneath}` lies beneath `{above}`, which line {other} wants to be a file");
+        Err(invalid(number, message, "Give one of the two another name, or delete the file in the way.").at(beneath))
     }
 }
 

@@ -11,6 +11,27 @@ fn parsed(raw: &str) -> Result<String, PathRejected> {
 }
 
 #[test]
+fn two_paths_of_which_one_lies_beneath_the_other_are_found() {
+    type Pair = Option<(&'static str, &'static str)>;
+    let table: [(&[&str], Pair); 8] = [
+        (&[], None),
+        (&["q"], None),
+        (&["q", "q"], None),
+        (&["q", "q.x", "q-/r", "qr/s"], None),
+        // By bytes, others stand between the two.
+        (&["q/r", "q-", "q.x", "q!/a", "q"], Some(("q", "q/r"))),
+        (&["a/b/c/d", "z", "a/b"], Some(("a/b", "a/b/c/d"))),
+        (&["b/c", "b/d", "a"], None),
+        (&["x", "."], Some((".", "x"))),
+    ];
+    for (raw, want) in table {
+        let paths: Vec<_> = raw.iter().map(|raw| LogicalPath::parse(raw).unwrap()).collect();
+        let found = LogicalPath::nested(&paths).map(|(above, beneath)| (above.as_str(), beneath.as_str()));
+        assert_eq!(found, want, "{raw:?}");
+    }
+}
+
+#[test]
 fn parse_normalises_or_names_the_broken_rule() {
     let table = [
         ("src/App.java", Ok("src/App.java")),

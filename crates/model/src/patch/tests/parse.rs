@@ -333,6 +333,21 @@ fn names_are_judged_as_paths_after_the_syntax() {
 }
 
 #[test]
+fn a_file_and_one_beneath_it_are_not_both_wanted() {
+    let make = |path: &str| format!("diff --git a/{path} b/{path}\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
+    let gone = |path: &str| format!("diff --git a/{path} b/{path}\n--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n");
+    let away = "diff --git a/f b/g\nrename from f\nrename to g\n";
+    are_refused(vec![
+        (make("f") + &make("f/g"), "line 6 of the patch: `f/g` lies beneath `f`, which line 1 wants to be a file"),
+        (make("f/g") + &make("f"), "line 1 of the patch: `f/g` lies beneath `f`, which line 6 wants to be a file"),
+        (away.to_owned() + &make("g/h/i"), "line 4 of the patch: `g/h/i` lies beneath `g`"),
+    ]);
+    assert_eq!(sections(&(gone("f") + &make("f/g"))).len(), 2);
+    assert_eq!(sections(&(make("f") + &gone("f/g"))).len(), 2);
+    assert_eq!(sections(&(away.to_owned() + &make("f/g"))).len(), 2);
+}
+
+#[test]
 fn renames_may_swap_and_make_room() {
     let swap = "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/g b/f\nrename from g\nrename to f\n";
     assert_eq!(sections(swap), ["Rename f g #0", "Rename g f #0"]);
