@@ -7,6 +7,8 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -18,7 +20,7 @@ use sha2::Digest as _;
 
 use crate::Workspace;
 use crate::base::manifest::Stamp;
-use crate::guard::{self, GuardFault, Place, Root};
+use crate::guard::{self, Goes, GuardFault, Root};
 use crate::import::fresh_name;
 
 pub use redo::Redo;
@@ -39,38 +41,33 @@ pub enum ApplyFault {
 }
 
 impl Workspace {
-    /// Moves what was staged into the tree: each target is compared with its step's `before` once more, then the new
-    /// folders and the files are renamed by the handles of their folders. Nothing is synced.
+    /// Moves what was staged into the tree: each target is compared with its step's `before` once more, then files are taken
+    /// out, and the new folders and files are renamed in by the handles of their folders. Nothing is synced.
     ///
     /// # Errors
     ///
     /// See [`ApplyFault`].
     pub fn apply(&self, mut staged: Staged) -> Result<Applied, ApplyFault> {
         let root = &self.tree().root;
-        let mut changed = Vec::new();
-        for item in &mut staged.items {
-            if !item.stands(root)? {
-                changed.push(item.path.clone());
-            }
-        }
+        let changed = staged.look_again(root)?;
         if !changed.is_empty() {
             return Err(ApplyFault::ChangedOutside(changed));
         }
         let mut applied = Applied::new(root.clone(), staged.tmp.clone());
+        // What goes may stand where a folder or a file comes.
+        for item in staged.items.iter().filter(|item| item.file.is_none()) {
+            let taken = take_out(&staged.tmp, root, &item.path, Leaving::File(item.stamp), &mut applied);
+            taken.map_err(|fault| fault.at(&item.path))?;
+            failpoint::hit("apply.step");
+        }
         for folder in &mut staged.folders {
             move_folder_in(&staged.tmp, root, folder)?;
             failpoint::hit("apply.folder");
         }
         for item in &staged.items {
-            let moved = match &item.file {
-                Some(name) => move_in(&staged.tmp, name, root, &item.path, item.leaving(), &mut applied),
-                None => take_out(&staged.tmp, root, &item.path, Leaving::File(item.stamp), &mut applied),
-            };
-            match moved {
-                Ok(()) => {}
-                Err(MoveFault::Outside) => return Err(ApplyFault::ChangedOutside(vec![item.path.clone()])),
-                Err(MoveFault::Io(fault)) => return Err(ApplyFault::Io(fault)),
-            }
+            let Some(name) = &item.file else { continue };
+            let moved = move_in(&staged.tmp, name, root, &item.path, item.leaving(), &mut applied);
+            moved.map_err(|fault| fault.at(&item.path))?;
             failpoint::hit("apply.step");
         }
         for folder in staged.folders.iter().filter(|folder| folder.moved) {
@@ -96,7 +93,8 @@ enum Found {
     Nothing,
     /// A file of one name, under this stamp.
     File(Stamp),
-    /// A link, a folder, a file of several names, or a path that leads through one: nothing that a step acts on.
+    /// A link, a folder with something in it, a file of several names, or a path that leads through one: nothing that a step
+    /// acts on.
     Other,
 }
 
@@ -106,10 +104,28 @@ enum MoveFault {
     Io(io::Error),
 }
 
+impl MoveFault {
+    /// What comes of it for the step at `path`.
+    fn at(self, path: &LogicalPath) -> ApplyFault {
+        match self {
+            Self::Outside => ApplyFault::ChangedOutside(vec![path.clone()]),
+            Self::Io(fault) => ApplyFault::Io(fault),
+        }
+    }
+}
+
 impl From<Errno> for MoveFault {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::NOENT | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::XDEV => Self::Outside,
+            Errno::NOENT
+            | Errno::EXIST
+            | Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::LOOP
+            | Errno::XDEV
+            // Of a folder that was to make room: something came into it, or is mounted upon it.
+            | Errno::NOTEMPTY
+            | Errno::BUSY => Self::Outside,
             errno => Self::Io(errno.into()),
         }
     }
@@ -122,22 +138,29 @@ impl From<GuardFault> for MoveFault {
     }
 }
 
-/// What stands at `path`, and the place of its name where there is such a folder.
-fn look(root: &Root, path: &LogicalPath) -> io::Result<(Found, Option<Place>)> {
-    let place = match root.place(path) {
-        Ok(place) => place,
-        Err(GuardFault::Missing) => return Ok((Found::Nothing, None)),
+/// What stands at `path`; what `goes` with the same steps is in nobody's way, nor are folders with nothing else in them.
+fn look(root: &Root, path: &LogicalPath, goes: Goes<'_>) -> io::Result<Found> {
+    let found = match root.place(path) {
+        Ok(place) => match place.stat()? {
+            None => Found::Nothing,
+            Some(stat) if FileType::from_raw_mode(stat.st_mode).is_file() && !guard::is_hard_linked(&stat) => {
+                Found::File(Stamp::of(&stat))
+            }
+            Some(_) => Found::Other,
+        },
+        Err(GuardFault::Missing) => Found::Nothing,
         Err(fault) => {
             fault.unless_disk()?;
-            return Ok((Found::Other, None));
+            Found::Other
         }
     };
-    let found = match place.stat()? {
-        None => Found::Nothing,
-        Some(stat) if !FileType::from_raw_mode(stat.st_mode).is_file() || guard::is_hard_linked(&stat) => Found::Other,
-        Some(stat) => Found::File(Stamp::of(&stat)),
-    };
-    Ok((found, Some(place)))
+    Ok(if found == Found::Other && root.is_vacant(path, goes)? { Found::Nothing } else { found })
+}
+
+/// Whether a path is one of `paths`, which are only put in order where it is asked.
+fn among<'a, I: Iterator<Item = &'a LogicalPath>>(paths: impl FnOnce() -> I) -> impl Fn(&LogicalPath) -> bool {
+    let paths = LazyCell::new(|| paths().collect::<BTreeSet<_>>());
+    move |path| paths.contains(path)
 }
 
 /// The hash of the file at `path`, and its stamp before and after the reading; `None` where no such file can be read.
@@ -216,7 +239,7 @@ impl Leaving {
     }
 }
 
-/// Renames a staged file to `path`, in exchange for what it `replaces`.
+/// Renames a staged file to `path`, in exchange for what it `replaces`, or in the place of a folder with nothing in it.
 fn move_in(
     tmp: &OwnedFd,
     name: &str,
@@ -236,7 +259,15 @@ fn move_in(
         }
         applied.took_away(name.to_owned());
     } else {
-        rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?;
+        let arrive = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE);
+        match arrive() {
+            Err(Errno::EXIST) if root.is_vacant(path, &|_| false).map_err(MoveFault::Io)? => {
+                root.remove_vacant(&place)?;
+                failpoint::hit("apply.emptied");
+                arrive()?;
+            }
+            arrived => arrived?,
+        }
     }
     applied.wrote(path, !grown.is_empty());
     Ok(())

@@ -6,6 +6,7 @@
 mod self_test;
 #[cfg(test)]
 mod tests;
+mod vacant;
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,6 +19,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 pub(crate) use self_test::self_test;
+pub(crate) use vacant::Goes;
 
 /// How often a resolution that raced with a rename is tried again.
 const RACES: u32 = 8;

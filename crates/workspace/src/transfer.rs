@@ -8,8 +8,9 @@ use rustix::fs::FileType;
 use sha2::Digest as _;
 
 use crate::fault::{file_too_large, not_a_file};
-use crate::guard::{GuardFault, Opened, Stamp, Wait};
+use crate::guard::{Goes, GuardFault, Opened, Stamp, Wait};
 use crate::read::hashes;
+use crate::tree::There;
 use crate::{Fault, Seen, Tree, Workspace, read};
 
 /// So many first bytes tell a file's kind.
@@ -48,12 +49,17 @@ impl Tree {
 }
 
 impl Workspace {
-    /// What a mutation of the files plane finds at `path`: a file of any kind, or nothing.
+    /// What a mutation of the files plane finds at `path`: a file of any kind, or nothing that is in the way of one.
     ///
     /// # Errors
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_A_FILE`.
-    pub(crate) fn transfer_target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<Transfer>, Fault> {
+    pub(crate) fn transfer_target(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        goes: Goes<'_>,
+    ) -> Result<There<Transfer>, Fault> {
         let tree = self.tree();
         let found = match tree.root.open_unlinked(path) {
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
@@ -61,9 +67,12 @@ impl Workspace {
         };
         let kind = FileKind::of_path(path);
         tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Wait::Allowed)?;
+        if let Some(refusal) = tree.room(path, &found, goes)? {
+            return Ok(There::Room(refusal));
+        }
         match found {
-            Ok(opened) => transfer(opened, path, u64::MAX).map(Some),
-            Err(GuardFault::Missing) => Ok(None),
+            Ok(opened) => transfer(opened, path, u64::MAX).map(There::File),
+            Err(GuardFault::Missing) => Ok(There::Nothing),
             Err(fault) => Err(fault.at(path)),
         }
     }

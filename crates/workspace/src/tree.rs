@@ -5,6 +5,7 @@ mod races;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,8 +16,8 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::base::manifest::Stamp;
 use crate::base::{Base, gone};
-use crate::fault::{file_too_large, not_a_file, unsupported_binary};
-use crate::guard::{self, GuardFault, Root, Wait};
+use crate::fault::{file_too_large, not_a_directory, not_a_file, unsupported_binary};
+use crate::guard::{self, Goes, GuardFault, Opened, Root, Wait};
 use crate::ignored::{Baseline, Ignored};
 use crate::{Fault, read};
 
@@ -48,6 +49,8 @@ pub struct Target {
     pub seen: Option<Seen>,
     /// Whether git ignores it and does not track it; only looked at where policy then asks for a person.
     pub ignored: bool,
+    /// What a call is told that needs a file here, where something makes room for one, such as a folder with nothing in it.
+    pub makes_room: Option<Refusal>,
 }
 
 /// A version of a file that was read: as long as it stands, the bytes are the same.
@@ -58,7 +61,14 @@ pub struct Seen(pub(crate) Stamp);
 type FoundFile = (FileState, Vec<u8>, Option<Seen>);
 
 /// What stands at a path.
-type Look<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<FoundFile>, Fault>;
+pub(crate) enum There<F> {
+    File(F),
+    Nothing,
+    /// No file, and what is there makes room for one; the refusal is of calls that need one.
+    Room(Refusal),
+}
+
+type Look<'a> = &'a dyn Fn(&LogicalPath) -> Result<There<FoundFile>, Fault>;
 
 impl Tree {
     /// Opens `path` as a mount: everything in it counts as tracked, nothing as ignored.
@@ -75,16 +85,19 @@ impl Tree {
         Self { root: Arc::new(Root::of_run(dir)), ignored: Some(Ignored::new(baseline)) }
     }
 
-    fn target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<FoundFile>, Fault> {
+    fn target(&self, rules: &Rules, path: &LogicalPath, goes: Goes<'_>) -> Result<There<FoundFile>, Fault> {
         let found = match self.root.open_unlinked(path) {
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
             found => found,
         };
         let by_name = FileKind::of_path(path);
         self.judge(rules, Access::Mutate, path, found.as_ref().ok(), by_name, Wait::Allowed)?;
+        if let Some(refusal) = self.room(path, &found, goes)? {
+            return Ok(There::Room(refusal));
+        }
         let opened = match found {
             Ok(opened) => opened,
-            Err(GuardFault::Missing) => return Ok(None),
+            Err(GuardFault::Missing) => return Ok(There::Nothing),
             Err(fault) => return Err(fault.at(path)),
         };
         if opened.file_type() != FileType::RegularFile {
@@ -106,11 +119,27 @@ impl Tree {
             return Err(unsupported_binary(path).into());
         }
         let (size_bytes, mode) = (bytes.len() as u64, opened.stat.st_mode & 0o7777);
-        Ok(Some((
+        Ok(There::File((
             FileState { sha256: Sha256::of(&bytes), size_bytes, mode, kind },
             bytes,
             stamp.map(|stamp| Seen(stamp.in_tree())),
         )))
+    }
+
+    /// Whether what was `found` makes room for a file at `path` once those have gone that go: then what a call is told that
+    /// needs a file there.
+    pub(crate) fn room(
+        &self,
+        path: &LogicalPath,
+        found: &Result<Opened, GuardFault>,
+        goes: Goes<'_>,
+    ) -> io::Result<Option<Refusal>> {
+        let refusal: fn(&LogicalPath) -> Refusal = match found {
+            Ok(opened) if opened.file_type() == FileType::Directory => not_a_file,
+            Err(GuardFault::NotADirectory) => not_a_directory,
+            Ok(_) | Err(_) => return Ok(None),
+        };
+        Ok(self.root.is_vacant(path, goes)?.then(|| refusal(path)))
     }
 }
 
@@ -147,14 +176,20 @@ impl Workspace {
     }
 
     /// Looks at every path that a mutation wants to change: guard (no symbolic link on the way), judgement, existence,
-    /// type, then the bytes. The answers stand in the order of `paths`.
+    /// type, then the bytes. The answers stand in the order of `paths`. Files that `go` in the same change are in no other
+    /// file's way, nor are folders with nothing else in them; the caller sees to it that they do go.
     ///
     /// # Errors
     ///
     /// The refusal that comes first in the order of refusal, over all paths: `PATH_REJECTED`, `POLICY_DENIED_SECRET`,
     /// `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`. A missing file is an answer, not an error.
-    pub fn targets(&self, rules: &Rules, paths: &[LogicalPath]) -> Result<Vec<Target>, Fault> {
-        self.look_at(rules, paths, &|path| self.tree.target(rules, path))
+    pub fn targets(
+        &self,
+        rules: &Rules,
+        paths: &[LogicalPath],
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, Fault> {
+        self.look_at(rules, paths, &|path| self.tree.target(rules, path, &|path| go.contains(path)))
     }
 
     /// As [`targets`](Self::targets), where the tree does not hold all that was answered yet: a file that `over` tells is taken
@@ -170,13 +205,13 @@ impl Workspace {
         over: impl Fn(&LogicalPath) -> Option<(FileState, Vec<u8>)>,
     ) -> Result<Vec<Target>, Fault> {
         self.look_at(rules, paths, &|path| {
-            let Some((state, bytes)) = over(path) else { return self.tree.target(rules, path) };
+            let Some((state, bytes)) = over(path) else { return self.tree.target(rules, path, &|_| false) };
             let by_name = FileKind::of_path(path);
             self.tree.judge(rules, Access::Mutate, path, None, by_name, Wait::Allowed)?;
             if state.kind != by_name {
                 self.tree.judge(rules, Access::Mutate, path, None, state.kind, Wait::Allowed)?;
             }
-            Ok(Some((state, bytes, None)))
+            Ok(There::File((state, bytes, None)))
         })
     }
 
@@ -190,15 +225,19 @@ impl Workspace {
         &self,
         rules: &Rules,
         paths: &[LogicalPath],
+        go: &BTreeSet<LogicalPath>,
         max_bytes: u64,
     ) -> Result<Vec<Target>, Fault> {
-        self.look_at(rules, paths, &|path| match self.transfer_target(rules, path)? {
-            None => Ok(None),
-            Some(transfer) => {
-                let bytes = transfer.whole(max_bytes)?.unwrap_or_else(|| vec![0]);
-                let seen = transfer.seen();
-                Ok(Some((transfer.state, bytes, Some(seen))))
-            }
+        self.look_at(rules, paths, &|path| {
+            Ok(match self.transfer_target(rules, path, &|path| go.contains(path))? {
+                There::Nothing => There::Nothing,
+                There::Room(refusal) => There::Room(refusal),
+                There::File(transfer) => {
+                    let bytes = transfer.whole(max_bytes)?.unwrap_or_else(|| vec![0]);
+                    let seen = transfer.seen();
+                    There::File((transfer.state, bytes, Some(seen)))
+                }
+            })
         })
     }
 
@@ -210,9 +249,15 @@ impl Workspace {
             match look(path) {
                 Ok(found) => {
                     let ignored = asks_for_ignored && self.tree.is_ignored(path, None, Wait::Allowed)?;
-                    let seen = found.as_ref().and_then(|(_, _, seen)| *seen);
-                    let before = found.map(|(state, bytes, _)| (state, bytes));
-                    targets.push(Target { path: path.clone(), before, seen, ignored });
+                    let mut target = Target { path: path.clone(), before: None, seen: None, ignored, makes_room: None };
+                    match found {
+                        There::File((state, bytes, seen)) => {
+                            (target.before, target.seen) = (Some((state, bytes)), seen);
+                        }
+                        There::Nothing => {}
+                        There::Room(refusal) => target.makes_room = Some(refusal),
+                    }
+                    targets.push(target);
                 }
                 Err(Fault::Refused(next)) => {
                     refusal = Some(match refusal {

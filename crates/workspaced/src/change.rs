@@ -13,7 +13,7 @@ use workspace::{Overlay, Seen, Target};
 
 use crate::behind::Version;
 
-pub(crate) use ahead::{Ahead, View};
+pub(crate) use ahead::{Ahead, Crossing, View};
 
 /// So many first bytes tell a file's kind.
 const KIND_BYTES: usize = 8 * 1024;

@@ -139,11 +139,7 @@ impl Drop for Pass<'_> {
 
 /// Whether one of two paths is the other, or lies beneath it.
 pub(crate) fn overlap(a: &LogicalPath, b: &LogicalPath) -> bool {
-    let beneath = |above: &LogicalPath, path: &LogicalPath| {
-        above.is_root()
-            || path.as_str().strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    beneath(a, b) || beneath(b, a)
+    a == b || a.is_beneath(b) || b.is_beneath(a)
 }
 
 #[cfg(test)]

@@ -12,12 +12,13 @@ mod history;
 mod recover;
 mod together;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::{Appended, Decides, Entry};
 use model::{
-    Decision, LogicalPath, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict, judge_change,
+    Code, Decision, LogicalPath, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict, judge_change,
     judge_new_text,
 };
 use serde_json::{Map, Value};
@@ -297,14 +298,15 @@ impl Judged {
 
 /// Plans a mutation upon what was planned before it.
 fn plan(live: &LiveRun, head: &Head, tool: &dyn Mutation, ahead: &Ahead) -> Result<Planned, CallError> {
+    let go: BTreeSet<_> = tool.leaves().into_iter().chain(ahead.gone().cloned()).collect();
     let targets = match &tool.paths()[..] {
         paths @ [path] if live.behind.is_at(path) => {
             live.workspace.targets_over(&live.rules, paths, |path| live.behind.newest(path))
         }
-        _ => tool.targets(&live.rules, &live.workspace),
+        _ => tool.targets(&live.rules, &live.workspace, &go),
     };
     let targets = targets.map_err(CallError::from);
-    let targets = targets.and_then(|targets| Ok(ahead.over(targets)?));
+    let targets = targets.and_then(|targets| Ok(ahead.over(targets, &go)?));
     if let Some(secret) = brought_secret(tool, targets.as_deref().unwrap_or_default()) {
         return Err(match targets {
             Err(CallError::Refused(refusal)) => refusal.first(secret).into(),
@@ -317,12 +319,23 @@ fn plan(live: &LiveRun, head: &Head, tool: &dyn Mutation, ahead: &Ahead) -> Resu
         return Err(forbidden(&[needed]).into());
     }
     let context = PlanContext { rules: &live.rules, base_commit: live.workspace.base_commit() };
-    let mut planned = tool.plan(&context, targets)?;
+    let rooms: Vec<_> = targets.iter().filter_map(|target| target.makes_room.clone()).collect();
+    let mut planned = tool.plan(&context, targets).map_err(|refusal| told_of_room(refusal, rooms))?;
+    // Here alone, since every change set passes: what no tree can hold must never come into the journal.
+    if let Some(crossing) = ahead.crossing(&planned) {
+        return Err(tool.crossed(crossing).into());
+    }
     if planned.tells_workspace_diff {
         let hash = workspace_diff_after(live, &planned, ahead)?;
         planned.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
     }
     Ok(planned)
+}
+
+/// What a call is told that looked for a file where there is only room for one: what is there instead.
+fn told_of_room(refusal: Refusal, rooms: Vec<Refusal>) -> Refusal {
+    let is_there = |room: &Refusal| refusal.code == Code::NotFound && room.about.path == refusal.about.path;
+    rooms.into_iter().find(is_there).unwrap_or(refusal)
 }
 
 /// The refusal of a call that brings a credential along. It comes before all that tells of what is there.

@@ -20,6 +20,7 @@ pub(crate) mod tree;
 mod tree_stats;
 mod write_file;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
 use model::{Code, FileKind, LogicalPath, Permission, Record, RecordFile, Refusal, Rules, Sha256, ToolCallId};
@@ -28,7 +29,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use workspace::{Fault, Target, Transfer, Tree, Workspace};
 
-use crate::change::Planned;
+use crate::change::{Crossing, Planned};
 use crate::live::Changed;
 use crate::past::PastView;
 use crate::versions::Version;
@@ -204,9 +205,15 @@ pub(crate) trait Mutation: Send {
         None
     }
 
-    /// Looks at what is there; the answers stand in the order of [`paths`](Self::paths).
-    fn targets(&self, rules: &Rules, workspace: &Workspace) -> Result<Vec<Target>, Fault> {
-        workspace.targets(rules, &self.paths())
+    /// Those of [`paths`](Self::paths) from which it may take a file away, so that another may come above or beneath.
+    fn leaves(&self) -> Vec<LogicalPath> {
+        Vec::new()
+    }
+
+    /// Looks at what is there; the answers stand in the order of [`paths`](Self::paths). Files that `go` in the same change
+    /// are in no other's way.
+    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+        workspace.targets(rules, &self.paths(), go)
     }
 
     /// What the token needs, now that the effect is known; `None` where the tool's own permission is enough.
@@ -221,6 +228,13 @@ pub(crate) trait Mutation: Send {
 
     /// Plans the change from what is there; `targets` stand in the order of [`paths`](Self::paths).
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal>;
+
+    /// The refusal of a plan that would leave a file and another beneath it.
+    fn crossed(&self, crossing: Crossing) -> Refusal {
+        let Crossing { above, beneath } = crossing;
+        let message = format!("`{above}` would be a file, and `{beneath}` a file beneath it");
+        Refusal::new(Code::NotADirectory, message, "Choose another path for one of the two.").at(&beneath)
+    }
 }
 
 /// A text that a call brings along.

@@ -7,9 +7,9 @@ use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
 use rustix::io::Errno;
 
 use super::stage::{put, remove};
-use super::{Applied, Found, Leaving, MoveFault, hash, look, move_in, take_out};
+use super::{Applied, Found, Leaving, MoveFault, among, hash, look, move_in, take_out};
 use crate::Workspace;
-use crate::guard::Root;
+use crate::guard::{Goes, Root};
 
 /// How large a file may be that is looked at for being torn.
 const MAX_TORN_BYTES: u64 = 64 << 20;
@@ -40,7 +40,8 @@ enum Progress {
 
 impl Workspace {
     /// Carries out steps that a killed process may have begun: where every target is as before or as after, all become
-    /// as after. A path may be in several steps, in their order; the last counts.
+    /// as after. A path may be in several steps, in their order; the last counts. Files above one another at different times
+    /// are not in each other's way.
     ///
     /// # Errors
     ///
@@ -51,13 +52,13 @@ impl Workspace {
         let mut changed = Vec::new();
         let mut to_do = Vec::new();
         let mut applied = Applied::new(root.clone(), self.tmp().clone());
-        for (path, chain) in &chains {
-            match self.progress(root, path, chain)? {
+        for (path, chain, progress) in self.progress_of_all(root, &chains)? {
+            match progress {
                 // Done, but perhaps not synced, and neither are the folders above it.
                 Progress::Done if chain.last.is_some() => applied.wrote(path, true),
                 Progress::Done => applied.removed(path),
-                Progress::ToDo { replaces } => to_do.push((*path, chain.last, replaces)),
-                Progress::ChangedOutside => changed.push((*path).clone()),
+                Progress::ToDo { replaces } => to_do.push((path, chain.last, replaces)),
+                Progress::ChangedOutside => changed.push(path.clone()),
             }
         }
         // Removals first, as the steps had it.
@@ -80,8 +81,8 @@ impl Workspace {
     /// Where the disk fails.
     pub fn is_half_done(&self, steps: &[Step]) -> io::Result<bool> {
         let (mut done, mut to_do) = (false, false);
-        for (path, chain) in &chains(steps) {
-            match self.progress(&self.tree().root, path, chain)? {
+        for (_, _, progress) in self.progress_of_all(&self.tree().root, &chains(steps))? {
+            match progress {
                 Progress::Done => done = true,
                 Progress::ToDo { .. } => to_do = true,
                 Progress::ChangedOutside => {}
@@ -90,9 +91,24 @@ impl Workspace {
         Ok(done && to_do)
     }
 
-    fn progress(&self, root: &Root, path: &LogicalPath, chain: &Chain<'_>) -> io::Result<Progress> {
+    fn progress_of_all<'a, 'b>(
+        &self,
+        root: &Root,
+        chains: &'b BTreeMap<&'a LogicalPath, Chain<'a>>,
+    ) -> io::Result<Vec<(&'a LogicalPath, &'b Chain<'a>, Progress)>> {
+        let goes = among(|| chains.iter().filter(|(_, chain)| chain.last.is_none()).map(|(path, _)| *path));
+        // Where a file has gone, another may have come above or beneath it since.
+        let moves = among(|| chains.keys().copied());
+        let progress = |(path, chain): (&&'a LogicalPath, &'b Chain<'a>)| {
+            let goes: Goes<'_> = if chain.last.is_some() { &goes } else { &moves };
+            Ok((*path, chain, self.progress(root, path, chain, goes)?))
+        };
+        chains.iter().map(progress).collect()
+    }
+
+    fn progress(&self, root: &Root, path: &LogicalPath, chain: &Chain<'_>, goes: Goes<'_>) -> io::Result<Progress> {
         let last = chain.states.last().copied().flatten();
-        let found = match look(root, path)?.0 {
+        let found = match look(root, path, goes)? {
             Found::Other => return Ok(Progress::ChangedOutside),
             Found::Nothing => None,
             Found::File(stamp) => match hash(root, path)? {

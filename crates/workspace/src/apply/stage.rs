@@ -11,10 +11,10 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
-use super::{Found, Leaving, hash, look};
+use super::{Found, Leaving, among, hash, look};
 use crate::Workspace;
 use crate::base::manifest::Stamp;
-use crate::guard::{FOLDER_MODE, GuardFault, Root};
+use crate::guard::{FOLDER_MODE, Goes, GuardFault, Root};
 use crate::import::{fresh_name, open_folder, remove_tree};
 use crate::tree::Seen;
 
@@ -85,16 +85,17 @@ impl Workspace {
         };
         // A file that only goes away is first written to when the journal has it: too late to learn that nothing can be.
         rustix::fs::accessat(self.tmp(), ".", Access::WRITE_OK, AtFlags::empty())?;
+        let goes = among(|| steps.iter().filter(|step| step.after.is_none()).map(|step| &step.path));
         for step in steps {
             let root = &self.tree().root;
             let stamp = seen.get(&step.path).map(|seen| seen.0);
-            let (stands, stamp) = stands(root, &step.path, step.before, stamp)?;
+            let (stands, stamp) = stands(root, &step.path, step.before, stamp, &goes)?;
             if !stands {
                 staged.changed.push(step.path.clone());
             }
             staged.add(step, stamp)?;
             if step.before.is_none() && step.after.is_some() {
-                staged.add_folders(root, &step.path)?;
+                staged.add_folders(root, &step.path, &goes)?;
             }
             failpoint::hit("stage.step");
         }
@@ -150,12 +151,17 @@ impl Staged {
         Ok(())
     }
 
-    /// Makes the folders above `path` that the tree lacks.
-    fn add_folders(&mut self, root: &Root, path: &LogicalPath) -> io::Result<()> {
+    /// Makes the folders above `path` that the tree lacks, or will lack.
+    fn add_folders(&mut self, root: &Root, path: &LogicalPath, goes: Goes<'_>) -> io::Result<()> {
         let mut missing = Vec::new();
         let mut at = path.clone();
-        // Whatever else is on the way is for the look at the step's target to tell.
-        while matches!(root.place(&at), Err(GuardFault::Missing)) {
+        loop {
+            match root.place(&at) {
+                Err(GuardFault::Missing) => {}
+                Err(GuardFault::NotADirectory) if root.is_vacant(&at, goes)? => {}
+                // Whatever else is on the way is for the look at the step's target to tell.
+                Ok(_) | Err(_) => break,
+            }
             let Some(folder) = at.parent() else { break };
             missing.push(folder.clone());
             at = folder;
@@ -181,6 +187,22 @@ impl Staged {
         rustix::fs::mkdirat(&*self.tmp, &*name, FOLDER_MODE)?;
         self.folders.push(Folder { path, name: name.clone(), moved: false });
         open_folder(&self.tmp, &name)
+    }
+
+    /// Looks at every target once more, and gives those that are not what their steps expect.
+    pub(super) fn look_again(&mut self, root: &Root) -> io::Result<Vec<LogicalPath>> {
+        let goes = among(|| self.items.iter().filter(|item| item.file.is_none()).map(|item| &item.path));
+        let look = |item: &Item| stands(root, &item.path, item.before, item.stamp, &goes);
+        let found: Vec<_> = self.items.iter().map(look).collect::<io::Result<_>>()?;
+        drop(goes);
+        let mut changed = Vec::new();
+        for (item, (stands, stamp)) in self.items.iter_mut().zip(found) {
+            item.stamp = stamp;
+            if !stands {
+                changed.push(item.path.clone());
+            }
+        }
+        Ok(changed)
     }
 
     /// Nothing is left to remove.
@@ -212,27 +234,22 @@ impl Drop for Staged {
 }
 
 impl Item {
-    /// Whether the target still is what the step expects.
-    pub(super) fn stands(&mut self, root: &Root) -> io::Result<bool> {
-        let (stands, stamp) = stands(root, &self.path, self.before, self.stamp)?;
-        self.stamp = stamp;
-        Ok(stands)
-    }
-
     /// What it replaces.
     pub(super) fn leaving(&self) -> Option<Leaving> {
         self.before.map(|_| Leaving::File(self.stamp))
     }
 }
 
-/// Whether what stands at `path` has the hash `before`, and under which stamp; `stamp` is one under which it had.
+/// Whether what stands at `path` has the hash `before`, and under which stamp; `stamp` is one under which it had. What `goes`
+/// stands nowhere.
 fn stands(
     root: &Root,
     path: &LogicalPath,
     before: Option<Sha256>,
     stamp: Option<Stamp>,
+    goes: Goes<'_>,
 ) -> io::Result<(bool, Option<Stamp>)> {
-    Ok(match (before, look(root, path)?.0) {
+    Ok(match (before, look(root, path, goes)?) {
         (None, found) => (found == Found::Nothing, None),
         (Some(_), Found::File(found)) if Some(found) == stamp => (true, stamp),
         // Another stamp need not be other bytes.

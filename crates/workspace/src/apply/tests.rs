@@ -31,6 +31,21 @@ fn carry_out(workspace: &Workspace, steps: &[Step]) {
     workspace.apply(staged).unwrap().sync().unwrap();
 }
 
+fn put(at: &std::path::Path, text: &str) {
+    fs::create_dir_all(at.parent().unwrap()).and_then(|()| fs::write(at, text)).unwrap();
+}
+
+/// Every folder of the tree.
+fn folders(rig: &Rig) -> Vec<PathBuf> {
+    let (mut found, mut next) = (Vec::new(), vec![rig.repo("r")]);
+    while let Some(folder) = next.pop() {
+        let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap());
+        next.extend(entries.filter(|entry| entry.file_type().unwrap().is_dir()).map(|entry| entry.path()));
+        found.push(folder);
+    }
+    found
+}
+
 fn tmp_names(rig: &Rig) -> usize {
     fs::read_dir(rig.run("r").join("tmp")).unwrap().count()
 }
@@ -57,7 +72,7 @@ fn what_came_in_between_is_put_back() {
             let rig = Rig::new();
             let workspace = rig.with_files("r", &[("a", "a")]);
             let (root, tmp) = (&workspace.tree().root, workspace.tmp());
-            let Found::File(stamp) = look(root, &path("a")).unwrap().0 else { panic!("no file") };
+            let Found::File(stamp) = look(root, &path("a"), &|_| false).unwrap() else { panic!("no file") };
             swap(&rig.repo("r").join("a"));
             let there = tree_of(&rig.repo("r"));
             let leaving = Leaving::File(Some(stamp));
@@ -141,7 +156,31 @@ fn meddlings() -> Vec<Meddling> {
         ),
         ("a file in place of a folder", |repo| fs::write(repo.join("n"), "x").unwrap(), write("n/m", None, "m")),
         ("a dangling link", |repo| symlink("/nowhere", repo.join("n")).unwrap(), write("n", None, "n")),
-        ("a folder", |repo| fs::create_dir(repo.join("n")).unwrap(), write("n", None, "n")),
+        (
+            "a folder in place of a file",
+            |repo| fs::remove_file(repo.join("a")).and_then(|()| fs::create_dir(repo.join("a"))).unwrap(),
+            write("a", Some("a"), "a2"),
+        ),
+        ("a folder with a file", |repo| put(&repo.join("n/deep/x"), "x"), write("n", None, "n")),
+        (
+            "a folder with a link",
+            |repo| {
+                fs::create_dir(repo.join("n")).unwrap();
+                symlink("/nowhere", repo.join("n/link")).unwrap();
+            },
+            write("n", None, "n"),
+        ),
+        ("a folder of git's", |repo| fs::create_dir_all(repo.join("n/.git")).unwrap(), write("n", None, "n")),
+        (
+            "a folder too deep",
+            |repo| fs::create_dir_all(repo.join("n").join("d/".repeat(80))).unwrap(),
+            write("n", None, "n"),
+        ),
+        (
+            "a folder with too many",
+            |repo| (0..=1000).for_each(|number| fs::create_dir_all(repo.join(format!("n/{number}"))).unwrap()),
+            write("n", None, "n"),
+        ),
     ]
 }
 
@@ -163,6 +202,7 @@ fn what_was_changed_from_outside_is_left_alone() {
                 assert_eq!(staged.changed_outside(), std::slice::from_ref(&step.path), "{name}");
                 (staged, tree_of(&rig.repo("r")))
             };
+            let there = folders(&rig);
             match workspace.apply(staged) {
                 Err(ApplyFault::ChangedOutside(paths)) => assert_eq!(paths, std::slice::from_ref(&step.path), "{name}"),
                 other => panic!("{name}: {other:?}"),
@@ -174,6 +214,7 @@ fn what_was_changed_from_outside_is_left_alone() {
                 Redo::Done(_) => panic!("{name}: done again over somebody's change"),
             }
             assert_eq!(tree_of(&rig.repo("r")), before, "{name}, redo");
+            assert_eq!(folders(&rig), there, "{name}");
         }
     }
 }
@@ -217,6 +258,71 @@ fn steps_that_were_begun_are_finished_from_wherever_they_stopped() {
         }
         reopened.clear_tmp().unwrap();
         assert_eq!(tmp_names(&rig), 0);
+    }
+}
+
+#[test]
+fn files_and_folders_change_places_from_wherever_they_stopped() {
+    let steps = [
+        delete("f", "f"),
+        delete("full/deep/x", "x"),
+        delete("full/y", "y"),
+        write("empty", None, "1"),
+        write("f/n/m", None, "2"),
+        write("full", None, "3"),
+    ];
+    let files = [("f", "f"), ("full/deep/x", "x"), ("full/y", "y"), ("empty/x/y", "z")];
+    for done in 0..=steps.len() {
+        let rig = Rig::new();
+        let workspace = rig.with_files("r", &files);
+        fs::remove_file(rig.repo("r").join("empty/x/y")).unwrap();
+        let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
+        assert_eq!(staged.changed_outside(), []);
+        if done == 0 {
+            drop(workspace.apply(staged).unwrap());
+        } else {
+            std::mem::forget(staged);
+            carry_out(&workspace, &steps[..done]);
+        }
+        for round in 0..2 {
+            assert!(!workspace.is_half_done(&steps).unwrap() || round == 0 && (1..steps.len()).contains(&done));
+            match workspace.redo(&steps).unwrap() {
+                Redo::Done(applied) => applied.sync().unwrap(),
+                Redo::ChangedOutside(paths) => panic!("{done} done, round {round}: {paths:?}"),
+            }
+            let expected = [("empty", "1"), ("f/n/m", "2"), ("full", "3")];
+            let expected: BTreeMap<_, _> =
+                expected.into_iter().map(|(path, text)| (PathBuf::from(path), text.to_owned())).collect();
+            assert_eq!(texts(&rig), expected, "{done} done, round {round}");
+        }
+        workspace.clear_tmp().unwrap();
+    }
+}
+
+#[test]
+fn what_comes_into_a_folder_that_makes_room_stays() {
+    for late in [false, true] {
+        let rig = Rig::new();
+        let workspace = rig.with_files("r", &[("d/x", "x")]);
+        let steps = [delete("d/x", "x"), write("d", None, "1")];
+        let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
+        if late {
+            // Behind the last look: only the kernel can tell.
+            let root = &workspace.tree().root;
+            let place = root.place(&path("d")).unwrap();
+            fs::create_dir_all(rig.repo("r").join("d/empty")).unwrap();
+            put(&rig.repo("r").join("d/new"), "new");
+            root.remove_vacant(&place).unwrap_err();
+        } else {
+            put(&rig.repo("r").join("d/new"), "new");
+            assert!(matches!(workspace.apply(staged), Err(ApplyFault::ChangedOutside(at)) if at == [path("d")]));
+        }
+        assert_eq!(texts(&rig)[&PathBuf::from("d/new")], "new");
+        assert_eq!(texts(&rig)[&PathBuf::from("d/x")], "x");
+        assert!(matches!(workspace.redo(&steps).unwrap(), Redo::ChangedOutside(at) if at == [path("d")]));
+        fs::remove_file(rig.repo("r").join("d/new")).unwrap();
+        assert!(matches!(workspace.redo(&steps).unwrap(), Redo::Done(_)));
+        assert_eq!(texts(&rig)[&PathBuf::from("d")], "1");
     }
 }
 
@@ -313,10 +419,25 @@ fn many_are_synced_at_once_also_when_later_steps_took_their_files_away() {
 
 /// A tree of a few files, and changes to some of them.
 fn trees() -> impl Strategy<Value = (BTreeMap<String, String>, BTreeMap<String, Option<String>>)> {
-    let name = prop::sample::select(vec!["a", "b", "d/a", "d/b", "d/e/a", "f/g/h"]).prop_map(str::to_owned);
+    let names = vec!["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "f", "f/g/h"];
+    let name = prop::sample::select(names).prop_map(str::to_owned);
     let text = prop::sample::select(vec!["", "1", "2", "long\ntext\n"]).prop_map(str::to_owned);
     let tree = prop::collection::btree_map(name.clone(), text.clone(), 0..5);
-    (tree, prop::collection::btree_map(name, prop::option::of(text), 1..5))
+    let changes = prop::collection::btree_map(name, prop::option::of(text), 1..5);
+    let without_nested = |tree: BTreeMap<String, String>| {
+        tree.into_iter().fold(BTreeMap::new(), |mut tree, (name, text)| {
+            insert(&mut tree, name, text);
+            tree
+        })
+    };
+    (tree.prop_map(without_nested), changes)
+}
+
+/// Puts a file into a tree, in the place of whatever is above or beneath it.
+fn insert(tree: &mut BTreeMap<String, String>, name: String, text: String) {
+    let at = path(&name);
+    tree.retain(|other, _| !path(other).is_beneath(&at) && !at.is_beneath(&path(other)));
+    tree.insert(name, text);
 }
 
 /// The steps from one tree to another.
@@ -337,7 +458,7 @@ proptest! {
         let mut to = from.clone();
         for (name, text) in changes {
             match text {
-                Some(text) => drop(to.insert(name, text)),
+                Some(text) => insert(&mut to, name, text),
                 None => drop(to.remove(&name)),
             }
         }

@@ -10,6 +10,7 @@ use crate::fixture::{CANARY, Fixture, going_on, path, rules};
 use crate::guard::GuardFault;
 use crate::list::ListQuery;
 use crate::search::{SearchMode, SearchQuery};
+use crate::tree::There;
 use crate::{Fault, Tree};
 
 /// A folder and a link, called `folder` and `link` in turn.
@@ -63,9 +64,9 @@ fn no_read_gets_out() {
         let read = match round % 3 {
             0 => tree.read(&rules, path, 1000).map(|read| read.bytes),
             1 => tree.try_read(&rules, path, 1000).unwrap_or(Err(Fault::Cancelled)).map(|read| read.bytes),
-            _ => match tree.target(&rules, path) {
-                Ok(Some((_, bytes, _))) => Ok(bytes),
-                Ok(None) => panic!("the file is always there"),
+            _ => match tree.target(&rules, path, &|_| false) {
+                Ok(There::File((_, bytes, _))) => Ok(bytes),
+                Ok(There::Nothing | There::Room(_)) => panic!("the file is always there"),
                 Err(fault) => Err(fault),
             },
         };

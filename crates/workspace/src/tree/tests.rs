@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fs;
 
 use model::{Code, FileKind, PolicyOverrides, Sha256};
@@ -10,7 +11,7 @@ use crate::testkit::Rig;
 fn targets_tell_what_is_there_and_what_is_not_in_the_order_asked_for() {
     let rig = Rig::new();
     let workspace = rig.with_files("run", &[("b.rs", "fn b() {}\n"), ("a.md", "# a\n")]);
-    let targets = workspace.targets(&rules(), &["b.rs", "new/deep.rs", "a.md"].map(path)).unwrap();
+    let targets = workspace.targets(&rules(), &["b.rs", "new/deep.rs", "a.md"].map(path), &BTreeSet::new()).unwrap();
     let told: Vec<_> = targets.iter().map(|target| (target.path.as_str(), target.before.is_some())).collect();
     assert_eq!(told, [("b.rs", true), ("new/deep.rs", false), ("a.md", true)]);
     let (state, bytes) = targets[0].before.clone().unwrap();
@@ -34,6 +35,7 @@ fn a_mutation_is_refused_by_the_first_rule_that_any_of_its_paths_breaks() {
     std::os::unix::fs::symlink("folder", repo.join("way")).unwrap();
     std::os::unix::fs::symlink("../..", repo.join("out")).unwrap();
     let rules = rules_with(&PolicyOverrides { max_file_bytes: Some(1_000), ..PolicyOverrides::default() });
+    let none = BTreeSet::new();
     // In the order of refusal: each is told even if all that come later are asked for before it.
     let order = [
         (&["link", "way/x", "out/y", "way/new"][..], Code::PathRejected),
@@ -46,10 +48,10 @@ fn a_mutation_is_refused_by_the_first_rule_that_any_of_its_paths_breaks() {
     ];
     for (at, (raws, want)) in order.iter().enumerate() {
         for raw in *raws {
-            assert_eq!(code(workspace.targets(&rules, &[path(raw)])), *want, "{raw}");
+            assert_eq!(code(workspace.targets(&rules, &[path(raw)], &none)), *want, "{raw}");
             let later = order[at + 1..].iter().flat_map(|(raws, _)| *raws).map(|raw| path(raw));
             let paths: Vec<_> = later.chain([path("a.rs"), path(raw), path("new.rs")]).collect();
-            assert_eq!(code(workspace.targets(&rules, &paths)), *want, "{raw} among others");
+            assert_eq!(code(workspace.targets(&rules, &paths, &none)), *want, "{raw} among others");
         }
     }
 }

@@ -21,6 +21,15 @@ struct Stand {
     then: Option<Version>,
 }
 
+/// Two paths that cannot both be files.
+#[derive(Debug)]
+pub(crate) struct Crossing {
+    /// The one on the way to the other.
+    pub(crate) above: LogicalPath,
+    /// The other.
+    pub(crate) beneath: LogicalPath,
+}
+
 /// What a read of a batch looks at.
 #[derive(Debug)]
 pub(crate) enum View {
@@ -41,14 +50,19 @@ impl Ahead {
         self.0.keys().cloned().collect()
     }
 
-    /// The targets as a later call finds them.
+    /// Every path at which they leave nothing.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = &LogicalPath> {
+        self.0.iter().filter(|(_, stand)| stand.then.is_none()).map(|(path, _)| path)
+    }
+
+    /// The targets as a later call finds them, which takes away what is among those that `go`.
     ///
     /// # Errors
     ///
     /// `NOT_A_DIRECTORY`, `NOT_A_FILE` where an earlier call makes a file of a folder on the way, or the other way round.
-    pub(crate) fn over(&self, targets: Vec<Target>) -> Result<Vec<Target>, Refusal> {
+    pub(crate) fn over(&self, targets: Vec<Target>, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Refusal> {
         let over = |target: Target| {
-            self.check_way(&target.path)?;
+            self.check_way(&target.path, go)?;
             Ok(match self.0.get(&target.path) {
                 Some(stand) => Target { before: stand.then.clone(), ..target },
                 None => target,
@@ -57,11 +71,11 @@ impl Ahead {
         targets.into_iter().map(over).collect()
     }
 
-    fn check_way(&self, path: &LogicalPath) -> Result<(), Refusal> {
-        for (made, _) in self.0.iter().filter(|(_, stand)| stand.then.is_some()) {
-            let (code, message) = if is_beneath(path, made) {
+    fn check_way(&self, path: &LogicalPath, go: &BTreeSet<LogicalPath>) -> Result<(), Refusal> {
+        for (made, _) in self.0.iter().filter(|(made, stand)| stand.then.is_some() && !go.contains(*made)) {
+            let (code, message) = if path.is_beneath(made) {
                 (Code::NotADirectory, format!("an earlier call of the batch makes `{made}` a file"))
-            } else if is_beneath(made, path) {
+            } else if made.is_beneath(path) {
                 (Code::NotAFile, format!("an earlier call of the batch makes `{path}` a folder"))
             } else {
                 continue;
@@ -69,6 +83,25 @@ impl Ahead {
             return Err(Refusal::new(code, message, "Choose another path.").at(path));
         }
         Ok(())
+    }
+
+    /// A file and one beneath it that there would be once `planned` is carried out upon the calls before it, of those that it
+    /// touches or they do: no tree can hold both.
+    pub(crate) fn crossing(&self, planned: &Planned) -> Option<Crossing> {
+        if !planned.changes.changes.iter().any(|change| change.before.is_none() && change.after.is_some()) {
+            return None;
+        }
+        let mut files: BTreeSet<_> = planned.before.keys().collect();
+        files.extend(self.0.iter().filter(|(_, stand)| stand.then.is_some()).map(|(path, _)| path));
+        for change in &planned.changes.changes {
+            if change.after.is_some() {
+                files.insert(&change.path);
+            } else {
+                files.remove(&change.path);
+            }
+        }
+        let (above, beneath) = LogicalPath::nested(files)?;
+        Some(Crossing { above: above.clone(), beneath: beneath.clone() })
     }
 
     /// Puts a planned call behind those before it.
@@ -142,9 +175,10 @@ impl Ahead {
         for path in if paths.is_empty() { &root[..] } else { paths } {
             let real = workspace.tree().leads_to(path);
             let meets = |changed: &LogicalPath| {
-                [Some(path), real.as_ref()].into_iter().flatten().any(|path| {
-                    path == changed || path.is_root() || is_beneath(path, changed) || is_beneath(changed, path)
-                })
+                [Some(path), real.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .any(|path| path == changed || path.is_beneath(changed) || changed.is_beneath(path))
             };
             if let Some(changed) = self.0.keys().find(|changed| meets(changed)) {
                 let message =
@@ -155,8 +189,4 @@ impl Ahead {
         }
         Ok(View::Now)
     }
-}
-
-fn is_beneath(path: &LogicalPath, above: &LogicalPath) -> bool {
-    path.as_str().strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -121,6 +121,10 @@ impl Mutation for ApplyPatch {
         self.paths.clone()
     }
 
+    fn leaves(&self) -> Vec<LogicalPath> {
+        self.patch.sections.iter().filter(|section| leaves(section)).map(|section| section.from.clone()).collect()
+    }
+
     fn exclusive(&self) -> bool {
         // The answer tells the whole workspace's diff, so nothing else may move.
         true

@@ -1,6 +1,8 @@
 //! What the files plane does, as calls: judged, recorded and kept for approval like any tool, but not in the catalogue,
 //! since bytes are nothing that a model writes.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use model::{
@@ -141,8 +143,8 @@ impl Mutation for PutFile {
         self.expected
     }
 
-    fn targets(&self, rules: &Rules, workspace: &Workspace) -> Result<Vec<Target>, Fault> {
-        workspace.targets_of_any_kind(rules, &self.paths(), rules.policy().max_file_bytes)
+    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+        workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
     }
 
     fn brings(&self) -> Vec<Brought> {
@@ -205,8 +207,8 @@ impl Mutation for DropFile {
         self.expected
     }
 
-    fn targets(&self, rules: &Rules, workspace: &Workspace) -> Result<Vec<Target>, Fault> {
-        workspace.targets_of_any_kind(rules, &self.paths(), rules.policy().max_file_bytes)
+    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+        workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {

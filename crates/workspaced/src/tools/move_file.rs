@@ -73,6 +73,10 @@ impl Mutation for MoveFile {
         vec![self.from.clone(), self.to.clone()]
     }
 
+    fn leaves(&self) -> Vec<LogicalPath> {
+        vec![self.from.clone()]
+    }
+
     fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
         self.expected.filter(|_| *path == self.from)
     }

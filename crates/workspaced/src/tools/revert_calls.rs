@@ -11,7 +11,7 @@ use workspace::{Fault, Target, Workspace};
 use self::undone::Undone;
 use super::write_file::members;
 use super::{Earlier, History, Mutation, PlanContext, Tool, ToolRun, ToolSchema, parse};
-use crate::change::Planned;
+use crate::change::{Crossing, Planned};
 
 /// The most calls that are named at once.
 pub(super) const MAX_CALLS: usize = 100;
@@ -118,9 +118,14 @@ impl Mutation for RevertCalls {
         paths.into_iter().collect()
     }
 
-    fn targets(&self, rules: &Rules, workspace: &Workspace) -> Result<Vec<Target>, Fault> {
+    fn leaves(&self) -> Vec<LogicalPath> {
+        // Which of them go only the plan tells.
+        self.paths()
+    }
+
+    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
         let max_bytes = rules.policy().max_file_bytes.max(MAX_SHOWN_BYTES);
-        workspace.targets_of_any_kind(rules, &self.paths(), max_bytes)
+        workspace.targets_of_any_kind(rules, &self.paths(), go, max_bytes)
     }
 
     fn plan(&self, _context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
@@ -140,6 +145,14 @@ impl Mutation for RevertCalls {
             deletions: counts.deletions,
         });
         Ok(planned)
+    }
+
+    fn crossed(&self, crossing: Crossing) -> Refusal {
+        let Crossing { above, beneath } = crossing;
+        let message = format!("`{beneath}` cannot be a file again, since `{above}` would be one too");
+        let hint =
+            "Undo the calls by which the other one came or went too, or leave out those that bring this one back.";
+        Refusal::new(Code::RevertConflict, message, hint).at(&beneath)
     }
 }
 

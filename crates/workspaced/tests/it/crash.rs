@@ -27,6 +27,7 @@ fn places(kind: Kind) -> Vec<Place> {
     if kind.makes_folders() {
         places.push(place("apply.folder", true, false));
     }
+    places.extend((1..=kind.removes_folders()).map(|time| place(&format!("apply.emptied:{time}"), true, false)));
     places.extend((1..=kind.steps()).map(|step| place(&format!("apply.step:{step}"), true, false)));
     places.push(place("pipeline.applied", true, false));
     places.push(place("syncer.synced", true, true));
@@ -63,20 +64,25 @@ async fn a_kill_between_two_steps_leaves_all_or_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn a_kill_while_recovering_is_recovered_from(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_kill_while_recovering_is_recovered_from(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Kind::Patch, Kind::Swap)] kind: Kind,
+) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
-    let mutation = Mutation::prepare(&server, Kind::Patch).await;
+    let mutation = Mutation::prepare(&server, kind).await;
+    server.until_forgotten().await;
     std::fs::write(&armed, "pipeline.journalled").unwrap();
     assert_eq!(mutation.send(&mutation.run).await, None);
     server.wait(Duration::from_secs(10));
-    for step in 1..=2 {
-        std::fs::write(&armed, format!("redo.step:{step}")).unwrap();
+    let emptied = (0..kind.removes_folders()).map(|_| "apply.emptied".to_owned());
+    for place in (1..=2).map(|step| format!("redo.step:{step}")).chain(emptied) {
+        std::fs::write(&armed, &place).unwrap();
         let ended = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
-        assert_eq!(ended.status.code(), None, "it got past step {step}: {ended:?}");
+        assert_eq!(ended.status.code(), None, "it got past {place}: {ended:?}");
     }
     std::fs::remove_file(&armed).unwrap();
     let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
-    assert_eq!(records.len(), 1);
+    assert_eq!(records.len(), mutation.records + 1);
     mutation.assert_settles(&run).await;
     assert_swept(&server, &run).await;
 }

@@ -88,6 +88,8 @@ mod replaying;
 #[cfg(test)]
 mod reverting;
 #[cfg(test)]
+mod rooms;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod sandbox;

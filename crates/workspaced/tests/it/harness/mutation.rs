@@ -14,6 +14,12 @@ const PATCH: &str = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n
     --- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n\
     diff --git a/b.txt b/moved/b.txt\nsimilarity index 100%\nrename from b.txt\nrename to moved/b.txt\n";
 
+/// Has a file come where a folder was, of which the first is emptied by the patch and the second is empty, and a folder
+/// where a file was.
+const SWAP: &str = "--- a/full/x.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n--- /dev/null\n+++ b/full\n@@ -0,0 +1 @@\n+full\n\
+    --- /dev/null\n+++ b/empty\n@@ -0,0 +1 @@\n+empty\n\
+    diff --git a/b.txt b/b.txt/deep/b.txt\nsimilarity index 100%\nrename from b.txt\nrename to b.txt/deep/b.txt\n";
+
 /// A kind of mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -23,6 +29,7 @@ pub(crate) enum Kind {
     Delete,
     Move,
     Patch,
+    Swap,
     PutBinary,
     PutLarge,
     Revert,
@@ -44,13 +51,14 @@ pub(crate) struct Mutation {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Create,
         Self::Replace,
         Self::Edit,
         Self::Delete,
         Self::Move,
         Self::Patch,
+        Self::Swap,
         Self::PutBinary,
         Self::PutLarge,
         Self::Revert,
@@ -60,7 +68,7 @@ impl Kind {
     /// How many files it moves into or out of the tree.
     pub(crate) fn steps(self) -> usize {
         match self {
-            Self::Patch => 5,
+            Self::Patch | Self::Swap => 5,
             Self::Move => 2,
             _ => 1,
         }
@@ -68,7 +76,12 @@ impl Kind {
 
     /// Whether it makes folders.
     pub(crate) fn makes_folders(self) -> bool {
-        matches!(self, Self::Create | Self::Move | Self::Patch | Self::PutBinary)
+        matches!(self, Self::Create | Self::Move | Self::Patch | Self::Swap | Self::PutBinary)
+    }
+
+    /// How many folders it removes, for a file to come in their place.
+    pub(crate) fn removes_folders(self) -> usize {
+        if self == Self::Swap { 2 } else { 0 }
     }
 
     fn tool_and_input(self) -> (&'static str, Value) {
@@ -80,6 +93,7 @@ impl Kind {
             Self::Delete => ("delete_file", json!({"path": "gone.txt", "expectedSha256": sha256("g\n")})),
             Self::Move => ("move_file", json!({"from": "b.txt", "to": "moved/b.txt", "expectedSha256": sha256("b\n")})),
             Self::Patch => ("apply_patch", json!({"patch": PATCH})),
+            Self::Swap => ("apply_patch", json!({"patch": SWAP})),
             Self::Revert => ("revert_calls", json!({"toolCallIds": ["first"]})),
             Self::Approval => {
                 ("write_file", json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n")}))
@@ -110,6 +124,12 @@ impl Mutation {
             Kind::Revert => {
                 let edit = json!({"toolCallId": "first", "path": "a.txt", "oldString": "two", "newString": "2", "reason": "r"});
                 run.ok("edit_file", edit).await;
+            }
+            Kind::Swap => {
+                run.create("full/x.txt", "x\n").await;
+                run.create("empty/er/x.txt", "x\n").await;
+                let gone = json!({"path": "empty/er/x.txt", "expectedSha256": sha256("x\n"), "reason": "r"});
+                run.ok("delete_file", gone).await;
             }
             Kind::Approval => {
                 let asked = run.call(tool, body).await.refused("APPROVAL_REQUIRED");

@@ -1,0 +1,312 @@
+//! A file and a folder of one name: never both, and each may come where the other was.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, Server, Setup, Snapshot, assert_chain, assert_sound, recover, sha256};
+
+fn make(path: &str) -> String {
+    format!("diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+a\n")
+}
+
+/// Takes away a file that holds `a`.
+fn unmake(path: &str) -> String {
+    let git = format!("diff --git a/{path} b/{path}\ndeleted file mode 100644\n");
+    git + &format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n")
+}
+
+/// A patch that renames or copies.
+fn bring(how: &str, from: &str, to: &str) -> String {
+    format!("diff --git a/{from} b/{to}\nsimilarity index 100%\n{how} from {from}\n{how} to {to}\n")
+}
+
+fn write(path: &str) -> Value {
+    json!({"path": path, "content": "a\n", "reason": "r"})
+}
+
+fn drop(path: &str) -> Value {
+    json!({"path": path, "expectedSha256": sha256("a\n"), "reason": "r"})
+}
+
+fn call(tool: &str, input: &Value) -> Value {
+    json!({"tool": tool, "input": input})
+}
+
+async fn batch(run: &Run, calls: Value) -> Answer {
+    run.agent.post(&format!("/v1/runs/{}/batch", run.id), json!({"atomic": true, "calls": calls})).await
+}
+
+/// The files alone.
+fn files(run: &Run) -> Snapshot {
+    run.snapshot().into_iter().filter(|(_, what)| what != "directory").collect()
+}
+
+fn names(run: &Run) -> Vec<String> {
+    files(run).into_keys().collect()
+}
+
+/// The call is refused with `code`, tried and done, and nothing comes of it.
+async fn assert_refused(run: &Run, tool: &str, mut input: Value, code: &str) -> Value {
+    let before = run.snapshot();
+    input["dryRun"] = json!(true);
+    let tried = run.call(tool, input.clone()).await.refused(code);
+    input["dryRun"] = json!(false);
+    let refused = run.call(tool, input.clone()).await.refused(code);
+    assert_eq!((&tried["message"], &tried["path"]), (&refused["message"], &refused["path"]), "{input:#}");
+    assert_eq!(run.snapshot(), before, "{input:#}");
+    refused
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_patch_makes_a_file_and_one_beneath_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a", "a\n"), ("d/x", "a\n"), ("q.x", "a\n")]).await;
+    let plain = |path: &str| format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+a\n");
+    let edit_x = "diff --git a/d/x b/d/x\n--- a/d/x\n+++ b/d/x\n@@ -1 +1 @@\n-a\n+b\n".to_owned();
+    for (sections, path, code) in [
+        ([make("q"), make("q/r")], "q/r", "PATCH_INVALID"),
+        ([plain("q"), plain("q/r")], "q/r", "PATCH_INVALID"),
+        ([make("q"), make("q/r/s/t")], "q/r/s/t", "PATCH_INVALID"),
+        ([bring("rename", "a", "q"), make("q/r")], "q/r", "PATCH_INVALID"),
+        ([bring("copy", "a", "q"), make("q/r/s")], "q/r/s", "PATCH_INVALID"),
+        ([bring("rename", "a", "q"), bring("copy", "d/x", "q/x")], "q/x", "PATCH_INVALID"),
+        // A fault of the patch itself comes before all that the tree and policy say.
+        ([make(".env"), make(".env/x")], ".env/x", "PATCH_INVALID"),
+        ([edit_x, make("d")], "d/x", "PATCH_INVALID"),
+        // What another section only reads stays.
+        ([bring("copy", "d/x", "d"), make("n")], "d", "NOT_A_FILE"),
+        ([bring("copy", "a", "a/x"), make("n")], "a/x", "NOT_A_DIRECTORY"),
+    ] {
+        let (one, other) = (sections.concat(), sections.into_iter().rev().collect::<String>());
+        for patch in [one, other] {
+            let refused = assert_refused(&run, "apply_patch", json!({"patch": patch, "reason": "r"}), code).await;
+            assert_eq!(refused["path"], path, "{patch}");
+        }
+    }
+    let before = run.snapshot();
+    let patch = json!({"patch": make("q") + &make("q/r"), "reason": "r"});
+    let told = batch(&run, json!([call("apply_patch", &patch)])).await.ok();
+    assert_eq!(told["results"][0]["answer"]["code"], "PATCH_INVALID", "{told:#}");
+    assert_eq!(run.snapshot(), before);
+    run.create("later", "takes changes\n").await;
+    assert_chain(&run.id, &run.audit().await);
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_revert_brings_back_a_file_and_one_beneath_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let passing = json!([call("write_file", &write("q/r")), call("delete_file", &drop("q/r"))]);
+    let told = batch(&run, passing).await.ok();
+    let first = told["results"][1]["answer"]["toolCallId"].clone();
+    run.ok("write_file", write("q")).await;
+    let second = run.ok("delete_file", drop("q")).await["toolCallId"].clone();
+    let both = json!({"toolCallIds": [first, second], "reason": "r"});
+    let refused = assert_refused(&run, "revert_calls", both.clone(), "REVERT_CONFLICT").await;
+    assert_eq!(refused["path"], "q/r");
+    let told = batch(&run, json!([call("write_file", &write("n")), call("revert_calls", &both)])).await.ok();
+    assert_eq!(told["results"][1]["answer"]["code"], "REVERT_CONFLICT", "{told:#}");
+    assert!(run.snapshot().is_empty());
+    // One of the two may come back, and then the other not.
+    run.ok("revert_calls", json!({"toolCallIds": [second], "reason": "r"})).await;
+    assert_refused(&run, "revert_calls", json!({"toolCallIds": [first], "reason": "r"}), "NOT_A_DIRECTORY").await;
+    assert_eq!(names(&run), ["q"]);
+    assert_sound(&run, &Snapshot::new()).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_takes_the_place_of_a_folder_that_holds_none(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("m", "a\n")]).await;
+    let start = run.snapshot();
+    let put = async |path: &str| {
+        let put = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id)).body("a\n");
+        run.agent.send(put.header("if-none-match", "*").header("x-reason", "r")).await.is(201)
+    };
+    for how in ["write_file", "apply_patch", "move_file", "PUT"] {
+        run.ok("write_file", write("q/r/s")).await;
+        run.ok("write_file", write("q/t")).await;
+        assert_refused(&run, "write_file", write("q"), "NOT_A_FILE").await;
+        run.ok("delete_file", drop("q/r/s")).await;
+        assert_refused(&run, "write_file", write("q"), "NOT_A_FILE").await;
+        run.ok("delete_file", drop("q/t")).await;
+        // The folder is one still to whoever needs a file.
+        assert_refused(&run, "delete_file", drop("q"), "NOT_A_FILE").await;
+        let edit = json!({"path": "q/r", "oldString": "a", "newString": "b", "reason": "r"});
+        assert_refused(&run, "edit_file", edit, "NOT_A_FILE").await;
+        let mut replace = write("q");
+        replace["mode"] = json!("REPLACE_EXISTING");
+        assert_refused(&run, "write_file", replace, "NOT_A_FILE").await;
+        let input = match how {
+            "write_file" => write("q"),
+            "apply_patch" => json!({"patch": make("q"), "reason": "r"}),
+            _ => json!({"from": "m", "to": "q", "expectedSha256": sha256("a\n"), "reason": "r"}),
+        };
+        if how == "PUT" {
+            put("q").await;
+        } else {
+            let before = run.snapshot();
+            let mut dry = input.clone();
+            dry["dryRun"] = json!(true);
+            run.ok(how, dry).await;
+            assert_eq!(run.snapshot(), before, "{how}");
+            run.ok(how, input).await;
+        }
+        assert_eq!(run.on_disk("q"), "a\n", "{how}");
+        run.ok("delete_file", drop("q")).await;
+        if how == "move_file" {
+            run.ok("write_file", write("m")).await;
+        }
+    }
+    assert_sound(&run, &start).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_folder_that_holds_anything_at_all_stays(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[(".gitignore", "*.log\n")]).await;
+    run.put("ignored/deep/x.log", "x");
+    run.put("secret/.env", "A=1\n");
+    for folder in ["git/.git", "link", "pipe", "empty/er"] {
+        std::fs::create_dir_all(run.repo.join(folder)).unwrap();
+    }
+    run.link("link/out", "/nowhere");
+    run.link("to-empty", "empty");
+    rustix::fs::mkfifoat(rustix::fs::CWD, run.repo.join("pipe/p"), rustix::fs::Mode::RUSR).unwrap();
+    for folder in ["ignored", "ignored/deep", "secret", "git", "link", "pipe", "."] {
+        assert_refused(&run, "write_file", write(folder), "NOT_A_FILE").await;
+    }
+    assert_refused(&run, "write_file", write("to-empty"), "PATH_REJECTED").await;
+    assert_refused(&run, "write_file", write("to-empty/er"), "PATH_REJECTED").await;
+    run.ok("write_file", write("empty")).await;
+    assert_eq!(run.on_disk("to-empty"), "a\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_and_a_folder_change_places_in_one_change(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files_before = [("q", "a\n"), ("d/x", "a\n"), ("d/e/y", "b\n")];
+    let (_server, run) = Run::shared(backend, &files_before).await;
+    let start = files(&run);
+    let gone_y =
+        "diff --git a/d/e/y b/d/e/y\ndeleted file mode 100644\n--- a/d/e/y\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"
+            .to_owned();
+    let table = [
+        (unmake("q") + &make("q/r"), vec!["d/e/y", "d/x", "q/r"]),
+        (make("q/r/s") + &unmake("q"), vec!["d/e/y", "d/x", "q/r/s"]),
+        (bring("rename", "q", "q/r"), vec!["d/e/y", "d/x", "q/r"]),
+        (unmake("d/x") + &gone_y + &make("d"), vec!["d", "q"]),
+        (gone_y + &bring("rename", "d/x", "d"), vec!["d", "q"]),
+        (bring("rename", "d/x", "q/x") + &bring("rename", "q", "d/x"), vec!["d/e/y", "d/x", "q/x"]),
+    ];
+    for (patch, want) in table {
+        let dry = run.ok("apply_patch", json!({"patch": patch, "reason": "r", "dryRun": true})).await;
+        assert_eq!(files(&run), start);
+        let done = run.patch(&patch).await.ok();
+        assert_eq!(names(&run), want, "{patch}");
+        assert_eq!(done["newWorkspaceDiffSha256"], run.diff_sha256().await, "{patch}");
+        assert_eq!(dry["newWorkspaceDiffSha256"], done["newWorkspaceDiffSha256"]);
+        let after = files(&run);
+        let back = run.ok("revert_calls", json!({"toolCallIds": [done["toolCallId"]], "reason": "r"})).await;
+        assert_eq!(files(&run), start, "{patch}");
+        assert_eq!(run.diff_sha256().await, sha256(""));
+        // What the revert did is a patch too, by which it is taken back.
+        run.ok("revert_calls", json!({"toolCallIds": [back["toolCallId"]], "reason": "r"})).await;
+        assert_eq!(files(&run), after, "{patch}");
+        let artifact = run.artifact(back["artifactUris"][0].as_str().unwrap()).await;
+        run.patch(&artifact).await.ok();
+        assert_eq!(files(&run), start, "{artifact}");
+    }
+    // A folder with more in it than what goes stays.
+    assert_refused(&run, "apply_patch", json!({"patch": unmake("d/x") + &make("d"), "reason": "r"}), "NOT_A_FILE")
+        .await;
+    let up = json!({"from": "q", "to": "q/q", "expectedSha256": sha256("a\n"), "reason": "r"});
+    run.ok("move_file", up).await;
+    let down = json!({"from": "q/q", "to": "q", "expectedSha256": sha256("a\n"), "reason": "r"});
+    run.ok("move_file", down).await;
+    assert_eq!(files(&run), start);
+    assert_sound(&run, &start).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_batch_changes_places_as_its_calls_say(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("q", "a\n"), ("d/x", "a\n")]).await;
+    let start = files(&run);
+    let swap = json!([
+        call("delete_file", &drop("q")),
+        call("write_file", &write("q/r")),
+        call("delete_file", &drop("d/x")),
+        call("write_file", &write("d")),
+        call("move_file", &json!({"from": "q/r", "to": "q/r/s", "expectedSha256": sha256("a\n"), "reason": "r"})),
+    ]);
+    let told = batch(&run, swap).await.ok();
+    assert_eq!(told["ok"], true, "{told:#}");
+    assert_eq!(names(&run), ["d", "q/r/s"]);
+    for (calls, code) in [
+        (json!([call("write_file", &write("n")), call("write_file", &write("n/m"))]), "NOT_A_DIRECTORY"),
+        (json!([call("write_file", &write("n/m")), call("write_file", &write("n"))]), "NOT_A_FILE"),
+        (json!([call("delete_file", &drop("d")), call("write_file", &write("q"))]), "NOT_A_FILE"),
+    ] {
+        let told = batch(&run, calls).await.ok();
+        assert_eq!(told["results"][1]["answer"]["code"], code, "{told:#}");
+    }
+    run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
+    assert_eq!(files(&run), start);
+    assert_sound(&run, &start).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_revert_goes_back_to_whichever_was_there(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    for (first, then) in [("q", "q/r"), ("q/r", "q"), ("q/r/s", "q"), ("q", "q/r/s")] {
+        let (_server, run) = Run::shared(backend, &[]).await;
+        run.ok("write_file", write(first)).await;
+        run.ok("delete_file", drop(first)).await;
+        let input = json!({"path": then, "content": "other\n", "reason": "r"});
+        run.ok("write_file", input).await;
+        run.ok("revert_calls", json!({"toSeq": 1, "reason": "r"})).await;
+        assert_eq!((names(&run), run.on_disk(first)), (vec![first.to_owned()], "a\n".to_owned()));
+        run.ok("revert_calls", json!({"toSeq": 3, "reason": "r"})).await;
+        assert_eq!((names(&run), run.on_disk(then)), (vec![then.to_owned()], "other\n".to_owned()));
+        assert_sound(&run, &Snapshot::new()).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_kill_behind_a_name_that_was_both_is_recovered_from(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("pipeline.journalled", "apply.step", "pipeline.applied")] place: &str,
+) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    for (first, then) in [("q", "q/r"), ("q/r", "q")] {
+        let run = server.run(json!({})).await;
+        let start = run.snapshot();
+        server.until_forgotten().await;
+        std::fs::write(&armed, place).unwrap();
+        // The journal holds a file above another, at different times.
+        let calls = json!([
+            call("write_file", &write(first)),
+            call("delete_file", &drop(first)),
+            call("write_file", &write(then)),
+        ]);
+        let path = format!("/v1/runs/{}/batch", run.id);
+        let request = run.agent.request(Method::POST, &path).json(&json!({"atomic": true, "calls": calls}));
+        assert!(run.agent.try_send(request).await.is_err(), "it lived through {place}");
+        server.wait(Duration::from_secs(10));
+        std::fs::remove_file(&armed).unwrap();
+        let (run, records) = recover(&mut server, &run, &start).await;
+        assert_eq!((records.len(), names(&run)), (3, vec![then.to_owned()]));
+        run.create("later", "takes changes\n").await;
+    }
+}
