@@ -53,7 +53,9 @@ pub enum Standing {
         /// Hash of where it leads.
         sha256: Sha256,
     },
-    /// A folder or something special, or something stands in the way there.
+    /// A folder. What lies in it stands at paths of its own.
+    Folder,
+    /// Something special, or something stands in the way there.
     Other,
 }
 
@@ -115,7 +117,8 @@ impl Workspace {
         for path in paths {
             let expected = past.files().get(&path).map_or(Standing::Nothing, Standing::of);
             let found = self.standing(&path)?;
-            if expected != found && (expected, found) != (Standing::Nothing, Standing::Other) {
+            let is_no_file = matches!(found, Standing::Nothing | Standing::Folder | Standing::Other);
+            if expected != found && !(expected == Standing::Nothing && is_no_file) {
                 differences.push(Difference { path, expected, found });
             }
         }
@@ -143,8 +146,8 @@ impl Workspace {
                 let sha256 = copy(&mut File::from(file), &mut io::sink())?;
                 Ok(Standing::File { sha256, executable: stat.st_mode & 0o111 != 0 })
             }
-            FileType::Directory
-            | FileType::Fifo
+            FileType::Directory => Ok(Standing::Folder),
+            FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
@@ -166,7 +169,7 @@ impl Standing {
     pub fn sha256(self) -> Option<Sha256> {
         match self {
             Self::File { sha256, .. } | Self::Link { sha256 } => Some(sha256),
-            Self::Nothing | Self::Other => None,
+            Self::Nothing | Self::Folder | Self::Other => None,
         }
     }
 }

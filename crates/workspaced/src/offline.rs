@@ -166,6 +166,7 @@ fn standing(standing: Standing) -> String {
         Standing::File { sha256, executable: false } => sha256.to_string(),
         Standing::File { sha256, executable: true } => format!("{sha256} (executable)"),
         Standing::Link { sha256 } => format!("a link, {sha256}"),
+        Standing::Folder => "a folder".to_owned(),
         Standing::Other => "something that is no file".to_owned(),
     }
 }

@@ -75,6 +75,13 @@ async fn accept_ledger(
     differences: Vec<Difference>,
     open: &[OpenSteps],
 ) -> Result<bool, StartError> {
+    if let Some((above, beneath)) = LogicalPath::nested(expected.files().keys()) {
+        // Of a version that did not refuse such a change yet.
+        print_paths("is a file by the ledger", std::slice::from_ref(above));
+        print_paths("and so is, beneath it", std::slice::from_ref(beneath));
+        print("nothing was changed; no folder can hold both, so take --accept tree");
+        return Ok(false);
+    }
     let known = |path: &LogicalPath| expected.files().contains_key(path) || expected.has_written(path);
     let (known, others): (Vec<_>, Vec<_>) = differences.into_iter().partition(|one| known(&one.path));
     let others: Vec<_> = others.into_iter().map(|one| one.path).collect();

@@ -21,15 +21,18 @@ pub enum Restore {
 }
 
 impl Workspace {
-    /// Brings each path to what it shall be, files and links that stand there replaced; syncs nothing. False where
-    /// something is in the way that is neither, such as a folder: then that path and those behind it are as they were.
+    /// Brings each path to what it shall be, files, links and folders with nothing in them that stand there replaced; syncs
+    /// nothing. Those where nothing shall be come first. False where something is in the way that is none of these, such as a
+    /// folder with something in it: then that path and those behind it are as they were.
     ///
     /// # Errors
     ///
     /// Where the disk fails.
     pub fn restore(&self, wanted: &[(LogicalPath, Restore)]) -> std::io::Result<(Applied, bool)> {
         let mut applied = Applied::new(self.tree().root.clone(), self.tmp().clone());
-        for (path, want) in wanted {
+        // What goes may be what another is above, or lies beneath.
+        let (go, come): (Vec<_>, Vec<_>) = wanted.iter().partition(|(_, want)| matches!(want, Restore::Nothing));
+        for (path, want) in go.into_iter().chain(come) {
             match self.restore_one(path, want, &mut applied) {
                 Ok(()) => {}
                 Err(MoveFault::Outside) => return Ok((applied, false)),
@@ -46,12 +49,12 @@ impl Workspace {
             Err(GuardFault::Missing) => false,
             place => match place?.stat().map_err(MoveFault::Io)? {
                 None => false,
-                Some(stat)
-                    if matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Symlink) =>
-                {
-                    true
-                }
-                Some(_) => return Err(MoveFault::Outside),
+                Some(stat) => match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::RegularFile | FileType::Symlink => true,
+                    // Whether it makes room shows when the file comes.
+                    FileType::Directory => false,
+                    _ => return Err(MoveFault::Outside),
+                },
             },
         };
         let (name, journalled) = match want {

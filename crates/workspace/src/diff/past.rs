@@ -59,7 +59,7 @@ impl Workspace {
         let size = bytes.map_or(0, |bytes| bytes.len() as u64);
         let version = |sha256, is_link, mode| Version { sha256, size, bytes: bytes.map(<[u8]>::to_vec), is_link, mode };
         let mut new = match now {
-            Standing::Nothing | Standing::Other => None,
+            Standing::Nothing | Standing::Folder | Standing::Other => None,
             Standing::Link { sha256 } => Some(version(sha256, true, 0o644)),
             Standing::File { sha256, executable } => {
                 Some(version(sha256, false, if executable { 0o755 } else { 0o644 }))

@@ -57,7 +57,7 @@ impl Workspace {
     ) -> Result<OutsideChange, Fault> {
         let Difference { path, expected: old, found: new } = difference;
         let bytes = match new {
-            Standing::Nothing | Standing::Other => None,
+            Standing::Nothing | Standing::Folder | Standing::Other => None,
             Standing::Link { .. } => Some(self.link_target(&path)?),
             Standing::File { .. } => self.bytes_at(&path, max_bytes)?,
         };

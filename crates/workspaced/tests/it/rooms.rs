@@ -1,5 +1,7 @@
 //! A file and a folder of one name: never both, and each may come where the other was.
 
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -309,4 +311,138 @@ async fn a_kill_behind_a_name_that_was_both_is_recovered_from(
         assert_eq!((records.len(), names(&run)), (3, vec![then.to_owned()]));
         run.create("later", "takes changes\n").await;
     }
+}
+
+const PENDING: &str =
+    "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+A\n--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+b\n";
+
+fn repair(server: &Server, run: &Run, accept: &str) -> (Option<i32>, String) {
+    let args = ["--run", &run.id, "--accept", accept, "--yes"];
+    let output = server.command("repair").args(args).stdin(Stdio::null()).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A server whose run got folders in the places of files while a change was pending.
+async fn obstructed(backend: Backend, obstruct: impl Fn(&Path)) -> (Server, Run) {
+    let (mut server, run) = left_pending(backend, PENDING).await;
+    obstruct(&run.repo);
+    server.restart();
+    let run = server.reconnect(&run);
+    (server, run)
+}
+
+/// A server that was killed when `patch` was journalled, and nothing of it applied.
+async fn left_pending(backend: Backend, patch: &str) -> (Server, Run) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
+    server.until_forgotten().await;
+    std::fs::write(&armed, "pipeline.journalled").unwrap();
+    let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
+    let pending = run.agent.request(Method::POST, &path).json(&json!({"patch": patch, "reason": "r"}));
+    assert!(run.agent.try_send(pending).await.is_err(), "it lived through the failpoint");
+    server.wait(Duration::from_secs(10));
+    std::fs::remove_file(&armed).unwrap();
+    (server, run)
+}
+
+/// The run takes mutations again, and is what its ledger says.
+async fn assert_settled(server: &mut Server, run: &Run) {
+    server.restart();
+    let run = server.reconnect(run);
+    run.replace("c.txt", "C\n", &sha256("c\n")).await.ok();
+    assert!(server.stop().success());
+    let to = server.home.join("rebuilt").display().to_string();
+    let replayed = server.command("replay").args(["--run", &run.id, "--to", &to]).output().unwrap();
+    assert_eq!(replayed.status.code(), Some(0), "{}", String::from_utf8_lossy(&replayed.stdout));
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_empty_folder_in_the_place_of_a_file_is_repaired(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("ledger", "tree")] accept: &str,
+) {
+    let (mut server, run) = obstructed(backend, |repo| {
+        std::fs::remove_file(repo.join("a.txt")).unwrap();
+        std::fs::create_dir_all(repo.join("a.txt/deep/er")).unwrap();
+        std::fs::create_dir_all(repo.join("new/b.txt")).unwrap();
+    })
+    .await;
+    run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
+    assert!(server.stop().success());
+    let (code, told) = repair(&server, &run, accept);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("a.txt: expected ") && told.contains("found a folder"), "{told}");
+    if accept == "ledger" {
+        assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
+    } else {
+        assert_eq!(names(&run), ["c.txt"]);
+    }
+    assert_settled(&mut server, &run).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_folder_with_something_in_it_is_repaired_once_it_may_be(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("ledger", "tree")] accept: &str,
+) {
+    let (mut server, run) = obstructed(backend, |repo| crate::harness::put(repo, "new/b.txt/x.txt", "x\n")).await;
+    run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
+    assert!(server.stop().success());
+    if accept == "ledger" {
+        let (code, told) = repair(&server, &run, accept);
+        assert_eq!(code, Some(1), "{told}");
+        assert!(told.contains("stands in the way"), "{told}");
+        assert_eq!(run.on_disk("new/b.txt/x.txt"), "x\n", "what nobody knows is not removed");
+        std::fs::remove_file(run.repo.join("new/b.txt/x.txt")).unwrap();
+    }
+    let (code, told) = repair(&server, &run, accept);
+    assert_eq!(code, Some(0), "{told}");
+    let want: &[&str] =
+        if accept == "ledger" { &["a.txt", "c.txt", "new/b.txt"] } else { &["a.txt", "c.txt", "new/b.txt/x.txt"] };
+    assert_eq!(names(&run), want);
+    assert_settled(&mut server, &run).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_empty_folder_is_no_obstacle_to_a_pending_change(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run) =
+        obstructed(backend, |repo| std::fs::create_dir_all(repo.join("new/b.txt/deep")).unwrap()).await;
+    assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
+    run.create("later", "takes changes\n").await;
+    assert!(server.stop().success());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_ledger_that_holds_a_file_and_one_beneath_it_is_repaired(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run) = left_pending(backend, &(make("q") + &make("q-r"))).await;
+    // What an earlier version took on, and could not carry out.
+    server.database.drop_triggers().await;
+    for sql in [
+        "update step set path = 'q/r' where path = 'q-r'",
+        "update audit_record set body = replace(body, 'q-r', 'q/r')",
+    ] {
+        assert!(server.database.tamper(sql).await.unwrap() > 0, "{sql}");
+    }
+    std::fs::create_dir(run.repo.join("q")).unwrap();
+    server.restart();
+    let refused = server.reconnect(&run).call("write_file", write("n")).await;
+    refused.refused("RUN_NEEDS_REPAIR");
+    assert!(server.stop().success());
+    let before = run.snapshot();
+    let (code, told) = repair(&server, &run, "ledger");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("no folder can hold both"), "{told}");
+    assert_eq!(run.snapshot(), before);
+    let (code, told) = repair(&server, &run, "tree");
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(run.snapshot(), before);
+    assert_settled(&mut server, &run).await;
 }
