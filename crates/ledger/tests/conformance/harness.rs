@@ -56,7 +56,9 @@ impl Backend {
             }
             Self::Postgres => {
                 let admin = postgres_url();
-                let name = format!("ledger_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                // Process ids come again, and a cluster may know many runs of the tests.
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+                let name = format!("ledger_{}_{}_{now}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
                 let mut connection = PgConnection::connect(&admin).await.unwrap();
                 let create = format!("CREATE DATABASE {name}");
                 connection.execute(sqlx::AssertSqlSafe(create)).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
@@ -27,7 +28,9 @@ impl Database {
             Backend::Sqlite => format!("sqlite://{}/workspaced.db", data_dir.display()),
             Backend::Postgres => {
                 let cluster = cluster_url();
-                let name = format!("it_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                // Process ids come again, and a cluster may know many runs of the tests.
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+                let name = format!("it_{}_{}_{now}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
                 let mut connection = PgConnection::connect(&cluster).await.expect("PostgreSQL answers");
                 connection.execute(AssertSqlSafe(format!("create database {name}"))).await.unwrap();
                 connection.close().await.unwrap();
