@@ -127,7 +127,8 @@ pub struct Record {
     /// Why the caller did it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The rules that decided.
+    /// The rules that decided; where a path was rejected, also `path: …` with what was tried, escaped and cut to 200
+    /// characters.
     pub reasons: Vec<String>,
     /// The run.
     pub run_id: RunId,

@@ -17,7 +17,9 @@ use crate::service::{Caller, LiveRun, Service, took_too_long};
 use crate::tools::{LookBack, Read, ReadContext, Told, Tool, ToolRun};
 use crate::{CallError, json, pipeline, telemetry};
 
-pub(crate) use recording::{asked, failed_entry, read_entry, reasons_of, refused_entry, stored_reply, verdict_of};
+pub(crate) use recording::{
+    asked, failed_entry, read_entry, reasons_of, refused_entry, stored_reply, tried, verdict_of,
+};
 
 /// The longest reason of a mutation, in characters.
 pub(crate) const MAX_REASON: usize = 2000;

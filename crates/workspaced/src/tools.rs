@@ -127,6 +127,8 @@ pub(crate) struct Told {
     pub(crate) paths_read: Vec<LogicalPath>,
     /// Files whose content it tells, with the version that was read.
     pub(crate) files: Vec<RecordFile>,
+    /// What its record says besides.
+    pub(crate) reasons: Vec<String>,
     /// The file to be sent, for the files plane.
     pub(crate) transfer: Option<Transfer>,
 }
@@ -140,7 +142,7 @@ impl Told {
     /// Serialises `output`.
     pub(crate) fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, Fault> {
         let output = serde_json::to_string(output).map_err(std::io::Error::other)?;
-        Ok(Self { output, paths_read, files: Vec::new(), transfer: None })
+        Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None })
     }
 
     /// The same, with `text` as its member `name`: for what is mostly text, of which every character would be looked at one
@@ -163,7 +165,7 @@ impl Told {
         json_escape_simd::escape_into(text, &mut json);
         json.push(b'}');
         let output = String::from_utf8(json).map_err(std::io::Error::other)?;
-        Ok(Self { output, paths_read, files: Vec::new(), transfer: None })
+        Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None })
     }
 
     /// The same, telling the content of a file at `version`.

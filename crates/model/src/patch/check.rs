@@ -55,7 +55,8 @@ fn path(name: &[u8]) -> Result<LogicalPath, Refusal> {
             Code::PathRejected,
             message,
             "Name files in UTF-8; others are out of reach of patches.",
-        ));
+        )
+        .about(|about| about.path = Some(shown(name))));
     };
     LogicalPath::parse_file(text).map_err(|rule| Refusal::path(text, rule))
 }

@@ -59,6 +59,7 @@ pub(crate) fn read_entry(head: &Head, told: &mut Told) -> Entry {
     let mut draft = head.draft(Verdict::Allow, Outcome::Ok);
     draft.paths_read = std::mem::take(&mut told.paths_read);
     draft.files = std::mem::take(&mut told.files);
+    draft.reasons = std::mem::take(&mut told.reasons);
     head.entry(draft, None)
 }
 
@@ -67,6 +68,7 @@ pub(crate) fn refused_entry(head: &Head, paths: &[LogicalPath], refusal: &Refusa
     let mut draft = head.draft(verdict_of(refusal.code), Outcome::Refused);
     draft.code = Some(refusal.code);
     draft.reasons = reasons_of(refusal);
+    draft.reasons.extend(tried(refusal));
     draft.files = asked(paths);
     let passes = refusal.code.passes();
     let reply = (head.tool.mutates() && !passes).then(|| stored_reply(refusal));
@@ -131,6 +133,31 @@ pub(crate) fn verdict_of(code: Code) -> Verdict {
 
 pub(crate) fn reasons_of(refusal: &Refusal) -> Vec<String> {
     if refusal.about.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.about.reasons.clone() }
+}
+
+/// The longest path that a record's reasons hold, in characters as they are written there.
+const MAX_TRIED: usize = 200;
+
+/// What a call tried that named a path outside its reach, for the record: such a path is none, so that no list of paths
+/// could hold it.
+pub(crate) fn tried(refusal: &Refusal) -> Option<String> {
+    let path = refusal.about.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
+    let mut shown = "path: ".to_owned();
+    let mut length = 0;
+    for character in path.chars() {
+        // Whoever reads the audit sees what the path holds, and not what it would make of the line.
+        let escaped = match character {
+            '"' | '\'' => character.to_string(),
+            other => other.escape_debug().to_string(),
+        };
+        length += escaped.chars().count();
+        if length > MAX_TRIED {
+            shown.push('…');
+            break;
+        }
+        shown.push_str(&escaped);
+    }
+    Some(shown)
 }
 
 /// What a call that did nothing asked for.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use workspace::Fault;
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, file_path, parse};
+use crate::calls::tried;
 
 /// The most files that one call names.
 pub(super) const MAX_PATHS: usize = 50;
@@ -97,6 +98,7 @@ impl Read for ReadFiles {
         let mut room = MAX_CONTENT_BYTES;
         let mut files = BTreeMap::new();
         let mut read = Vec::new();
+        let mut reasons = Vec::new();
         for (raw, path) in &self.0 {
             let one = match path {
                 Ok(path) => read_one(context, path, &mut room),
@@ -107,12 +109,16 @@ impl Read for ReadFiles {
                     read.extend(path.as_ref().ok().map(|path| (path.clone(), kind, version)));
                     one
                 }
-                Err(Fault::Refused(refusal)) => refused(&refusal),
+                Err(Fault::Refused(refusal)) => {
+                    reasons.extend(tried(&refusal));
+                    refused(&refusal)
+                }
                 Err(fault) => return Err(fault),
             };
             files.insert(raw.clone(), one);
         }
-        let told = Told::new(&ReadFilesOutput { files }, read.iter().map(|(path, ..)| path.clone()).collect())?;
+        let mut told = Told::new(&ReadFilesOutput { files }, read.iter().map(|(path, ..)| path.clone()).collect())?;
+        told.reasons = reasons;
         Ok(read.iter().fold(told, |told, (path, kind, version)| told.with_file(path, *kind, *version)))
     }
 

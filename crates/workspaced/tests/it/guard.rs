@@ -67,6 +67,55 @@ async fn the_path_matrix(#[values(Backend::Sqlite, Backend::Postgres)] backend: 
 
 #[rstest]
 #[tokio::test]
+async fn a_path_that_is_rejected_stands_in_its_record(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let tried = async || {
+        let record = run.last_record().await;
+        let reasons = record["reasons"].as_array().unwrap().clone();
+        let paths = reasons.into_iter().filter(|reason| reason.as_str().unwrap().starts_with("path: "));
+        Value::from(paths.collect::<Vec<_>>())
+    };
+    let long = format!("{}{}", "../".repeat(100), "\u{202e}".repeat(100));
+    for (raw, shown) in [
+        ("../../etc/shadow", "path: ../../etc/shadow".to_owned()),
+        ("", "path: ".to_owned()),
+        ("/it's \"x\"", "path: /it's \"x\"".to_owned()),
+        ("../a\u{0}b\n\u{202e}\\", "path: ../a\\0b\\n\\u{202e}\\\\".to_owned()),
+        (&long, format!("path: {}…", &long[..200])),
+        (&long[270..], format!("path: {}{}…", "../".repeat(10), "\\u{202e}".repeat(21))),
+    ] {
+        for (tool, input) in [("read_file", json!({"path": raw})), ("write_file", write(raw))] {
+            run.call(tool, input).await.refused("PATH_REJECTED");
+            assert_eq!(tried().await, json!([shown]), "{tool} {raw:?}");
+        }
+    }
+    // A tool with several paths, the sections of a patch, and the files plane.
+    let moved = json!({"from": "a.txt", "to": "../b.txt", "expectedSha256": sha256("a\n"), "reason": "r"});
+    run.call("move_file", moved).await.refused("PATH_REJECTED");
+    assert_eq!(tried().await, json!(["path: ../b.txt"]));
+    let patch = |name: &str| {
+        format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-a\n+b\n")
+    };
+    run.patch(&patch("x/../../y")).await.refused("PATH_REJECTED");
+    assert_eq!(tried().await, json!(["path: x/../../y"]));
+    let quoted = "--- /dev/null\n+++ \"b/odd\\377\"\n@@ -0,0 +1 @@\n+x\n";
+    run.patch(quoted).await.refused("PATH_REJECTED");
+    assert_eq!(tried().await, json!(["path: odd\u{fffd}"]));
+    let place = format!("/v1/runs/{}/files/..%2Fsecret", run.id);
+    run.agent.get(&place).await.refused("PATH_REJECTED");
+    assert_eq!(tried().await, json!(["path: ../secret"]));
+    let put = run.agent.request(reqwest::Method::PUT, &place).header("x-reason", "r").header("if-none-match", "*");
+    run.agent.send(put.body("x")).await.refused("PATH_REJECTED");
+    assert_eq!(tried().await, json!(["path: ../secret"]));
+    // One bad path does not fail the rest of its call, and is told all the same.
+    run.ok("read_files", json!({"paths": ["../x", "a.txt", ".git/config", "none"]})).await;
+    assert_eq!(tried().await, json!(["path: ../x", "path: .git/config"]));
+    assert_eq!(run.last_record().await["pathsRead"], json!(["a.txt"]));
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
 async fn new_names_are_plain(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let long = "x".repeat(256);
