@@ -15,7 +15,7 @@ use crate::guard::{GuardFault, Opened, Stamp, Wait};
 use crate::{Fault, Tree};
 
 /// So many first bytes tell a file's kind.
-const HEAD_BYTES: usize = 8 * 1024;
+pub(crate) const HEAD_BYTES: usize = 8 * 1024;
 /// How often a file that is written to while it is read is read again.
 const TORN_READS: u32 = 3;
 /// The largest file that is hashed where nothing may block.

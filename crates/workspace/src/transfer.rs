@@ -49,16 +49,18 @@ impl Tree {
 }
 
 impl Workspace {
-    /// What a mutation of the files plane finds at `path`: a file of any kind, or nothing that is in the way of one.
+    /// What a mutation of the files plane finds at `path`: a file of any kind with at most `max_bytes`, or nothing that is in
+    /// the way of one.
     ///
     /// # Errors
     ///
-    /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_A_FILE`.
+    /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`.
     pub(crate) fn transfer_target(
         &self,
         rules: &Rules,
         path: &LogicalPath,
         goes: Goes<'_>,
+        max_bytes: u64,
     ) -> Result<There<Transfer>, Fault> {
         let tree = self.tree();
         let found = match tree.root.open_unlinked(path) {
@@ -71,7 +73,7 @@ impl Workspace {
             return Ok(There::Room(refusal));
         }
         match found {
-            Ok(opened) => transfer(opened, path, u64::MAX).map(There::File),
+            Ok(opened) => transfer(opened, path, max_bytes).map(There::File),
             Err(GuardFault::Missing) => Ok(There::Nothing),
             Err(fault) => Err(fault.at(path)),
         }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{Access, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256, Verdict};
+use model::{Access, Code, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256, Verdict};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::base::manifest::Stamp;
@@ -215,6 +215,42 @@ impl Workspace {
         })
     }
 
+    /// As [`targets`](Self::targets), for a mutation that neither tells nor makes contents: a text may have as many bytes as
+    /// a transfer. Of one with more than `maxFileBytes` the bytes stay on the disk: one NUL stands for them, which makes any
+    /// diff a binary one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`targets`](Self::targets).
+    pub fn targets_of_any_size(
+        &self,
+        rules: &Rules,
+        paths: &[LogicalPath],
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, Fault> {
+        let goes: Goes<'_> = &|path| go.contains(path);
+        self.look_at(rules, paths, &|path| match self.tree.target(rules, path, goes) {
+            Err(Fault::Refused(refusal)) if refusal.code == Code::FileTooLarge => self.large_text(rules, path, goes),
+            found => found,
+        })
+    }
+
+    /// A text that is too large to be looked at as a whole.
+    fn large_text(&self, rules: &Rules, path: &LogicalPath, goes: Goes<'_>) -> Result<There<FoundFile>, Fault> {
+        let transfer = match self.transfer_target(rules, path, goes, rules.policy().max_transfer_bytes)? {
+            There::Nothing => return Ok(There::Nothing),
+            There::Room(refusal) => return Ok(There::Room(refusal)),
+            There::File(transfer) => transfer,
+        };
+        let kind = transfer.state.kind;
+        self.tree.judge(rules, Access::Mutate, path, None, kind, Wait::Allowed)?;
+        if read::is_binary(kind, &transfer.piece(0, read::HEAD_BYTES as u64)?) {
+            return Err(unsupported_binary(path).into());
+        }
+        let seen = transfer.seen();
+        Ok(There::File((transfer.state, vec![0], Some(seen))))
+    }
+
     /// As [`targets`](Self::targets), for files of any kind and size. Of one with more than `max_bytes` the bytes stay on
     /// the disk: one NUL stands for them, which makes any diff a binary one.
     ///
@@ -229,7 +265,7 @@ impl Workspace {
         max_bytes: u64,
     ) -> Result<Vec<Target>, Fault> {
         self.look_at(rules, paths, &|path| {
-            Ok(match self.transfer_target(rules, path, &|path| go.contains(path))? {
+            Ok(match self.transfer_target(rules, path, &|path| go.contains(path), u64::MAX)? {
                 There::Nothing => There::Nothing,
                 There::Room(refusal) => There::Room(refusal),
                 There::File(transfer) => {

@@ -126,6 +126,30 @@ impl Planned {
         Self::new(vec![change], kinds, found)
     }
 
+    /// Draws the move of a file that is too large to be in memory: its bytes will lie in the run's `tmp/` under `name`.
+    pub(crate) fn draw_large_move(targets: Vec<Target>, from: &LogicalPath, to: &LogicalPath, name: String) -> Self {
+        let found = Before::of(targets);
+        let before = found.states.get(from).cloned();
+        let after = before.as_ref().map(|state| Content {
+            bytes: StepBytes::Staged(name),
+            size_bytes: state.size_bytes,
+            sha256: state.sha256,
+            mode: state.mode,
+        });
+        let kind = before.as_ref().map_or(FileKind::Unknown, |state| state.kind);
+        let kinds = BTreeMap::from([(from.clone(), kind), (to.clone(), FileKind::of_path(to))]);
+        let change = |path: &LogicalPath, effect, before, after| {
+            let counts = Counts::default();
+            Change { path: path.clone(), effect, before, after, counts }
+        };
+        let mut changes = vec![
+            change(from, Effect::MoveFrom { to: to.clone() }, before, None),
+            change(to, Effect::MoveTo { from: from.clone() }, None, after),
+        ];
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+        Self::new(changes, kinds, found)
+    }
+
     fn new(changes: Vec<Change>, kinds: BTreeMap<LogicalPath, FileKind>, found: Before) -> Self {
         let mut planned = Self {
             changes: ChangeSet { changes },

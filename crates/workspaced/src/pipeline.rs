@@ -9,6 +9,7 @@ mod approve;
 mod catch_up;
 mod conflict;
 mod history;
+mod large;
 mod recover;
 mod together;
 
@@ -287,10 +288,13 @@ impl Judged {
             self.staged = Some(Stage { steps, way: Way::Behind(version) });
             return Ok(());
         }
-        let staged = live.workspace.stage(&steps, self.planned.seen())?;
-        if !staged.changed_outside().is_empty() {
-            return Err(changed_meanwhile(staged.changed_outside()).into());
-        }
+        large::copy(live, &self.planned)?;
+        let staged = live.workspace.stage(&steps, self.planned.seen()).map_err(CallError::from);
+        let staged = staged.and_then(|staged| match staged.changed_outside() {
+            [] => Ok(staged),
+            changed => Err(changed_meanwhile(changed).into()),
+        });
+        let staged = staged.inspect_err(|_| large::discard(live, &steps))?;
         self.staged = Some(Stage { steps, way: Way::Staged(staged) });
         Ok(())
     }
@@ -372,6 +376,7 @@ async fn carry_out(
     let Some(Stage { steps, way }) = staged else {
         return Err(CallError::Internal("a change that is carried out was staged".into()));
     };
+    let large = large::names(&steps);
     let (mut entry, told) = entry_of(head, planned, decision, steps, usage.clone());
     entry.decides = decides;
     live.lane.reserve(&usage);
@@ -380,10 +385,12 @@ async fn carry_out(
         Ok(Appended::Recorded(record)) => record,
         Ok(Appended::Reused) => {
             live.lane.release(&usage);
+            large::discard_named(live, &large);
             return Err(service.record_reused(head).await);
         }
         Ok(Appended::NotPending) => {
             live.lane.release(&usage);
+            large::discard_named(live, &large);
             return Err(not_pending().into());
         }
         Err(error) => {

@@ -109,7 +109,35 @@ impl Workspace {
     /// Where the disk or `from` fails, or `from` has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]); what was
     /// written is removed.
     pub fn stage_file(&self, from: &mut dyn Read, max_bytes: u64) -> io::Result<StagedFile> {
-        let name = fresh_name("large-");
+        self.stage_file_as(Self::large_name(), from, max_bytes)
+    }
+
+    /// A name for a large file in `tmp/` that nothing there has.
+    pub fn large_name() -> String {
+        fresh_name("large-")
+    }
+
+    /// Copies the file at `path` to `name` in `tmp/`, synced, where it has the hash `sha256`; false where it has not. Flat in
+    /// memory.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails; what was written is removed.
+    pub fn stage_copy(&self, path: &LogicalPath, name: &str, sha256: Sha256) -> io::Result<bool> {
+        let opened = match self.tree().root.open_unlinked(path) {
+            Ok(opened) if opened.file_type().is_file() => opened,
+            Ok(_) => return Ok(false),
+            Err(fault) => return fault.unless_disk().map(|()| false),
+        };
+        let copied = self.stage_file_as(name.to_owned(), &mut File::from(opened.file), u64::MAX)?;
+        let same = copied.sha256 == sha256;
+        if !same {
+            self.discard(name)?;
+        }
+        Ok(same)
+    }
+
+    fn stage_file_as(&self, name: String, from: &mut dyn Read, max_bytes: u64) -> io::Result<StagedFile> {
         let mut file = create(self.tmp(), &name)?;
         let written = copy(from, &mut file, max_bytes)
             .and_then(|written| sync(&file).map(|()| written))

@@ -1,8 +1,10 @@
 //! `delete_file`: one file goes.
 
-use model::{Effect, LogicalPath, Permission, Refusal, Sha256};
+use std::collections::BTreeSet;
+
+use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::Target;
+use workspace::{Fault, Target, Workspace};
 
 use super::write_file::{expect_version, members};
 use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
@@ -64,6 +66,10 @@ impl Mutation for DeleteFile {
 
     fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
         self.expected
+    }
+
+    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+        workspace.targets_of_any_size(rules, &self.paths(), go)
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {

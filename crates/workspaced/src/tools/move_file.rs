@@ -1,8 +1,10 @@
 //! `move_file`: one file goes to another path.
 
-use model::{Effect, LogicalPath, Permission, Refusal, Sha256};
+use std::collections::BTreeSet;
+
+use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::Target;
+use workspace::{Fault, Target, Workspace};
 
 use super::write_file::{already_exists, expect_version, members};
 use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
@@ -81,6 +83,10 @@ impl Mutation for MoveFile {
         self.expected.filter(|_| *path == self.from)
     }
 
+    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+        workspace.targets_of_any_size(rules, &self.paths(), go)
+    }
+
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
         let before = |path: &LogicalPath| targets.iter().find(|target| target.path == *path)?.before.as_ref();
         let (state, bytes) = before(&self.from).ok_or_else(|| Refusal::not_found(&self.from))?;
@@ -89,15 +95,19 @@ impl Mutation for MoveFile {
         }
         self.to.check_new().map_err(|rule| Refusal::path(self.to.as_str(), rule))?;
         expect_version(&self.from, Some(state.sha256), self.expected)?;
-        let after = Some((bytes.clone(), state.mode));
         let sha256 = state.sha256;
-        let gone = Effect::MoveFrom { to: self.to.clone() };
-        let there = Effect::MoveTo { from: self.from.clone() };
-        let desired = vec![
-            Desired { path: self.from.clone(), effect: gone, after: None },
-            Desired { path: self.to.clone(), effect: there, after },
-        ];
-        let mut planned = Planned::draw(context.rules, targets, desired)?;
+        let mut planned = if state.size_bytes > context.rules.policy().max_file_bytes {
+            Planned::draw_large_move(targets, &self.from, &self.to, Workspace::large_name())
+        } else {
+            let after = Some((bytes.clone(), state.mode));
+            let gone = Effect::MoveFrom { to: self.to.clone() };
+            let there = Effect::MoveTo { from: self.from.clone() };
+            let desired = vec![
+                Desired { path: self.from.clone(), effect: gone, after: None },
+                Desired { path: self.to.clone(), effect: there, after },
+            ];
+            Planned::draw(context.rules, targets, desired)?
+        };
         planned.summary = format!("moved {} to {}", self.from, self.to);
         planned.output = members(&MoveFileOutput { from: self.from.clone(), to: self.to.clone(), sha256 });
         Ok(planned)

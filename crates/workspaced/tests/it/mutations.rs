@@ -213,6 +213,60 @@ async fn text_is_stored_byte_by_byte(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
+async fn a_text_that_no_answer_holds_is_moved_and_deleted(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let policy = json!({"maxFileBytes": 1000, "maxTransferBytes": 1_000_000, "budget": {"maxFilesDeleted": 1}});
+    let text = "a line of a large text\n".repeat(20_000);
+    let extra = json!({"policy": policy});
+    let (_server, run) = Run::shared_with(backend, &[("large.txt", &text), ("small.txt", "s\n")], extra).await;
+    run.put("huge.txt", "x\n".repeat(600_000));
+    run.put("large.bin", vec![0; 20_000]);
+    let size = std::fs::metadata(run.repo.join("large.txt")).unwrap().len();
+    assert_eq!(size, text.len() as u64);
+    let moved = |from: &str, to: &str, dry: bool| json!({"from": from, "to": to, "expectedSha256": sha256(&text), "reason": "r", "dryRun": dry});
+    let deleted =
+        |path: &str, dry: bool| json!({"path": path, "expectedSha256": sha256(&text), "reason": "r", "dryRun": dry});
+    let tree = run.snapshot();
+    run.call("move_file", moved("large.bin", "b.bin", false)).await.refused("UNSUPPORTED_BINARY");
+    run.call("delete_file", deleted("large.bin", false)).await.refused("UNSUPPORTED_BINARY");
+    run.call("move_file", moved("huge.txt", "b.txt", false)).await.refused("FILE_TOO_LARGE");
+    run.call("delete_file", deleted("huge.txt", false)).await.refused("FILE_TOO_LARGE");
+    run.call("move_file", moved("large.txt", "small.txt", false)).await.refused("ALREADY_EXISTS");
+    let stale = json!({"from": "large.txt", "to": "b.txt", "expectedSha256": sha256("stale"), "reason": "r"});
+    let conflict = run.call("move_file", stale).await.refused("WRITE_CONFLICT");
+    assert_eq!(conflict["currentSha256"], sha256(&text));
+    assert_eq!(run.ok("move_file", moved("large.txt", "new/b.txt", true)).await["sha256"], sha256(&text));
+    run.ok("delete_file", deleted("large.txt", true)).await;
+    assert_eq!(run.snapshot(), tree);
+
+    let answer = run.ok("move_file", moved("large.txt", "new/b.txt", false)).await;
+    assert_eq!((&answer["to"], &answer["sha256"]), (&json!("new/b.txt"), &json!(sha256(&text))));
+    assert!(!run.repo.join("large.txt").exists());
+    assert_eq!(run.on_disk("new/b.txt"), text);
+    let diff = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;
+    assert!(diff.contains("rename from large.txt") && diff.contains("rename to new/b.txt"), "{diff}");
+    assert!(becomes_empty(&run.repo.parent().unwrap().join("tmp")).await);
+
+    // Together with other calls a file is in memory, so that it must not be this large.
+    let batch = json!({"atomic": true, "calls": [
+        {"tool": "move_file", "input": moved("new/b.txt", "c.txt", false)},
+        {"tool": "write_file", "input": {"path": "d.txt", "content": "d\n", "reason": "r"}},
+    ]});
+    let told = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.json();
+    assert_eq!(told["results"][0]["answer"]["code"], "FILE_TOO_LARGE", "{told:#}");
+    assert_eq!(run.on_disk("new/b.txt"), text);
+
+    let answer = run.ok("delete_file", deleted("new/b.txt", false)).await;
+    assert_eq!(answer["oldSha256"], sha256(&text));
+    assert!(!run.repo.join("new/b.txt").exists());
+    let diff = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;
+    assert!(diff.contains("deleted file") && diff.contains("new/b.txt"), "{diff}");
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_reason_is_given_or_nothing_happens(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for reason in [Value::Null, json!(""), json!("x".repeat(2001)), json!(7)] {

@@ -9,7 +9,7 @@ use super::Failure;
 use crate::CallError;
 use crate::calls::Head;
 use crate::change::{Ahead, View};
-use crate::pipeline::{Judged, denied, plan};
+use crate::pipeline::{Judged, denied, large, plan};
 use crate::service::LiveRun;
 use crate::tools::{Mutation, Read, ReadContext, Told};
 
@@ -66,6 +66,7 @@ pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel:
             }
             Part::Change(tool) => {
                 let planned = plan(live, head, tool.as_ref(), &ahead).map_err(|error| Failure::At(place, error))?;
+                large::refuse_in_batch(&planned).map_err(|refusal| Failure::At(place, refusal.into()))?;
                 let facts = planned.facts(|path| written.contains(path) || ahead.holds(path));
                 let decision = judge_change(&live.rules, &facts, &before);
                 let usage = Usage::of(&facts);
