@@ -66,18 +66,16 @@ impl Tree {
     /// Tells what is at `path`. A symbolic link at its end is told as itself, links on the way are followed.
     ///
     /// What policy keeps closed is told as a listing tells it: that it is there, without a hash, not readable. What is not
-    /// there is no error, unless policy denies reading the path: then that is said first.
+    /// there is no error, whatever its name.
     ///
     /// # Errors
     ///
-    /// `PATH_REJECTED`; `POLICY_DENIED_SECRET` and `POLICY_DENIED` where nothing is there; `Cancelled` once `cancel` is set.
+    /// `PATH_REJECTED`; `Cancelled` once `cancel` is set.
     pub fn stat(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<PathStat, Fault> {
         if let Some(stat) = self.stat_as(rules, path, Hashing::Wanted, cancel)? {
             return Ok(stat);
         }
-        let kind = FileKind::of_path(path);
-        self.judge(rules, Access::Read, path, None, kind, Wait::Allowed)?;
-        let writable = self.may_change(rules, path, kind, false)? && path.check_new().is_ok();
+        let writable = self.may_change(rules, path, FileKind::of_path(path), false)? && path.check_new().is_ok();
         Ok(PathStat { path: path.clone(), found: None, writable })
     }
 
