@@ -75,7 +75,8 @@ impl Tree {
         if let Some(stat) = self.stat_as(rules, path, Hashing::Wanted, cancel)? {
             return Ok(stat);
         }
-        let writable = self.may_change(rules, path, FileKind::of_path(path), false)? && path.check_new().is_ok();
+        let may = self.may_change(rules, path, FileKind::of_path(path), false)? && path.check_new().is_ok();
+        let writable = may && self.has_way_to(path)?;
         Ok(PathStat { path: path.clone(), found: None, writable })
     }
 
@@ -117,6 +118,15 @@ impl Tree {
             }
         }
         Ok(Some(PathStat { path: path.clone(), found: Some(found), writable }))
+    }
+
+    /// Whether a mutation could make a file at `path`, where nothing is: no file and no link is on the way.
+    fn has_way_to(&self, path: &LogicalPath) -> Result<bool, Fault> {
+        match self.root.open_unlinked(path) {
+            Err(GuardFault::Missing) => Ok(true),
+            Err(fault @ GuardFault::Io(_)) => Err(fault.at(path)),
+            Ok(_) | Err(_) => Ok(false),
+        }
     }
 
     /// What stands at `path`, its last name not followed.

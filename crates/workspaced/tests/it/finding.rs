@@ -48,6 +48,25 @@ async fn a_missing_path_is_no_error_whatever_its_name(#[values(Backend::Sqlite)]
         }
     }
     assert_eq!(run.ok("stat_path", json!({"path": "none.txt"})).await["writable"], true);
+    // What a tool could make is told as it would be told of the making.
+    run.put("dir/b.txt", "x\n");
+    run.link("way", "dir");
+    for (path, code) in [
+        ("dir/none/deeper.txt", None),
+        ("a.txt/below", Some("NOT_A_DIRECTORY")),
+        ("a.txt/far/below", Some("NOT_A_DIRECTORY")),
+        ("way/none.txt", Some("PATH_REJECTED")),
+        ("dir/odd.", Some("PATH_REJECTED")),
+    ] {
+        let stat = run.ok("stat_path", json!({"path": path})).await;
+        assert_eq!((&stat["exists"], &stat["writable"]), (&json!(false), &json!(code.is_none())), "{path}: {stat:#}");
+        let written =
+            run.call("write_file", json!({"path": path, "content": "x", "reason": "r", "dryRun": true})).await;
+        match code {
+            None => drop(written.ok()),
+            Some(code) => drop(written.refused(code)),
+        }
+    }
     // A name that policy keeps closed is told as one that is there is told: nothing more, and no error.
     for path in ["none/.env", "id_rsa", "closed/none.txt", "tmp/none.txt"] {
         let stat = run.ok("stat_path", json!({"path": path})).await;
