@@ -15,7 +15,7 @@ use crate::calls::{Answer, Failed};
 use crate::files::{Said, Upload};
 use crate::http::auth::RunCaller;
 use crate::http::extract::{Path, Query};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
 /// Pieces of an upload that wait for the disk.
@@ -47,7 +47,8 @@ pub(super) struct FileQuery {
         (status = 200, description = "The file.", content_type = "application/octet-stream", body = Vec<u8>),
         (status = 206, description = "The part asked for.", content_type = "application/octet-stream", body = Vec<u8>),
         (status = 304, description = "The file has the ETag that the caller knows."),
-        (status = 416, description = "The file has no such part."),
+        (status = 416, description = "The file has no such part; `Content-Range` tells its length.", body = ProblemBody,
+            content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn get_file(
@@ -71,10 +72,7 @@ pub(super) async fn get_file(
     let part = match wanted.map(|range| parse_range(range, size)) {
         None | Some(Asked::Whole) => None,
         Some(Asked::Part(from, to)) => Some((from, to)),
-        Some(Asked::Impossible) => {
-            let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
-            return Ok((StatusCode::RANGE_NOT_SATISFIABLE, range).into_response());
-        }
+        Some(Asked::Impossible) => return Err(no_such_part(size)),
     };
     Ok(send(transfer, etag, part, method == Method::HEAD))
 }
@@ -258,6 +256,16 @@ fn parse_range(value: &HeaderValue, size: u64) -> Asked {
         }
         _ => Asked::Whole,
     }
+}
+
+/// The refusal of a range that a file of `size` bytes does not have. HTTP has a status and a header of its own for it.
+fn no_such_part(size: u64) -> Problem {
+    let message = format!("the file has {size} bytes, none of which the range asks for");
+    let refusal = Refusal::invalid(message, "Ask for bytes that the file has, or leave the range out.")
+        .about(|about| about.actual = Some(size));
+    let range =
+        HeaderValue::try_from(format!("bytes */{size}")).unwrap_or_else(|_| HeaderValue::from_static("bytes */*"));
+    Problem::from(refusal).with_status(StatusCode::RANGE_NOT_SATISFIABLE).with_header(header::CONTENT_RANGE, range)
 }
 
 fn send(transfer: Transfer, etag: HeaderValue, part: Option<(u64, u64)>, head: bool) -> Response {

@@ -37,11 +37,25 @@ async fn a_file_is_served_with_its_hash_as_its_tag(#[values(Backend::Sqlite, Bac
         assert_eq!((answer.status, answer.text().as_str()), (206, part), "{range}");
         assert!(answer.header("content-range").ends_with("/10"), "{range}");
     }
-    let beyond = send(&run, Method::GET, "dir/a.txt", &[("range", "bytes=10-")], None).await;
-    assert!([400, 416].contains(&beyond.status), "{}", beyond.text());
+    run.put("empty.txt", "");
+    for (path, range, size) in
+        [("dir/a.txt", "bytes=10-", 10), ("dir/a.txt", "bytes=-0", 10), ("empty.txt", "bytes=0-", 0)]
+    {
+        let none = send(&run, Method::GET, path, &[("range", range)], None).await;
+        assert_eq!((none.status, none.header("content-range")), (416, &*format!("bytes */{size}")), "{path} {range}");
+        assert!(none.header("content-type").starts_with("application/problem+json"), "{path} {range}");
+        let problem = none.json();
+        assert_eq!(
+            (&problem["ok"], &problem["code"], &problem["status"], &problem["actual"]),
+            (&json!(false), &json!("INVALID_REQUEST"), &json!(416), &json!(size)),
+            "{path} {range}: {problem:#}"
+        );
+        let head = send(&run, Method::HEAD, path, &[("range", range)], None).await;
+        assert_eq!((head.status, head.body.len()), (416, 0), "HEAD {path} {range}");
+    }
     run.put("pic.bin", [0, 1, 2, 255]);
     assert_eq!(send(&run, Method::GET, "pic.bin", &[], None).await.body, [0, 1, 2, 255], "binary files live here");
-    assert_eq!(run.audit().await.iter().filter(|record| record["pathsRead"] == json!(["dir/a.txt"])).count(), 8);
+    assert_eq!(run.audit().await.iter().filter(|record| record["pathsRead"] == json!(["dir/a.txt"])).count(), 11);
 }
 
 #[rstest]
