@@ -86,7 +86,7 @@ impl Tree {
     /// # Errors
     ///
     /// `INVALID_REQUEST` for a bad expression or glob; `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`,
-    /// `NOT_FOUND` for the path; `Cancelled` once `cancel` is set.
+    /// `NOT_FOUND`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY` for the path; `Cancelled` once `cancel` is set.
     pub fn search(&self, rules: &Rules, query: &SearchQuery, cancel: &AtomicBool) -> Result<SearchReport, Fault> {
         let pattern = Pattern::compile(query)?;
         let globs = Globs::compile(&query.include_glob, &query.exclude_glob)?;

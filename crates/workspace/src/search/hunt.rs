@@ -7,12 +7,13 @@ use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 use super::pattern::Pattern;
 use super::scan::{Scanned, Scanner};
 use super::{Match, SearchQuery, SearchReport};
+use crate::fault::{file_too_large, unsupported_binary};
 use crate::globs::Globs;
 use crate::guard::{GuardFault, Opened};
-use crate::stat::RANGED_FACTOR;
+use crate::stat::{RANGED_FACTOR, head_of};
 use crate::survey::{Candidate, Survey};
 use crate::walk::Whereabouts;
-use crate::{Fault, Tree};
+use crate::{Fault, Tree, read};
 
 /// Matches stop at so many bytes of text, and the answer stays below about twice as much as JSON.
 const MAX_BYTES: usize = 256 * 1024;
@@ -40,12 +41,32 @@ pub(super) struct Gathered {
 }
 
 impl Hunt<'_> {
-    /// Searches the one file that is open.
+    /// Searches the one file that is open. What a folder's search leaves out is refused here: the caller has asked for it.
+    ///
+    /// # Errors
+    ///
+    /// `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`.
     pub(super) fn file(&self, opened: &Opened, at: &Whereabouts, kind: FileKind) -> Result<SearchReport, Fault> {
+        let max_bytes = self.max_bytes();
+        if opened.size() > max_bytes {
+            return Err(file_too_large(&at.shown, max_bytes, opened.size()).into());
+        }
+        let head = head_of(opened)?;
+        if read::is_binary(read::kind_of(at.real(), &head), &head) {
+            return Err(unsupported_binary(&at.shown).into());
+        }
         let mut gathered = Gathered::default();
         let scanned = self.eye().scan(opened, at, kind)?;
+        if matches!(scanned, Scanned::Passed) {
+            return Err(unsupported_binary(&at.shown).into());
+        }
         self.take(&mut gathered, scanned);
         Ok(gathered.into_report())
+    }
+
+    /// The largest file that is searched.
+    fn max_bytes(&self) -> u64 {
+        self.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR)
     }
 }
 
@@ -58,9 +79,8 @@ impl Survey for Hunt<'_> {
     type Outcome = Gathered;
 
     fn eye(&self) -> Scanner<'_> {
-        let max_bytes = self.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
         // One more than is shown tells whether some are missing.
-        Scanner::new(self.pattern, self.query.context_lines, self.query.max_matches + 1, max_bytes)
+        Scanner::new(self.pattern, self.query.context_lines, self.query.max_matches + 1, self.max_bytes())
     }
 
     fn is_asked_for(&self, path: &LogicalPath, is_folder: bool) -> bool {

@@ -44,6 +44,34 @@ async fn a_literal_is_found_in_path_order(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
+async fn a_file_that_cannot_be_searched_is_refused_where_it_is_named(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared_with(backend, &FILES, json!({"policy": {"maxFileBytes": 1000}})).await;
+    run.put("src/alpha.bin", b"alpha\0alpha\n");
+    run.put("src/late.dat", [b"alpha\n".to_vec(), vec![b'x'; 9000], b"\0".to_vec()].concat());
+    run.put("src/large.txt", "alpha\n".repeat(3000));
+    run.put("utf16.txt", b"\xff\xfea\0l\0p\0h\0a\0\n\0");
+    for (path, code) in [("src/alpha.bin", "UNSUPPORTED_BINARY"), ("src/large.txt", "FILE_TOO_LARGE")] {
+        for query in ["alpha", "none such"] {
+            let problem = run.call("search_text", json!({"query": query, "path": path})).await.refused(code);
+            assert_eq!(problem["path"], path);
+        }
+    }
+    // A NUL far behind the first bytes is seen once there is something to be told.
+    run.call("search_text", json!({"query": "alpha", "path": "src/late.dat"})).await.refused("UNSUPPORTED_BINARY");
+    let problem =
+        run.call("search_text", json!({"query": "a", "path": "src/large.txt"})).await.refused("FILE_TOO_LARGE");
+    assert_eq!((&problem["limit"], &problem["actual"]), (&json!(16000), &json!(18000)));
+    assert_eq!(found(&run.ok("search_text", json!({"query": "alpha", "path": "utf16.txt"})).await).len(), 1);
+    // Of a folder that holds them they are left out, and those too large are named.
+    let report = run.ok("search_text", json!({"query": "beta", "path": "src"})).await;
+    assert_eq!(found(&report), [("src/b.rs", 1, 4), ("src/b.rs", 2, 17)]);
+    assert!(report["skipped"].to_string().contains("src/large.txt"), "{report:#}");
+}
+
+#[rstest]
+#[tokio::test]
 async fn each_option_does_what_it_says(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let table = [
