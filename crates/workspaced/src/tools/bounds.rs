@@ -31,7 +31,7 @@ pub(crate) struct ToolLimits {
     read_file_max_line_characters: usize,
     /// The most `paths` of `read_files`.
     read_files_max_paths: usize,
-    /// The most content that `read_files` tells.
+    /// The most content that `read_files` tells; a first file that has more is told whole, up to `maxFileBytes`.
     read_files_max_content_bytes: usize,
     /// The most entries of `glob` of `find_files`.
     find_files_max_globs: usize,

@@ -11,7 +11,7 @@ use crate::calls::tried;
 
 /// The most files that one call names.
 pub(super) const MAX_PATHS: usize = 50;
-/// The most content that one call tells, in bytes, over all files.
+/// The most content that one call tells, in bytes, over all files; the first is told whole, whatever its size.
 pub(super) const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
 pub(super) const TOOL: Tool = Tool {
@@ -95,13 +95,13 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
 
 impl Read for ReadFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
-        let mut room = MAX_CONTENT_BYTES;
+        let mut told_bytes = 0;
         let mut files = BTreeMap::new();
         let mut read = Vec::new();
         let mut reasons = Vec::new();
         for (raw, path) in &self.0 {
             let one = match path {
-                Ok(path) => read_one(context, path, &mut room),
+                Ok(path) => read_one(context, path, &mut told_bytes),
                 Err(refusal) => Err(Fault::Refused(refusal.clone())),
             };
             let one = match one {
@@ -130,19 +130,22 @@ impl Read for ReadFiles {
 fn read_one(
     context: &ReadContext<'_>,
     path: &LogicalPath,
-    room: &mut usize,
+    told_bytes: &mut usize,
 ) -> Result<(OneFile, FileKind, Sha256), Fault> {
     let file = context.tree.read(context.rules, path, context.rules.policy().max_file_bytes)?;
     let page = model::page(&file.bytes, PageFormat::Raw, 1, u64::MAX, usize::MAX);
     let page = page.ok_or_else(|| super::unsupported_binary(path))?;
-    if page.content.len() > *room {
-        let limit = MAX_CONTENT_BYTES as u64;
-        let message = format!("the call has told {limit} bytes already, without `{path}`");
+    let with_it = *told_bytes + page.content.len();
+    // The first file is told as far as any is: a call for it alone could do no better.
+    if *told_bytes > 0 && with_it > MAX_CONTENT_BYTES {
+        let message = format!(
+            "the call has told {told_bytes} bytes already; with `{path}` it would be {with_it}, and it tells {MAX_CONTENT_BYTES}"
+        );
         return Err(Fault::Refused(
             Refusal::new(Code::FileTooLarge, message, "Read it by a call of its own.").at(path),
         ));
     }
-    *room -= page.content.len();
+    *told_bytes = with_it;
     let one = OneFile {
         status: "OK".to_owned(),
         size_bytes: Some(file.bytes.len() as u64),

@@ -135,6 +135,37 @@ async fn one_bad_path_never_fails_the_rest(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
+async fn read_files_tells_a_first_file_of_any_size_and_then_what_still_fits(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("small.txt", "s\n"), ("empty.txt", "")]).await;
+    for (path, bytes) in
+        [("most.txt", 1 << 20), ("more.txt", (1 << 20) + 1), ("half.txt", 600_000), ("fits.txt", 500_000)]
+    {
+        run.put(path, "x".repeat(bytes));
+    }
+    let told = async |paths: &[&str]| run.ok("read_files", json!({"paths": paths})).await["files"].clone();
+    for path in ["most.txt", "half.txt"] {
+        let one = told(&[path]).await[path].clone();
+        assert_eq!((&one["status"], one["content"].as_str()), (&json!("OK"), Some(&*run.on_disk(path))), "{path}");
+    }
+    assert_eq!(told(&["more.txt"]).await["more.txt"]["status"], "FILE_TOO_LARGE");
+    // What tells nothing takes no room; from the first that tells something on, all of them are bounded together.
+    let files = told(&["none", "empty.txt", "half.txt", "small.txt", "fits.txt"]).await;
+    for (path, status) in
+        [("none", "NOT_FOUND"), ("empty.txt", "OK"), ("half.txt", "OK"), ("small.txt", "FILE_TOO_LARGE")]
+    {
+        assert_eq!(files[path]["status"], status, "{path}");
+    }
+    assert!(files["small.txt"]["message"].as_str().unwrap().contains("600000 bytes already"), "{}", files["small.txt"]);
+    let files = told(&["fits.txt", "half.txt", "small.txt"]).await;
+    for (path, status) in [("fits.txt", "OK"), ("half.txt", "FILE_TOO_LARGE"), ("small.txt", "OK")] {
+        assert_eq!(files[path]["status"], status, "{path}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
 async fn calls_are_undone_newest_first_all_or_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let start = run.snapshot();
