@@ -35,7 +35,9 @@ pub use judge::{
     Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_change, judge_new_text, judge_path,
 };
 pub use kind::{FileKind, is_binary};
-pub use patch::{FileModes, Hunk, HunkLine, HunkOffset, Patch, PatchOperation, Patched, Section, diff_modes};
+pub use patch::{
+    FileModes, Hunk, HunkLine, HunkOffset, Patch, PatchFault, PatchOperation, Patched, Section, diff_modes,
+};
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};
 pub use policy::{Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Rules, Trigger};
 pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};

@@ -15,6 +15,7 @@ mod modes;
 mod name;
 mod unified;
 
+pub use apply::PatchFault;
 pub use modes::{FileModes, diff_modes};
 
 use crate::{Counts, LogicalPath, Refusal};

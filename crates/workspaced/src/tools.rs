@@ -401,6 +401,12 @@ fn unsupported_binary(path: &LogicalPath) -> Refusal {
     .at(path)
 }
 
+/// `what` puts characters into the file at `path` that it cannot hold.
+fn not_encodable(what: &str, path: &LogicalPath) -> Refusal {
+    let message = format!("{what} holds characters that the encoding of `{path}` does not have");
+    Refusal::new(Code::UnsupportedBinary, message, "Keep to the file's own characters.").at(path)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

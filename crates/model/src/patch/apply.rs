@@ -15,6 +15,15 @@ use place::Wanted;
 /// Conflicts that are told of one file.
 const MAX_CONFLICTS: usize = 100;
 
+/// Why a section does not apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatchFault {
+    /// These hunks do not match, at most the first hundred.
+    Conflicts(Vec<Conflict>),
+    /// Every hunk matches, and puts in characters that the file's encoding does not have.
+    NotEncodable,
+}
+
 impl Section {
     /// Applies the hunks to `before`, the whole file as it is (empty for a created one).
     ///
@@ -28,17 +37,17 @@ impl Section {
     ///
     /// # Errors
     ///
-    /// Every hunk that does not apply, at most the first hundred.
-    pub fn apply(&self, before: &[u8]) -> Result<Patched, Vec<Conflict>> {
+    /// See [`PatchFault`].
+    pub fn apply(&self, before: &[u8]) -> Result<Patched, PatchFault> {
         if self.whatever_it_holds {
             let deletions = split(before).len() as u64;
             return Ok(Patched { bytes: Vec::new(), offsets: Vec::new(), counts: Counts { insertions: 0, deletions } });
         }
         let form = Form::of(self, before);
-        let (bytes, offsets) = self.apply_to(form.lines_of())?;
-        let Some(bytes) = form.restore(bytes) else { return Err(vec![miss::not_encodable(self)]) };
+        let (bytes, offsets) = self.apply_to(form.lines_of()).map_err(PatchFault::Conflicts)?;
+        let bytes = form.restore(bytes).ok_or(PatchFault::NotEncodable)?;
         if self.operation == PatchOperation::Delete && !bytes.is_empty() {
-            return Err(vec![miss::leftover(self, &bytes)]);
+            return Err(PatchFault::Conflicts(vec![miss::leftover(self, &bytes)]));
         }
         let counts = self.hunks.iter().flat_map(|hunk| &hunk.lines).fold(Counts::default(), count);
         Ok(Patched { bytes, offsets, counts })

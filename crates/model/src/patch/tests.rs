@@ -16,7 +16,13 @@ fn section(patch: &str) -> Section {
 
 /// Applies a patch of one file to `before`.
 fn apply(patch: &str, before: &str) -> Result<Patched, Vec<Conflict>> {
-    section(patch).apply(before.as_bytes())
+    section(patch).apply(before.as_bytes()).map_err(conflicts)
+}
+
+/// The hunks that do not match.
+fn conflicts(fault: PatchFault) -> Vec<Conflict> {
+    let PatchFault::Conflicts(conflicts) = fault else { panic!("{fault:?}") };
+    conflicts
 }
 
 /// A patch of `f` with these hunks.

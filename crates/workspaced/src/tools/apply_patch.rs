@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Code, Conflict, Effect, HunkLine, HunkOffset, LogicalPath, Patch, PatchOperation, Permission, Refusal, Section,
-    Sha256,
+    Code, Conflict, Effect, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation, Permission, Refusal,
+    Section, Sha256,
 };
 use serde::{Deserialize, Serialize};
 use workspace::Target;
 
 use super::write_file::{already_exists, expect_version, members};
-use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, not_encodable, parse};
 use crate::change::{Desired, Planned};
 
 /// The permission bits of a new file whose section names none.
@@ -173,7 +173,9 @@ impl Mutation for ApplyPatch {
                     offsets.push(patched.offsets);
                     want(section, patched.bytes, mode, &mut desired);
                 }
-                Err(failed) => conflicts.extend(failed),
+                Err(PatchFault::Conflicts(failed)) => conflicts.extend(failed),
+                // It comes before what does not match, wherever that is.
+                Err(PatchFault::NotEncodable) => return Err(not_encodable("the patch", &section.from)),
             }
         }
         if !conflicts.is_empty() {

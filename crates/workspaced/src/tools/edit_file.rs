@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use workspace::Target;
 
 use super::write_file::{expect_version, members};
-use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, not_encodable, parse};
 use crate::change::{Desired, Planned};
 
 pub(super) const TOOL: Tool = Tool {
@@ -126,7 +126,7 @@ impl Mutation for EditFile {
         }
         let edited = model::edit(&decoded.text, &self.old, &self.new, self.all).map_err(|fault| self.refuse(fault))?;
         let Edited { text, replacements } = edited;
-        let bytes = model::encode(&text, decoded.encoding).ok_or_else(|| self.not_encodable())?;
+        let bytes = model::encode(&text, decoded.encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
         let desired = Desired { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
         let mut planned = Planned::draw(context.rules, targets, vec![desired])?;
         self.describe(&mut planned, old_sha256, replacements);
@@ -168,11 +168,6 @@ impl EditFile {
             }
             EditFault::NotFound(near) => not_found(path, near),
         }
-    }
-
-    fn not_encodable(&self) -> Refusal {
-        let message = format!("`newString` holds characters that the encoding of `{}` does not have", self.path);
-        Refusal::new(Code::UnsupportedBinary, message, "Keep to the file's own characters.").at(&self.path)
     }
 }
 

@@ -51,6 +51,17 @@ async fn no_edit_in_ascii_corrupts_a_latin_1_file(#[values(Backend::Sqlite)] bac
     assert_eq!(bytes_of(&run, "a.txt"), text(b"second"));
     edit(&run, "a.txt", "second", "\u{65e5}\u{672c}", json!({})).await.refused("UNSUPPORTED_BINARY");
     assert_eq!(bytes_of(&run, "a.txt"), text(b"second"), "no question mark in place of what does not fit");
+    // A patch is told the same: its hunk matches, and could not be mended by reading the file again.
+    run.put("b.txt", "one\n");
+    let patch = |new: &str| {
+        format!(
+            "--- a/a.txt\n+++ b/a.txt\n@@ -2 +2 @@\n-second\n+{new}\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-two\n+2\n"
+        )
+    };
+    let problem = run.patch(&patch("\u{65e5}\u{672c}")).await.refused("UNSUPPORTED_BINARY");
+    assert_eq!(problem["path"], "a.txt");
+    run.patch(&patch("na\u{ef}ve")).await.refused("PATCH_CONFLICT");
+    assert_eq!(bytes_of(&run, "a.txt"), text(b"second"));
 }
 
 #[rstest]

@@ -124,19 +124,6 @@ pub(super) fn leftover(section: &Section, bytes: &[u8]) -> Conflict {
     }
 }
 
-/// The conflict of characters that the file's encoding does not have.
-pub(super) fn not_encodable(section: &Section) -> Conflict {
-    Conflict {
-        path: section.from.to_string(),
-        hunk: 1,
-        reason: "the patch puts in characters that the file's encoding does not have".to_owned(),
-        line: 1,
-        expected: String::new(),
-        found: String::new(),
-        applies_at: Vec::new(),
-    }
-}
-
 fn excerpt<'a>(lines: impl Iterator<Item = &'a &'a [u8]>) -> String {
     let mut out = String::new();
     for line in lines.take(SHOWN_LINES) {

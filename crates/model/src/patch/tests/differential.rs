@@ -180,7 +180,7 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
             let unended = last_lines.into_iter().any(|line| !line.ends_with(b"\n"));
             match section.apply(before) {
                 Ok(patched) => (Some(patched.bytes), Vec::new(), bare, unended),
-                Err(conflicts) => (None, conflicts, bare, unended),
+                Err(fault) => (None, conflicts(fault), bare, unended),
             }
         }
     };
