@@ -30,7 +30,7 @@ pub(super) async fn ask(
     judged: Judged,
 ) -> Result<Answer, CallError> {
     let Judged { planned, decision, .. } = judged;
-    let mut refusal = required(&decision.reasons);
+    let mut refusal = required(&decision.reasons, head.dry_run);
     if head.dry_run {
         let record = append(service, head, pending_entry(head, &planned, &refusal)).await?;
         return Err(refusal.recorded(record.seq, record.hash).into());
@@ -44,13 +44,16 @@ pub(super) async fn ask(
     Err(refusal.recorded(record.seq, record.hash).into())
 }
 
-fn required(reasons: &[String]) -> Refusal {
-    Refusal::new(
-        Code::ApprovalRequired,
-        "the call needs a person's approval; nothing has changed yet",
-        "Go on with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} tells the outcome.",
-    )
-    .about(|about| about.reasons = reasons.to_vec())
+fn required(reasons: &[String], dry_run: bool) -> Refusal {
+    let (message, hint) = if dry_run {
+        let message = "the call would need a person's approval; this was a dry run, and nobody was asked";
+        (message, "Make the call without dryRun: it then waits until a person has decided.")
+    } else {
+        let message = "the call needs a person's approval; nothing has changed yet";
+        let hint = "Go on with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} tells the outcome.";
+        (message, hint)
+    };
+    Refusal::new(Code::ApprovalRequired, message, hint).about(|about| about.reasons = reasons.to_vec())
 }
 
 /// The record of a call that asks for a person, with what a repetition of it is answered.
@@ -92,7 +95,7 @@ pub(super) async fn ask_together(
     plan: Plan,
     dry_run: bool,
 ) -> Result<Together, Failure> {
-    let mut refusal = required(&plan.decision.reasons);
+    let mut refusal = required(&plan.decision.reasons, dry_run);
     let mut approval = if dry_run { None } else { approval_of_all(heads, &plan)? };
     refusal.about.approval_id = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
     let mut answers = Vec::with_capacity(heads.len());

@@ -113,6 +113,26 @@ async fn approvals_of_a_closed_run_change_nothing(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
+async fn a_dry_run_says_that_a_person_would_be_asked_and_asks_nobody(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("Cargo.lock", "old\n")]).await;
+    let input = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r", "dryRun": true});
+    let told = run.call("write_file", input.clone()).await.refused("APPROVAL_REQUIRED");
+    let batch = json!({"atomic": true, "calls": [{"tool": "write_file", "input": input}]});
+    let batch = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.json();
+    for told in [&told, &batch["results"][0]["answer"]] {
+        assert_eq!(told["code"], "APPROVAL_REQUIRED", "{told:#}");
+        assert!(told.get("approvalId").is_none(), "{told:#}");
+        assert!(told["message"].as_str().unwrap().contains("nobody was asked"), "{told:#}");
+        assert!(told["hint"].as_str().unwrap().contains("without dryRun"), "{told:#}");
+    }
+    assert_eq!(run.operator.get(&format!("/v1/approvals?run={}", run.id)).await.ok()["items"], json!([]));
+    assert_eq!(run.get().await["state"], "open");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_decision_says_who_decides(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (run, id) = waiting(backend).await;
     for bad in [json!({}), json!({"decidedBy": ""}), json!({"decidedBy": "a", "surprise": 1}), json!({"decidedBy": 1})]
