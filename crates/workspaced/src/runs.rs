@@ -88,7 +88,11 @@ impl Service {
         let (told, stored) = self.stored_run(run).await?;
         match told.state {
             _ if !stored => Err(still_importing().into()),
-            RunState::Closed => Ok(told),
+            RunState::Closed => {
+                // The first close may have been cut short behind the state.
+                self.end_approvals(run).await?;
+                Ok(told)
+            }
             RunState::Deleted => Err(deleted().into()),
             RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
                 self.set_closed(run, &now()).await?;
@@ -107,7 +111,7 @@ impl Service {
             live.set_state(RunState::Closed);
         }
         tracing::info!(run.id = %run, "run closed");
-        Ok(())
+        self.end_approvals(run).await
     }
 
     /// Closes the run in the ledger if its time is over.
@@ -142,6 +146,7 @@ impl Service {
         }
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), run.clone());
         self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
+        self.end_approvals(run).await?;
         // The state is durable: should this be interrupted, the next start goes on with it.
         self.0.ledger.purge_content(run).await?;
         tracing::info!(run.id = %run, "run deleted");

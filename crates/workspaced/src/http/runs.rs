@@ -77,7 +77,7 @@ pub(super) async fn get_run(
 
 /// Closes a run.
 ///
-/// Mutations are refused from then on; reads go on. Closing twice is no error.
+/// Mutations are refused from then on; reads go on. Calls that wait for a person fail. Closing twice is no error.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/close", tag = "runs", operation_id = "closeRun", params(("run" = RunId, Path)),
     responses(
@@ -97,8 +97,8 @@ pub(super) async fn close_run(
 
 /// Deletes a run's files.
 ///
-/// Calls under way finish first. The run stays, in the state `deleted`, and so do its audit and artifacts. Deleting twice
-/// is no error.
+/// Calls under way finish first, those that wait for a person fail. The run stays, in the state `deleted`, and so do its
+/// audit and artifacts. Deleting twice is no error.
 #[utoipa::path(
     delete, path = "/v1/runs/{run}", tag = "runs", operation_id = "deleteRun", params(("run" = RunId, Path)),
     responses(

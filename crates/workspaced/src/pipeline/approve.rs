@@ -21,6 +21,8 @@ use crate::tools::{self, ToolRun};
 
 /// How long a person has to decide, in seconds.
 const APPROVAL_SECONDS: i64 = 24 * 60 * 60;
+/// Approvals that are ended in one go.
+const APPROVALS_A_LOOK: u32 = 100;
 
 /// Keeps the call for a person to decide.
 pub(super) async fn ask(
@@ -277,10 +279,27 @@ impl Service {
         let message = "nobody has approved the call in time; nothing was changed";
         let refusal = Refusal::new(Code::ApprovalRequired, message, "Make the call anew under another ID.")
             .about(|about| about.reasons = vec![format!("approval:{}:expired", approval.approval_id)]);
-        match self.record_decision(&heads, approval, None, ApprovalState::Expired, &refusal).await {
-            // Somebody was faster.
-            Err(CallError::Refused(refusal)) if refusal.code == Code::AlreadyExists => Ok(()),
-            done => done.map(drop),
+        unless_decided(self.record_decision(&heads, approval, None, ApprovalState::Expired, &refusal).await)
+    }
+
+    /// Ends every approval of a run that takes no more mutations: what it asks for can never be done, and nobody shall
+    /// decide over it in vain. To be called before what the run's records left is purged.
+    pub(crate) async fn end_approvals(&self, run: &RunId) -> Result<(), CallError> {
+        let (waiting, mut after) = (Some(ApprovalState::Pending), None);
+        loop {
+            let pending = self.0.ledger.approvals(waiting, Some(run), after, APPROVALS_A_LOOK).await?;
+            let Some((last, _)) = pending.last() else { return Ok(()) };
+            after = Some(*last);
+            for (_, approval) in &pending {
+                tracing::info!(run.id = %run, approval.id = %approval.approval_id, "nobody can approve this call any more");
+                let heads = self.heads_of(approval, None).await?;
+                let message =
+                    "the run takes no more mutations, so that nobody can approve the call; nothing was changed";
+                let refusal = Refusal::new(Code::RunClosed, message, "Ask the orchestrator for a new run.")
+                    .about(|about| about.reasons = vec![format!("approval:{}:failed", approval.approval_id)]);
+                let done = self.record_decision(&heads, approval, None, ApprovalState::Failed, &refusal).await;
+                unless_decided(done)?;
+            }
         }
     }
 
@@ -424,6 +443,14 @@ fn head_of(run: &RunId, call: KeptCall, decider: Option<&Decider>) -> Result<Hea
         timestamp: crate::service::now(),
         started: std::time::Instant::now(),
     })
+}
+
+/// Somebody who was faster is no fault.
+fn unless_decided(done: Result<Option<ChainHead>, CallError>) -> Result<(), CallError> {
+    match done {
+        Err(CallError::Refused(refusal)) if refusal.code == Code::AlreadyExists => Ok(()),
+        done => done.map(drop),
+    }
 }
 
 /// The tool's own members of a kept input.

@@ -106,9 +106,55 @@ async fn two_deciders_decide_once(#[values(Backend::Sqlite, Backend::Postgres)] 
 async fn approvals_of_a_closed_run_change_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (run, id) = waiting(backend).await;
     run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
-    decide(&run, &id, "approve").await;
+    let answer = decide(&run, &id, "approve").await;
+    assert!((400..500).contains(&answer.status), "{}", answer.text());
     assert_eq!(run.on_disk("Cargo.lock"), "old\n");
-    assert_ne!(state(&run, &id).await["state"], "approved");
+    assert_eq!(run.get().await["state"], "closed");
+}
+
+#[rstest]
+#[tokio::test]
+async fn nobody_is_asked_over_a_run_that_takes_no_more_mutations(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("closed", "deleted")] ended: &str,
+) {
+    let (run, id) = waiting(backend).await;
+    let second = ask(&run, "ask-2", "old\n", "2\n").await;
+    decide(&run, &second, "deny").await.ok();
+    let batch = json!({"atomic": true, "calls": [
+        {"tool": "write_file", "input": {"path": "b.txt", "content": "b\n", "reason": "r", "toolCallId": "b1"}},
+        {"tool": "write_file", "input": {"path": "Cargo.lock", "content": "3\n", "expectedSha256": sha256("old\n"), "reason": "r", "toolCallId": "b2"}},
+    ]});
+    run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await;
+    let before = run.get().await;
+    assert_eq!((&before["state"], &before["counts"]["pendingApprovals"]), (&json!("awaiting_approval"), &json!(2)));
+    let path = format!("/v1/runs/{}", run.id);
+    let end = async || match ended {
+        "closed" => run.operator.post(&format!("{path}/close"), json!({})).await.ok(),
+        _ => run.operator.delete(&path).await.ok(),
+    };
+    end().await;
+    let after = run.get().await;
+    assert_eq!((&after["state"], &after["counts"]["pendingApprovals"]), (&json!(ended), &json!(0)));
+    let pending = format!("/v1/approvals?state=pending&run={}", run.id);
+    assert_eq!(run.operator.get(&pending).await.ok()["items"], json!([]));
+    let told = state(&run, &id).await;
+    assert_eq!((&told["state"], told.get("decidedBy")), (&json!("failed"), None), "{told:#}");
+    assert_eq!(state(&run, &second).await["state"], "denied", "decided before");
+    assert!((400..500).contains(&decide(&run, &id, "approve").await.status));
+    let records = run.audit().await;
+    assert_chain(&run.id, &records);
+    for call in ["ask", "b1", "b2"] {
+        let record = records.iter().rfind(|record| record["toolCallId"] == call).unwrap();
+        assert_eq!((&record["outcome"], &record["code"]), (&json!("refused"), &json!("RUN_CLOSED")), "{record:#}");
+        assert_eq!((&record["actor"], &record["pathsWritten"]), (&json!("service"), &json!([])));
+    }
+    let ask = records.iter().rfind(|record| record["toolCallId"] == "ask").unwrap();
+    assert_eq!(ask["reasons"], json!([format!("approval:{id}:failed")]));
+    // Ending it twice leaves no more records.
+    end().await;
+    assert_eq!(run.audit().await.len(), records.len());
+    assert_eq!(run.verify().await["intact"], true);
 }
 
 #[rstest]
