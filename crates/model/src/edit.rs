@@ -16,8 +16,13 @@ pub struct Edited {
 pub enum EditFault {
     /// The old text stands nowhere; these places are nearest, best first.
     NotFound(Vec<Near>),
-    /// The old text stands at each of these lines, but only one place was asked for.
-    NotUnique(Vec<u64>),
+    /// The old text stands at several places, but only one was asked for.
+    NotUnique {
+        /// How many places there are.
+        places: u64,
+        /// The lines at which the first of them begin.
+        lines: Vec<u64>,
+    },
 }
 
 /// A place that is nearly what an edit looks for.
@@ -58,7 +63,10 @@ pub fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edited, EditF
         _ if all => {}
         several => {
             let lines = several.iter().map(|place| line_of(text, place.start));
-            return Err(EditFault::NotUnique(lines.take(MAX_LINES_TOLD).collect()));
+            return Err(EditFault::NotUnique {
+                places: several.len() as u64,
+                lines: lines.take(MAX_LINES_TOLD).collect(),
+            });
         }
     }
     let mut out = String::with_capacity(text.len() + new.len() * found.len());
@@ -256,7 +264,10 @@ mod tests {
     fn all_places_change_once_even_if_the_new_text_holds_the_old() {
         let edited = edit("a a\r\na", "a", "aa", true).unwrap();
         assert_eq!((edited.text.as_str(), edited.replacements), ("aa aa\r\naa", 3));
-        assert_eq!(edit("a a\r\na", "a", "b", false), Err(EditFault::NotUnique(vec![1, 1, 2])));
+        assert_eq!(edit("a a\r\na", "a", "b", false), Err(EditFault::NotUnique { places: 3, lines: vec![1, 1, 2] }));
+        let many = "a\n".repeat(60);
+        let lines = (1..=50).collect();
+        assert_eq!(edit(&many, "a", "b", false), Err(EditFault::NotUnique { places: 60, lines }));
     }
 
     #[test]

@@ -40,11 +40,12 @@ fn run(input: &[u8]) {
             assert_eq!(everywhere.as_ref(), Ok(&once), "the only place is every place");
             surrounds(text, &once.text);
         }
-        Err(EditFault::NotUnique(lines)) => {
+        Err(EditFault::NotUnique { places, lines }) => {
             assert!(
                 !lines.is_empty() && lines.iter().all(|line| *line >= 1 && *line <= text.lines().count() as u64 + 1)
             );
-            assert!(everywhere.is_ok_and(|all| all.replacements > 1), "not unique, and not several");
+            assert!(places > 1 && lines.len() as u64 <= places, "not unique, and not several");
+            assert_eq!(everywhere.map(|all| all.replacements), Ok(places), "every place is told");
         }
         Err(EditFault::NotFound(near)) => {
             assert!(!text.contains(old), "{old:?} is there");

@@ -159,12 +159,11 @@ impl EditFile {
     fn refuse(&self, fault: EditFault) -> Refusal {
         let path = &self.path;
         match fault {
-            EditFault::NotUnique(lines) => {
-                let places = lines.len();
+            EditFault::NotUnique { places, lines } => {
                 let hint = "Give more lines around the one that you mean, or set replaceAll.";
                 Refusal::new(Code::EditNotUnique, format!("`oldString` stands at {places} places in `{path}`"), hint)
                     .at(path)
-                    .about(|about| about.lines = lines)
+                    .about(|about| (about.lines, about.actual) = (lines, Some(places)))
             }
             EditFault::NotFound(near) => not_found(path, near),
         }

@@ -26,7 +26,12 @@ async fn a_text_that_stands_once_is_edited(#[values(Backend::Sqlite, Backend::Po
     assert_eq!(run.on_disk("a.rs"), "fn a() {\n    one();\n}\n\nfn b() {\n    two();\n}\n");
     let problem = edit(&run, "a.rs", "none()", "x", json!({})).await.refused("EDIT_NOT_FOUND");
     assert!(!problem["hint"].as_str().unwrap().is_empty());
-    edit(&run, "a.rs", "}\n", "x", json!({})).await.refused("EDIT_NOT_UNIQUE");
+    let several = edit(&run, "a.rs", "}\n", "x", json!({})).await.refused("EDIT_NOT_UNIQUE");
+    assert_eq!((&several["lines"], &several["actual"]), (&json!([3, 7]), &json!(2)));
+    run.put("many.txt", "x\n".repeat(50_000));
+    let many = edit(&run, "many.txt", "x", "y", json!({})).await.refused("EDIT_NOT_UNIQUE");
+    assert!(many["message"].as_str().unwrap().contains("at 50000 places"), "{many:#}");
+    assert_eq!((many["lines"].as_array().unwrap().len(), &many["actual"]), (50, &json!(50_000)));
     edit(&run, "a.rs", "}", "};", json!({"expectedSha256": sha256(TEXT), "replaceAll": true}))
         .await
         .refused("WRITE_CONFLICT");
