@@ -46,8 +46,9 @@ const MAX_COMPARISONS: usize = 4_000_000;
 /// Replaces `old` by `new` in `text`: at its only place, or with `all` at every one, from the left, never inside what was
 /// put in.
 ///
-/// Line endings of `old` and `new` may be LF where the text has CRLF. Lines that `old` and `new` share at their start and
-/// end keep their bytes; lines that are put in end as their neighbours do.
+/// Line endings of `old` and `new` may be LF where the text has CRLF, and those of `new` may be any where all of the text's
+/// are the same. Lines that `old` and `new` share at their start and end keep their bytes; a line that takes another's place
+/// ends as that did, and other lines that are put in end as their neighbours do.
 ///
 /// # Errors
 ///
@@ -69,11 +70,13 @@ pub fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edited, EditF
             });
         }
     }
+    // A text whose lines all end in one way keeps to it, whatever the caller writes; where they differ, it may mean one.
+    let verbatim = old.contains('\r') || (new.contains('\r') && !plain.ends_in_one_way());
     let mut out = String::with_capacity(text.len() + new.len() * found.len());
     let mut done = 0;
     for place in &found {
         out.push_str(&text[done..place.start]);
-        if old.contains('\r') || new.contains('\r') {
+        if verbatim {
             out.push_str(new);
         } else {
             replace_lines(text, place, &new_plain, &mut out);
@@ -107,6 +110,12 @@ impl Plain {
         }
         plain.push_str(rest);
         Self { text: plain, dropped }
+    }
+
+    /// Whether there are lines that end, and all of them end the same.
+    fn ends_in_one_way(&self) -> bool {
+        let ends = memchr::memchr_iter(b'\n', self.text.as_bytes()).count();
+        ends > 0 && (self.dropped.is_empty() || self.dropped.len() == ends)
     }
 
     /// Every place of `needle`, as ranges of the original text.
@@ -145,13 +154,20 @@ fn replace_lines(text: &str, place: &Range<usize>, new: &str, out: &mut String) 
         old_lines.iter().rev().zip(new_lines.iter().rev()).take(room).take_while(|(old, new)| same(old, new)).count();
     let ending = ending_near(text, place, head, &old_lines);
     out.extend(old_lines[..head].iter().copied());
-    for line in &new_lines[head..new_lines.len() - tail] {
+    let (going, coming) = (&old_lines[head..old_lines.len() - tail], &new_lines[head..new_lines.len() - tail]);
+    for (at, line) in coming.iter().enumerate() {
+        // As many lines as go are taken for the same lines, each in its place.
+        let same = going.get(at).filter(|_| going.len() == coming.len()).and_then(|going| ending_of(going));
         out.push_str(line.trim_end_matches('\n'));
         if line.ends_with('\n') {
-            out.push_str(ending);
+            out.push_str(same.unwrap_or(ending));
         }
     }
     out.extend(old_lines[old_lines.len() - tail..].iter().copied());
+}
+
+fn ending_of(line: &str) -> Option<&'static str> {
+    if line.ends_with("\r\n") { Some("\r\n") } else { line.ends_with('\n').then_some("\n") }
 }
 
 fn without_ending(line: &str) -> &str {
@@ -165,8 +181,7 @@ fn ending_near(text: &str, place: &Range<usize>, head: usize, old_lines: &[&str]
     let before = text[..place.start].rfind('\n').map(|at| &text[..=at]);
     let after = text[place.end..].find('\n').map(|at| &text[..=place.end + at]);
     let neighbours = replaced.copied().chain(after).chain(before);
-    let ended = neighbours.into_iter().find(|line| line.ends_with('\n'));
-    if ended.is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" }
+    neighbours.into_iter().find_map(ending_of).unwrap_or("\n")
 }
 
 /// The places of `text` that are most like `old`, best first. Both have LF only.
@@ -254,6 +269,18 @@ mod tests {
             ("a\r\nb", "a\r\n", "x\n", "x\nb"),
             ("x\t y ", "\t ", "", "xy "),
             ("ü\n", "ü", "é", "é\n"),
+            // Where all lines end in one way, what is put in ends so too.
+            ("a\nb\n", "b", "b\r\nc", "a\nb\nc\n"),
+            ("a\nb\n", "a\nb\n", "x\r\ny\r\nz\r\n", "x\ny\nz\n"),
+            ("a\r\nb\r\n", "b", "b\r\nc\nd", "a\r\nb\r\nc\r\nd\r\n"),
+            ("a", "a", "a\r\nb", "a\r\nb"),
+            ("a\nb\n", "b", "b\rc", "a\nb\rc\n"),
+            // Where they differ, the caller's CRLF is one, and lines keep their own ends.
+            ("a\r\nb\n", "b", "b\r\nc", "a\r\nb\r\nc\n"),
+            ("a\r\nb\n", "a\r\n", "x\n", "x\nb\n"),
+            ("one\r\ntwo\nthree\r\n", "one\ntwo\n", "1\n2\n", "1\r\n2\nthree\r\n"),
+            ("a\nb\r\nc\n", "a\nb\nc\n", "a\nB\nC\n", "a\nB\r\nC\n"),
+            ("a\nb\r\nc", "b\nc", "B\nC", "a\nB\r\nC"),
         ];
         for (text, old, new, want) in table {
             assert_eq!(edit(text, old, new, false).unwrap().text, want, "{text:?} {old:?} {new:?}");

@@ -49,6 +49,8 @@ async fn an_edit_keeps_what_it_does_not_touch(#[values(Backend::Sqlite, Backend:
     let table = [
         ("crlf.txt", "a\r\nb\r\nc\r\n", "a\nb", "a\nB", "a\r\nB\r\nc\r\n"),
         ("mixed.txt", "a\r\nb\nc\r\n", "b", "B", "a\r\nB\nc\r\n"),
+        ("lf.txt", "a\nb\nc\n", "b\n", "B\r\nBB\r\n", "a\nB\nBB\nc\n"),
+        ("lines.txt", "one\r\ntwo\nthree\r\n", "one\ntwo\n", "1\n2\n", "1\r\n2\nthree\r\n"),
         ("bom.txt", "\u{feff}a\nb", "a", "A", "\u{feff}A\nb"),
         ("open.txt", "a\nb", "b", "c\nd", "a\nc\nd"),
         ("tabs.txt", "\tx \n\n\n", "x", "y", "\ty \n\n\n"),
