@@ -73,7 +73,7 @@ pub(crate) struct ReadFileOutput<'a> {
     total_lines: u64,
     /// Hash of the whole file's bytes.
     sha256: Sha256,
-    /// Whether lines follow.
+    /// Whether lines follow, or the rest of a line of more than 64 KiB is left out, which with `raw` ends the content.
     truncated: bool,
     /// Where to go on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ pub(crate) struct ReadFileOutput<'a> {
     encoding: Encoding,
     /// How the file's lines end.
     line_ending: LineEnding,
-    /// Lines that were cut for their length.
+    /// Lines that were cut for their length; with `numbered` only.
     #[serde(skip_serializing_if = "is_zero")]
     lines_cut: u64,
     /// The record whose version this is, where one was asked for.
@@ -169,7 +169,11 @@ impl ReadFile {
             content: &page.content,
             encoding: page.encoding,
             line_ending: page.line_ending,
-            lines_cut: page.lines_cut,
+            lines_cut: match self.format {
+                PageFormat::Numbered => page.lines_cut,
+                // A raw line is told as far as there is room, and not cut to be looked at.
+                PageFormat::Raw => 0,
+            },
             at_seq: self.at_seq,
         };
         let told = Told::with_text(&output, "content", &page.content, vec![self.path.clone()])?;

@@ -233,6 +233,7 @@ async fn a_line_of_a_gigabyte_is_told_in_pieces_or_refused(#[values(Backend::Sql
     assert!(page["content"].as_str().unwrap().len() <= 64 * 1024);
     let raw = run.ok("read_file", json!({"path": "line.txt", "format": "raw"})).await;
     assert!(raw["content"].as_str().unwrap().len() <= 64 * 1024 && raw["truncated"] == true);
+    assert!(raw.get("linesCut").is_none() && raw.get("nextStartLine").is_none(), "only numbered lines are cut");
     let found = run.ok("search_text", json!({"query": "needle"})).await;
     assert_eq!(found["matches"][0]["column"], 5_000_001);
     assert!(found["matches"][0]["snippet"].as_str().unwrap().len() < 4096);
