@@ -251,12 +251,14 @@ impl Workspaces {
         let commit = self.copy(&git, source, watch, &mut sink)?;
         let folders = sink.folders()?;
         let entries = sink.rows.len() + folders.len();
-        let Sink { mut rows, bytes, left_out, .. } = sink;
-        let files = rows.len() as u64;
+        let Sink { mut rows, left_out, .. } = sink;
         // Of two entries of one name, which an archive may have, the later is the one that is there.
         rows.reverse();
         rows.sort_by(|a, b| a.path.cmp(&b.path));
         rows.dedup_by(|later, first| later.path == first.path);
+        // The sink counts what it has written, against its bounds; told is what there is.
+        let files = rows.len() as u64;
+        let bytes = rows.iter().filter(|row| row.mode != manifest::MODE_LINK).map(|row| row.stamp.size).sum();
         let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
         let (base_commit, tracked) = if let Some(commit) = commit {
             (commit, rows)

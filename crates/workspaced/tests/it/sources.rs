@@ -158,6 +158,20 @@ async fn an_archive_is_sent_once_the_run_is_made(
     assert!((400..500).contains(&again.status), "a second archive: {}", again.text());
 }
 
+#[rstest]
+#[tokio::test]
+async fn a_file_that_an_archive_holds_twice_is_one_file(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    let run = prepared(&server).await;
+    let body = tar_of(&[("a.txt", b"first\n"), ("b.txt", b"b\n"), ("./a.txt", b"second and longer\n")]);
+    run.operator.put(&format!("/v1/runs/{}/archive", run.id), body).await.ok();
+    let told = run.until_open().await;
+    assert_eq!((&told["import"]["files"], &told["import"]["bytes"]), (&json!(2), &json!(20)), "{told:#}");
+    assert_eq!(run.on_disk("a.txt"), "second and longer\n");
+}
+
 /// A tar with one entry whose header `shape` has made, past what the library's own checks would let through.
 fn tar_with(name: &[u8], shape: impl FnOnce(&mut tar::Header)) -> Vec<u8> {
     let mut header = tar::Header::new_gnu();

@@ -144,6 +144,7 @@ fn of_two_files_with_one_name_the_later_counts() {
     let rig = Rig::new();
     let done = import(&rig, "r", &archive(&[file("a", "1"), file("./a", "22"), file("b", "3")])).unwrap();
     assert_eq!(text(&rig, "r", "a"), "22");
+    assert_eq!((done.files, done.bytes), (2, 3), "what is there is counted, and not what was");
     assert_eq!(rig.base_git("r", &["cat-file", "-p", &format!("{}:a", done.base_commit)]), "22");
     assert_eq!(tree_of(&rig.repo("r")).len(), 2);
 }
