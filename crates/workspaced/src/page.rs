@@ -1,7 +1,7 @@
 //! Lists in pages: a limit, and a cursor that only the service understands.
 
 use model::Refusal;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The most items of a page.
 pub(crate) const MAX_LIMIT: u32 = 1000;
@@ -14,10 +14,20 @@ pub(crate) const DEFAULT_LIMIT: u32 = 100;
 #[into_params(parameter_in = Query)]
 pub(crate) struct Paging {
     /// At most so many items. Taken as 1,000 where it is more.
+    #[serde(deserialize_with = "number_or_most")]
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
     /// The `nextCursor` of the page before; the first page where it is missing.
     cursor: Option<String>,
+}
+
+/// A number of any length; one that no limit comes near to is as good as the largest.
+fn number_or_most<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let raw = String::deserialize(from)?;
+    if raw.is_empty() || !raw.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(serde::de::Error::custom(format!("`{}` is no number", raw.escape_debug())));
+    }
+    Ok(Some(raw.parse().unwrap_or(u32::MAX)))
 }
 
 impl Paging {

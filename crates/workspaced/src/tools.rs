@@ -342,13 +342,23 @@ impl Tool {
 }
 
 /// Parses a tool's own members; unknown ones are refused.
-fn parse<T: DeserializeOwned>(members: Map<String, Value>) -> Result<T, Refusal> {
+fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, Refusal> {
+    members.values_mut().for_each(make_whole);
     serde_json::from_value(Value::Object(members)).map_err(|error| {
         Refusal::invalid(
             format!("the input does not fit the tool: {error}"),
             "Compare the input with the tool's schema in GET /v1/tools.",
         )
     })
+}
+
+/// Takes a whole number as one however it is written, `1.0` too, and one that is too large for any count as the largest:
+/// numbers above their bounds are taken as these.
+fn make_whole(member: &mut Value) {
+    let Value::Number(number) = member else { return };
+    if let Some(real) = number.as_f64().filter(|real| number.is_f64() && *real >= 0.0 && real.fract() == 0.0) {
+        *member = Value::from(format!("{real:.0}").parse::<u64>().unwrap_or(u64::MAX));
+    }
 }
 
 /// Parses the path of a folder or of whatever stands there.
@@ -411,7 +421,31 @@ fn not_encodable(what: &str, path: &LogicalPath) -> Refusal {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::Told;
+    use super::{Told, make_whole};
+
+    #[test]
+    fn whole_numbers_are_counts_however_they_are_written() {
+        let table = [
+            ("7", json!(7)),
+            ("7.0", json!(7)),
+            ("7e2", json!(700)),
+            ("0.0", json!(0)),
+            ("18446744073709551615", json!(u64::MAX)),
+            ("18446744073709551616", json!(u64::MAX)),
+            ("99999999999999999999", json!(u64::MAX)),
+            ("1e300", json!(u64::MAX)),
+        ];
+        for (text, want) in table {
+            let mut value = serde_json::from_str(text).unwrap();
+            make_whole(&mut value);
+            assert_eq!(value, want, "{text}");
+        }
+        for text in ["-1", "-1.0", "-1e30", "1.5", "\"7.0\"", "[7.0]", "true", "null"] {
+            let mut value = serde_json::from_str(text).unwrap();
+            make_whole(&mut value);
+            assert_eq!(value, serde_json::from_str::<Value>(text).unwrap(), "{text}");
+        }
+    }
 
     fn told(output: &Value, text: &str) -> Value {
         serde_json::from_str(&Told::with_text(output, "content", text, Vec::new()).unwrap().output).unwrap()

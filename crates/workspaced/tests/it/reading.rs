@@ -44,6 +44,34 @@ async fn two_hundred_numbered_lines_are_told_unless_asked_otherwise(
 
 #[rstest]
 #[tokio::test]
+async fn a_number_of_any_size_is_taken_as_the_most(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", &lines(1200))]).await;
+    let call = async |tool: &str, input: &str| {
+        let path = format!("/v1/runs/{}/tools/{tool}", run.id);
+        let request = run.agent.request(reqwest::Method::POST, &path).header("content-type", "application/json");
+        run.agent.send(request.body(input.to_owned())).await
+    };
+    for most in
+        ["1000", "1000.0", "1001", "18446744073709551615", "18446744073709551616", "99999999999999999999", "1e40"]
+    {
+        let page = call("read_file", &format!(r#"{{"path":"a.txt","maxLines":{most}}}"#)).await.ok();
+        assert_eq!((&page["endLine"], &page["nextStartLine"]), (&json!(1000), &json!(1001)), "{most}");
+        call("list_dir", &format!(r#"{{"maxDepth":{most},"maxEntries":{most}}}"#)).await.ok();
+        call("search_text", &format!(r#"{{"query":"x","maxMatches":{most},"contextLines":{most}}}"#)).await.ok();
+        call("find_files", &format!(r#"{{"glob":["*"],"maxResults":{most}}}"#)).await.ok();
+        call("diff_workspace", &format!(r#"{{"maxBytes":{most}}}"#)).await.ok();
+    }
+    let beyond = call("read_file", r#"{"path":"a.txt","startLine":99999999999999999999}"#).await.ok();
+    assert_eq!(beyond["content"], "");
+    let page = call("read_file", r#"{"path":"a.txt","startLine":1.0,"maxLines":2.0}"#).await.ok();
+    assert_eq!(page["endLine"], 2);
+    for bad in ["0", "0.0", "-1", "-1.0", "-99999999999999999999", "1.5", "\"1\"", "null", "[1]"] {
+        call("read_file", &format!(r#"{{"path":"a.txt","maxLines":{bad}}}"#)).await.refused("INVALID_REQUEST");
+    }
+}
+
+#[rstest]
+#[tokio::test]
 async fn reading_on_with_next_start_line_gives_the_whole_text(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

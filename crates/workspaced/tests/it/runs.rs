@@ -189,7 +189,10 @@ async fn lists_go_page_by_page(#[values(Backend::Sqlite, Backend::Postgres)] bac
     assert!(operator.get("/v1/runs?limit=5").await.ok().get("nextCursor").is_none_or(Value::is_null));
 
     operator.post(&format!("/v1/runs/{}/close", made[0]), json!({})).await.ok();
-    for bad in ["limit=0", "limit=x", "limit=-1", "cursor=%21%21", "surprise=1"] {
+    for most in ["1000", "1001", "4294967296", "99999999999999999999999"] {
+        assert_eq!(operator.get(&format!("/v1/runs?limit={most}")).await.ok()["items"].as_array().unwrap().len(), 5);
+    }
+    for bad in ["limit=0", "limit=x", "limit=", "limit=%2B1", "limit=1.5", "limit=-1", "cursor=%21%21", "surprise=1"] {
         operator.get(&format!("/v1/runs?{bad}")).await.refused("INVALID_REQUEST");
     }
 }
