@@ -4,7 +4,7 @@ use model::{Approval, ApprovalId, ApprovalState, Refusal, RunId};
 use serde::Deserialize;
 
 use crate::CallError;
-use crate::page::{Cursor, Page};
+use crate::page::{Cursor, List, Page};
 use crate::pipeline::Decider;
 use crate::service::{Service, latest};
 
@@ -72,7 +72,7 @@ impl Service {
         let run = run.map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))?;
         let after = after.map(Cursor::position);
         let found = self.0.ledger.approvals(filter.state, run.as_ref(), after, limit + 1).await?;
-        let mut page = Page::cut(found, limit);
+        let mut page = Page::cut(found, limit, List::Approvals);
         page.items.iter_mut().for_each(lapse);
         Ok(page)
     }

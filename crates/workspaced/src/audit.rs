@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::CallError;
 use crate::clock::parse_time;
-use crate::page::{Cursor, Page};
+use crate::page::{Cursor, List, Page};
 use crate::service::{Service, run_not_found};
 
 /// The longest that a call's outcome is waited for.
@@ -171,9 +171,10 @@ impl Service {
         filter: &RecordFilter,
         after: Option<Cursor>,
         limit: u32,
+        list: List<'_>,
     ) -> Result<Page<String>, CallError> {
         let found = self.0.ledger.records(filter, after.map(Cursor::position), limit + 1).await?;
-        Ok(Page::cut(found.into_iter().map(|record| (record.position, record.text)).collect(), limit))
+        Ok(Page::cut(found.into_iter().map(|record| (record.position, record.text)).collect(), limit, list))
     }
 
     /// Refused unless there is, or was, such a run.

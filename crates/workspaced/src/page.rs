@@ -1,6 +1,6 @@
 //! Lists in pages: a limit, and a cursor that only the service understands.
 
-use model::Refusal;
+use model::{Refusal, RunId, Sha256};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The most items of a page.
@@ -30,18 +30,44 @@ fn number_or_most<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::
     Ok(Some(raw.parse().unwrap_or(u32::MAX)))
 }
 
+/// What a cursor belongs to: it leads on in its own list alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum List<'a> {
+    /// The runs.
+    Runs,
+    /// The approvals.
+    Approvals,
+    /// The records of all runs, and the stream of them.
+    Audit,
+    /// The records of one run.
+    RunAudit(&'a RunId),
+}
+
+impl List<'_> {
+    /// What its cursors begin with.
+    fn mark(self) -> String {
+        match self {
+            Self::Runs => "r".to_owned(),
+            Self::Approvals => "a".to_owned(),
+            Self::Audit => "c".to_owned(),
+            // Enough of a hash to tell runs apart; nothing is kept from anybody by it.
+            Self::RunAudit(run) => format!("s{}", &Sha256::of(run.as_str().as_bytes()).to_string()[..8]),
+        }
+    }
+}
+
 impl Paging {
-    /// The limit, and where to begin.
+    /// The limit, and where to begin in `list`.
     ///
     /// # Errors
     ///
     /// `INVALID_REQUEST`.
-    pub(crate) fn check(&self) -> Result<(u32, Option<Cursor>), Refusal> {
+    pub(crate) fn check(&self, list: List<'_>) -> Result<(u32, Option<Cursor>), Refusal> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
         if limit == 0 {
             return Err(Refusal::invalid("`limit` is 0", "Give 1 to 1,000, or leave it out for 100."));
         }
-        Ok((limit, self.cursor.as_deref().map(Cursor::parse).transpose()?))
+        Ok((limit, self.cursor.as_deref().map(|raw| Cursor::parse(raw, list)).transpose()?))
     }
 }
 
@@ -71,25 +97,26 @@ impl Cursor {
         self.0
     }
 
-    /// Parses what [`Page::next_cursor`] held.
+    /// Parses what [`Page::next_cursor`] held in `list`.
     ///
     /// # Errors
     ///
     /// `INVALID_REQUEST`.
-    pub(crate) fn parse(raw: &str) -> Result<Self, Refusal> {
-        let digits = raw.strip_prefix('c').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    pub(crate) fn parse(raw: &str, list: List<'_>) -> Result<Self, Refusal> {
+        let digits =
+            raw.strip_prefix(&list.mark()).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
         let position = digits.and_then(|digits| u64::from_str_radix(digits, 36).ok());
         let position = position.and_then(|position| i64::try_from(position).ok());
         position.map(Self).ok_or_else(|| {
             Refusal::invalid(
-                "`cursor` is none of this service",
-                "Give the nextCursor of the page before, or leave it out.",
+                "`cursor` is none of this list",
+                "Give the nextCursor of the page before in the same list, or leave it out.",
             )
         })
     }
 
-    /// What callers get.
-    pub(crate) fn to_text(self) -> String {
+    /// What callers of `list` get.
+    pub(crate) fn to_text(self, list: List<'_>) -> String {
         const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
         let mut rest = self.0.unsigned_abs();
         let mut digits = Vec::new();
@@ -100,16 +127,16 @@ impl Cursor {
                 break;
             }
         }
-        std::iter::once('c').chain(digits.into_iter().rev()).collect()
+        list.mark().chars().chain(digits.into_iter().rev()).collect()
     }
 }
 
 impl<T> Page<T> {
-    /// Makes a page of at most `limit` items from what was found, which is one more where there is a next page.
-    pub(crate) fn cut(mut found: Vec<(i64, T)>, limit: u32) -> Self {
+    /// Makes a page of `list` with at most `limit` items from what was found, which is one more where there is a next page.
+    pub(crate) fn cut(mut found: Vec<(i64, T)>, limit: u32, list: List<'_>) -> Self {
         let more = found.len() > limit as usize;
         found.truncate(limit as usize);
-        let last = found.last().map(|(position, _)| Cursor::behind(*position).to_text());
+        let last = found.last().map(|(position, _)| Cursor::behind(*position).to_text(list));
         Self { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor: last.filter(|_| more) }
     }
 }
@@ -120,20 +147,27 @@ mod tests {
 
     #[test]
     fn a_cursor_parses_what_it_prints_and_nothing_else() {
+        let (one, other) = (RunId::parse("one").unwrap(), RunId::parse("other").unwrap());
+        let lists = [List::Runs, List::Approvals, List::Audit, List::RunAudit(&one), List::RunAudit(&other)];
         for position in [0, 1, 35, 36, 1_000_000, i64::MAX] {
             let cursor = Cursor::behind(position);
-            assert_eq!(Cursor::parse(&cursor.to_text()), Ok(cursor));
+            for (at, list) in lists.into_iter().enumerate() {
+                for (place, wanted) in lists.into_iter().enumerate() {
+                    let parsed = Cursor::parse(&cursor.to_text(list), wanted);
+                    assert_eq!(parsed.ok(), (at == place).then_some(cursor), "{list:?} in {wanted:?}");
+                }
+            }
         }
         for bad in ["", "c", "1", "c-1", "c+1", "c_", "cé", "czzzzzzzzzzzzzzzz"] {
-            assert!(Cursor::parse(bad).is_err(), "{bad:?}");
+            assert!(Cursor::parse(bad, List::Audit).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn only_a_page_with_more_behind_it_has_a_cursor() {
         let found = |count: i64| (1..=count).map(|position| (position, position)).collect::<Vec<_>>();
-        assert_eq!(Page::cut(found(2), 2).next_cursor, None);
-        let page = Page::cut(found(3), 2);
-        assert_eq!((page.items, page.next_cursor), (vec![1, 2], Some(Cursor::behind(2).to_text())));
+        assert_eq!(Page::cut(found(2), 2, List::Runs).next_cursor, None);
+        let page = Page::cut(found(3), 2, List::Runs);
+        assert_eq!((page.items, page.next_cursor), (vec![1, 2], Some(Cursor::behind(2).to_text(List::Runs))));
     }
 }

@@ -13,7 +13,7 @@ use workspace::{ImportFault, ImportSource, ImportWatch as _, Imported};
 use crate::CallError;
 use crate::imports::{CancelOnDrop, Importing};
 use crate::live::has_expired;
-use crate::page::{Cursor, Page};
+use crate::page::{Cursor, List, Page};
 use crate::service::{Service, now, run_not_found};
 
 pub(crate) use create::{CreatedRun, NewRun};
@@ -64,7 +64,7 @@ impl Service {
             Some(RunState::Open | RunState::AwaitingApproval | RunState::Closed | RunState::Deleted) => Vec::new(),
         };
         let found = self.0.ledger.runs(state, after.map(Cursor::position), limit + 1).await?;
-        let mut page = Page::cut(found, limit);
+        let mut page = Page::cut(found, limit, List::Runs);
         for run in &mut page.items {
             if has_expired(run.state, run.expires_at.as_deref()) {
                 run.state = RunState::Closed;

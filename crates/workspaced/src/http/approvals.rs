@@ -7,7 +7,7 @@ use crate::approvals::{ApprovalFilter, NewDecision};
 use crate::http::auth::{Auditor, Operator};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
-use crate::page::{Page, Paging};
+use crate::page::{List, Page, Paging};
 use crate::pipeline::Decided;
 use crate::service::Service;
 
@@ -23,7 +23,7 @@ pub(super) async fn list_approvals(
     _auditor: Auditor,
     Query((filter, paging)): Query<(ApprovalFilter, Paging)>,
 ) -> Result<Json<Page<Approval>>, Problem> {
-    let (limit, after) = paging.check()?;
+    let (limit, after) = paging.check(List::Approvals)?;
     Ok(Json(service.approvals(&filter, after, limit).await?))
 }
 

@@ -15,7 +15,7 @@ use crate::audit::{CheckedChain, Filters, Follow, RunFilter, ToolCall, Wait};
 use crate::http::auth::{Auditor, RunAuditor};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
-use crate::page::{Cursor, Page, Paging};
+use crate::page::{Cursor, List, Page, Paging};
 use crate::service::Service;
 
 /// Between two signs of life of a stream that has nothing to tell.
@@ -34,7 +34,7 @@ pub(super) async fn list_audit(
     Query((run, filters, paging)): Query<(RunFilter, Filters, Paging)>,
 ) -> Result<Response, Problem> {
     let filter = filters.to_ledger(run.run()?)?;
-    page_of(&service, &filter, &paging).await
+    page_of(&service, &filter, &paging, List::Audit).await
 }
 
 /// Lists the records of a run.
@@ -51,15 +51,21 @@ pub(super) async fn list_run_audit(
     Query((filters, paging)): Query<(Filters, Paging)>,
 ) -> Result<Response, Problem> {
     let filter = filters.to_ledger(Some(run.clone()))?;
-    paging.check()?;
+    let list = List::RunAudit(&run);
+    paging.check(list)?;
     service.known_run(&run).await?;
-    page_of(&service, &filter, &paging).await
+    page_of(&service, &filter, &paging, list).await
 }
 
 /// A page of records, each in the very text that its hash was taken over.
-async fn page_of(service: &Service, filter: &RecordFilter, paging: &Paging) -> Result<Response, Problem> {
-    let (limit, after) = paging.check()?;
-    let page = service.records(filter, after, limit).await?;
+async fn page_of(
+    service: &Service,
+    filter: &RecordFilter,
+    paging: &Paging,
+    list: List<'_>,
+) -> Result<Response, Problem> {
+    let (limit, after) = paging.check(list)?;
+    let page = service.records(filter, after, limit, list).await?;
     let cursor = page.next_cursor.map(|cursor| format!(",\"nextCursor\":\"{cursor}\"")).unwrap_or_default();
     let body = format!("{{\"items\":[{}]{cursor}}}", page.items.join(","));
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
@@ -98,7 +104,7 @@ fn last_event(headers: &HeaderMap) -> Result<Option<Cursor>, Refusal> {
     let Some(told) = headers.get("last-event-id") else { return Ok(None) };
     match told.to_str() {
         Ok("") => Ok(None),
-        Ok(raw) => Cursor::parse(raw).map(Some).map_err(|_| unknown_event()),
+        Ok(raw) => Cursor::parse(raw, List::Audit).map(Some).map_err(|_| unknown_event()),
         Err(_) => Err(unknown_event()),
     }
 }
@@ -110,7 +116,7 @@ fn unknown_event() -> Refusal {
 fn events(follow: Follow) -> impl Stream<Item = Result<Event, Infallible>> {
     futures_util::stream::unfold(follow, async |mut follow| match follow.next().await {
         Ok(Some(record)) => {
-            let id = Cursor::behind(record.position).to_text();
+            let id = Cursor::behind(record.position).to_text(List::Audit);
             let event = Event::default().event("audit").id(id).data(record.text);
             Some((Ok(event), follow))
         }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::http::auth::{Auditor, Operator};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
-use crate::page::{Page, Paging};
+use crate::page::{List, Page, Paging};
 use crate::runs::{CreatedRun, NewRun};
 use crate::service::Service;
 use crate::tokens::{IssuedToken, NewToken};
@@ -57,7 +57,7 @@ pub(super) async fn list_runs(
     _auditor: Auditor,
     Query((filter, paging)): Query<(StateFilter, Paging)>,
 ) -> Result<Json<Page<Run>>, Problem> {
-    let (limit, after) = paging.check()?;
+    let (limit, after) = paging.check(List::Runs)?;
     Ok(Json(service.runs(filter.state, after, limit).await?))
 }
 

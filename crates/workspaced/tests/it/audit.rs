@@ -125,6 +125,47 @@ async fn one_call_is_told_in_full(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
+async fn a_cursor_leads_on_in_its_own_list_alone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("Cargo.lock", "old\n")]).await;
+    let other = server.run(json!({})).await;
+    for (run, count) in [(&run, 3), (&other, 3)] {
+        for _ in 0..count {
+            run.ok("list_dir", json!({})).await;
+        }
+    }
+    for content in ["1\n", "2\n"] {
+        let input = json!({"path": "Cargo.lock", "content": content, "expectedSha256": sha256("old\n"), "reason": "r"});
+        run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    }
+    let auditor = server.auditor();
+    let lists = [
+        "/v1/runs".to_owned(),
+        "/v1/approvals".to_owned(),
+        "/v1/audit".to_owned(),
+        format!("/v1/runs/{}/audit", run.id),
+        format!("/v1/runs/{}/audit", other.id),
+    ];
+    let mut cursors = Vec::new();
+    for list in &lists {
+        let page = auditor.get(&format!("{list}?limit=1")).await.ok();
+        cursors.push(page["nextCursor"].as_str().unwrap().to_owned());
+    }
+    for (own, cursor) in cursors.iter().enumerate() {
+        for (at, list) in lists.iter().enumerate() {
+            let answer = auditor.get(&format!("{list}?limit=1&cursor={cursor}")).await;
+            if at == own {
+                answer.ok();
+            } else {
+                answer.refused("INVALID_REQUEST");
+            }
+        }
+    }
+    // A list whose filter changes is the same list.
+    auditor.get(&format!("/v1/audit?run={}&cursor={}", run.id, cursors[2])).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
 async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n")]).await;
     let auditor = server.auditor();
