@@ -3,6 +3,9 @@
 //! Files, folders, links that stay inside. A hard link becomes a file of its own. An absolute path, `..`, a NUL, a
 //! device, a pipe, or two entries of different type with one name refuse the whole archive; of two files with one name
 //! the later counts, as tar has it.
+//!
+//! What stands between two entries (long names, pax extensions, maps of sparse files) is kept in memory while it is read,
+//! so that it is bounded before it is: whatever a header says of its size.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +16,7 @@ use std::io::{self, BufReader, Chain, Cursor, Read};
 use std::rc::Rc;
 
 use flate2::read::MultiGzDecoder;
-use model::{Code, PathRejected, Refusal};
+use model::{Code, MAX_PATH_BYTES, PathRejected, Refusal};
 use tar::EntryType;
 
 use super::sink::{Sink, SinkFault, is_git_internal, shown};
@@ -21,6 +24,11 @@ use super::{ImportFault, ImportLimits};
 
 /// Below so many bytes, what is in an archive may be any multiple of its size.
 const RATIO_FREE_BYTES: u64 = 64 << 20;
+/// The most that may stand in front of an entry's own bytes: its header and all that extends it. Names end at 4 KiB, so that
+/// most of this is for the attributes that pax knows.
+const MAX_HEADERS_BYTES: u64 = 1 << 20;
+/// Everything in a tar stands in blocks of so many bytes.
+const BLOCK_BYTES: u64 = 512;
 
 /// Puts every entry of `archive` into the sink.
 pub(super) fn copy(archive: &mut dyn Read, limits: ImportLimits, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
@@ -28,10 +36,13 @@ pub(super) fn copy(archive: &mut dyn Read, limits: ImportLimits, sink: &mut Sink
     let decoded = decode(archive, &meter)?;
     let mut tar = tar::Archive::new(decoded);
     let mut copier = Copier { sink, meter: &meter, files: HashSet::new(), cut: HashSet::new() };
+    meter.expect(0);
     for entry in tar.entries().map_err(|fault| meter.fault(&fault))? {
         let mut entry = entry.map_err(|fault| meter.fault(&fault))?;
+        meter.expect(stored_bytes(&mut entry).map_err(|fault| meter.fault(&fault))?);
         copier.entry(&mut entry)?;
     }
+    meter.expect_anything();
     // What follows the last entry tells whether the compressed stream is whole.
     let mut rest = tar.into_inner();
     io::copy(&mut rest, &mut io::sink()).map_err(|fault| meter.fault(&fault))?;
@@ -57,8 +68,12 @@ impl Copier<'_, '_> {
         let Some(path) = clean(&raw)? else {
             return if entry_type.is_dir() { Ok(()) } else { Err(bad_path(&raw, PathRejected::Empty)) };
         };
+        // Before anything remembers it.
+        if path.len() > MAX_PATH_BYTES {
+            return Err(refuse(&path, "its path is too long"));
+        }
         if self.is_cut(&path) {
-            return Ok(());
+            return self.sink.pass_over();
         }
         match self.place(entry, entry_type, &path) {
             Ok(()) => Ok(()),
@@ -74,6 +89,10 @@ impl Copier<'_, '_> {
         entry_type: EntryType,
         path: &[u8],
     ) -> Result<(), SinkFault> {
+        // One of its own, without an entry that it extends: asked for its extensions, it would be read into memory whole.
+        if entry_type.is_pax_local_extensions() {
+            return Err(SinkFault::Misfit("no file, folder or link"));
+        }
         if is_pax_sparse(entry)? {
             return Err(SinkFault::Misfit("a sparse file in pax form, which only GNU tar reads"));
         }
@@ -122,6 +141,19 @@ impl Copier<'_, '_> {
         }
         false
     }
+}
+
+/// How many bytes of the archive the entry has behind its headers. Rather too few than too many: the reader goes no further
+/// than this and the headers of the next one.
+fn stored_bytes<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<u64> {
+    if !entry.header().entry_type().is_gnu_sparse() {
+        return Ok(entry.size());
+    }
+    // What it takes up here; the size of the entry is the size of the file, with its holes. A pax header that says something
+    // else belongs to another form of tar.
+    let named =
+        entry.pax_extensions()?.into_iter().flatten().flatten().any(|extension| extension.key_bytes() == b"size");
+    if named { Ok(0) } else { entry.header().entry_size() }
 }
 
 /// Whether the entry's bytes are a map of a sparse file in front of its parts, which would be taken for its content.
@@ -192,27 +224,60 @@ struct Meter {
     limits: ImportLimits,
     raw_bytes: Cell<u64>,
     decoded_bytes: Cell<u64>,
+    /// How far the archive may be read until the next entry is known.
+    known_until: Cell<u64>,
     /// What the caller's own stream failed with.
     broken: RefCell<Option<io::Error>>,
-    over: Cell<bool>,
+    over: Cell<Option<Bound>>,
+}
+
+/// A bound that the archive has passed.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// Of all that it becomes.
+    Whole,
+    /// Of what stands in front of one entry.
+    Headers,
 }
 
 impl Meter {
+    /// From here on come `bytes` of an entry, and then no more than the headers of another one.
+    fn expect(&self, bytes: u64) {
+        let stored = bytes.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX);
+        self.known_until.set(self.decoded_bytes.get().saturating_add(stored).saturating_add(MAX_HEADERS_BYTES));
+    }
+
+    /// There are no more entries: what comes is passed over.
+    fn expect_anything(&self) {
+        self.known_until.set(u64::MAX);
+    }
+
     /// What a failed read means: the stream's end, a bound, or an archive that is none.
     fn fault(&self, fault: &io::Error) -> ImportFault {
         if let Some(broken) = self.broken.take() {
             return ImportFault::Io(broken);
         }
-        if self.over.get() {
-            return Refusal::invalid(
-                "the archive becomes too large when it is unpacked",
-                "Import a smaller tree: leave out what is built, vendored or data.",
-            )
-            .about(|about| {
-                about.limit = Some(self.limits.max_bytes);
-                about.actual = Some(self.decoded_bytes.get());
-            })
-            .into();
+        match self.over.get() {
+            Some(Bound::Whole) => {
+                return Refusal::invalid(
+                    "the archive becomes too large when it is unpacked",
+                    "Import a smaller tree: leave out what is built, vendored or data.",
+                )
+                .about(|about| {
+                    about.limit = Some(self.limits.max_bytes);
+                    about.actual = Some(self.decoded_bytes.get());
+                })
+                .into();
+            }
+            Some(Bound::Headers) => {
+                return Refusal::invalid(
+                    format!("the archive has more than {MAX_HEADERS_BYTES} bytes of headers in front of one entry"),
+                    "Pack it without extended attributes, long comments and names of more than 4,096 bytes.",
+                )
+                .about(|about| about.limit = Some(MAX_HEADERS_BYTES))
+                .into();
+            }
+            None => {}
         }
         tracing::debug!(error = %fault, "an archive was refused");
         Refusal::invalid("the archive is damaged or no tar or tar.gz", "Send a whole tar or tar.gz.").into()
@@ -250,7 +315,13 @@ struct Decoded<'a> {
 
 impl Read for Decoded<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(buffer)?;
+        let known = self.meter.known_until.get().saturating_sub(self.meter.decoded_bytes.get());
+        if known == 0 && !buffer.is_empty() {
+            self.meter.over.set(Some(Bound::Headers));
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let most = usize::try_from(known).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.from.read(&mut buffer[..most])?;
         let decoded = self.meter.decoded_bytes.get() + count as u64;
         self.meter.decoded_bytes.set(decoded);
         let limits = &self.meter.limits;
@@ -258,7 +329,7 @@ impl Read for Decoded<'_> {
         let most = limits.max_bytes.saturating_add(limits.max_entries.saturating_mul(2048));
         let swollen = decoded > RATIO_FREE_BYTES && decoded / limits.max_ratio > self.meter.raw_bytes.get();
         if decoded > most || swollen {
-            self.meter.over.set(true);
+            self.meter.over.set(Some(Bound::Whole));
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         Ok(count)

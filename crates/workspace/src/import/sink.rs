@@ -15,6 +15,8 @@ use sha1::Digest as _;
 use super::{ImportFault, ImportLimits, ImportWatch};
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Row, Stamp};
 
+/// How many characters of a path are told.
+const MAX_SHOWN: usize = 200;
 /// How many left-out entries are told.
 const MAX_LEFT_OUT: usize = 1_000;
 /// How many entries lie between two reports of progress.
@@ -197,6 +199,19 @@ impl<'a> Sink<'a> {
         }
     }
 
+    /// Counts an entry that is not in the tree, and is not told again.
+    pub(crate) fn pass_over(&mut self) -> Result<(), ImportFault> {
+        self.check_cancelled()?;
+        self.entries += 1;
+        if self.entries > self.limits.max_entries {
+            return Err(too_large("entries", self.limits.max_entries));
+        }
+        if self.entries.is_multiple_of(REPORT_EVERY) {
+            self.report("writing");
+        }
+        Ok(())
+    }
+
     /// Stops where the orchestrator has gone.
     pub(crate) fn check_cancelled(&self) -> Result<(), ImportFault> {
         if self.watch.cancelled() { Err(ImportFault::Cancelled) } else { Ok(()) }
@@ -208,14 +223,7 @@ impl<'a> Sink<'a> {
     }
 
     fn count_entry(&mut self, path: &[u8]) -> Result<(), SinkFault> {
-        self.check_cancelled()?;
-        self.entries += 1;
-        if self.entries > self.limits.max_entries {
-            return Err(too_large("entries", self.limits.max_entries).into());
-        }
-        if self.entries.is_multiple_of(REPORT_EVERY) {
-            self.report("writing");
-        }
+        self.pass_over()?;
         if path.len() > MAX_PATH_BYTES {
             return Err(SinkFault::Misfit("its path is too long"));
         }
@@ -361,17 +369,24 @@ pub(crate) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
     true
 }
 
-/// A path of the disk as text; bytes that are no UTF-8 are written `\xNN`.
+/// A path of a source as text for people: bytes that are no UTF-8 are written `\xNN`, and of a long one only the start is
+/// told, since a source may hold thousands of them, each as long as it likes.
 pub(crate) fn shown(path: &[u8]) -> String {
     use std::fmt::Write as _;
 
-    let mut text = String::with_capacity(path.len());
-    for chunk in path.utf8_chunks() {
+    let (start, rest) = path.split_at_checked(4 * MAX_SHOWN).unwrap_or((path, &[]));
+    let mut text = String::new();
+    for chunk in start.utf8_chunks() {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
             // Writing to a string does not fail.
             let _ = write!(text, "\\x{byte:02x}");
         }
+    }
+    let end = text.char_indices().nth(MAX_SHOWN).map(|(at, _)| at);
+    if end.is_some() || !rest.is_empty() {
+        text.truncate(end.unwrap_or(text.len()));
+        text.push('…');
     }
     text
 }

@@ -185,6 +185,16 @@ fn tar_with(name: &[u8], shape: impl FnOnce(&mut tar::Header)) -> Vec<u8> {
     bytes
 }
 
+/// A tar whose only file has a header before its own that goes on for megabytes.
+fn long_name(kind: tar::EntryType) -> Vec<u8> {
+    let name = vec![b'n'; 8 << 20];
+    let mut header = tar::Header::new_gnu();
+    header.set_size(name.len() as u64);
+    header.set_entry_type(kind);
+    header.set_cksum();
+    [header.as_bytes(), &name[..], &tar_of(&[("a", b"a")])].concat()
+}
+
 #[rstest]
 #[tokio::test]
 async fn nothing_of_a_hostile_archive_lands_outside(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
@@ -207,6 +217,9 @@ async fn nothing_of_a_hostile_archive_lands_outside(#[values(Backend::Sqlite, Ba
         ("hard link out", tar_with(b"link", entry(tar::EntryType::Link, "/etc/passwd"))),
         ("device", tar_with(b"dev", entry(tar::EntryType::Char, ""))),
         ("fifo", tar_with(b"fifo", entry(tar::EntryType::Fifo, ""))),
+        ("a name of megabytes", gzip(&long_name(tar::EntryType::GNULongName))),
+        ("a link of megabytes", gzip(&long_name(tar::EntryType::GNULongLink))),
+        ("extensions of megabytes", gzip(&long_name(tar::EntryType::XHeader))),
         ("no archive", b"this is no archive at all, whatever its length may be".repeat(40)),
         ("cut gzip", gzip(&tar_of(&[("a", &[7; 9000])]))[..40].to_vec()),
         ("cut tar", tar_of(&[("a", &[7; 9000])])[..2000].to_vec()),
@@ -218,6 +231,7 @@ async fn nothing_of_a_hostile_archive_lands_outside(#[values(Backend::Sqlite, Ba
         let told = run.get().await;
         if answer.status >= 400 {
             assert_ne!(answer.refusal(), "INTERNAL", "{what}");
+            assert!(answer.body.len() < 2000, "{what}: {} bytes of answer", answer.body.len());
             assert_eq!(told["state"], "preparing", "{what}");
             let good = run.operator.put(&format!("/v1/runs/{}/archive", run.id), tar_of(&[("ok", b"ok\n")])).await;
             assert!((200..300).contains(&good.status), "{what}: the run takes no other archive: {}", good.text());

@@ -181,7 +181,7 @@ fn an_entry_that_has_no_place_refuses_the_whole_archive_and_is_named() {
     let mut header = Header::new_gnu();
     header.set_size(0);
     tar.append_data(&mut header, &long, &[][..]).unwrap();
-    assert_eq!(refused(&rig, &tar.into_inner().unwrap()).about.path, Some(long));
+    assert_eq!(refused(&rig, &tar.into_inner().unwrap()).about.path, Some(format!("{}…", &long[..200])));
     assert_eq!(rig.names(), [".git-home"]);
 }
 
@@ -255,6 +255,116 @@ fn a_bomb_is_refused_long_before_it_is_unpacked() {
     let text = "x".repeat(100);
     let entries: Vec<_> = std::iter::once(file("a", &text)).chain(copies).collect();
     assert_eq!(refused(&rig, &archive(&entries)).about.limit, Some(1000), "hard links count what they copy");
+}
+
+/// A header that says it has `size` bytes.
+fn announces(kind: u8, size: u64, gnu: bool) -> Vec<u8> {
+    let mut header = if gnu { Header::new_gnu() } else { Header::new_old() };
+    header.as_mut_bytes()[..1].copy_from_slice(b"n");
+    header.set_entry_type(EntryType::new(kind));
+    header.set_mode(0o644);
+    header.set_size(size);
+    header.set_cksum();
+    header.as_bytes().to_vec()
+}
+
+/// `head`, then bytes without end; says how much of it was taken.
+struct Endless<'a> {
+    head: &'a [u8],
+    taken: u64,
+}
+
+impl Read for Endless<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = if self.head.is_empty() { buffer.len() } else { self.head.read(buffer)? };
+        buffer[count..].fill(b'n');
+        let count = count.max(1);
+        self.taken += count as u64;
+        Ok(count)
+    }
+}
+
+#[test]
+fn what_extends_a_header_is_bounded_before_it_is_read() {
+    let rig = Rig::new();
+    let before = archive(&[file("a", "x"), file("b", &"text".repeat(1000))]);
+    let before = &before[..before.len() - 1024];
+    // A file of nothing but a hole, which is much larger than what the archive has of it.
+    let mut sparse = Header::new_gnu();
+    sparse.as_mut_bytes()[..4].copy_from_slice(b".git");
+    sparse.set_entry_type(EntryType::GNUSparse);
+    sparse.set_size(0);
+    let gnu = sparse.as_gnu_mut().unwrap();
+    gnu.realsize.copy_from_slice(b"77777777777\0");
+    gnu.sparse[0].offset.copy_from_slice(b"77777777777\0");
+    gnu.sparse[0].numbytes.copy_from_slice(b"00000000000\0");
+    sparse.set_cksum();
+    let hole = [sparse.as_bytes(), &announces(b'L', 300 << 20, true)[..]].concat();
+    for (what, headers) in [
+        ("a long name", announces(b'L', 300 << 20, true)),
+        ("a long link", announces(b'K', 300 << 20, true)),
+        ("extensions", announces(b'x', 600 << 20, true)),
+        ("a name behind a hole", hole),
+        ("a name without an end", announces(b'L', 1 << 40, true)),
+    ] {
+        for head in [headers.clone(), [before, &headers].concat()] {
+            let mut stream = Endless { head: &head, taken: 0 };
+            let fault = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
+            let ImportFault::Refused(refusal) = fault else { panic!("{what}: {fault:?}") };
+            assert_eq!((refusal.code, refusal.about.limit), (Code::InvalidRequest, Some(1 << 20)), "{what}");
+            assert!(stream.taken < 2 << 20, "{what}: {} bytes were read", stream.taken);
+        }
+    }
+    // Of a form that does not know extensions: an entry of its own, which is none.
+    let mut stream = Endless { head: &announces(b'x', 600 << 20, false), taken: 0 };
+    let fault = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
+    assert!(matches!(&fault, ImportFault::Refused(refusal) if refusal.code == Code::PathRejected), "{fault:?}");
+    assert!(stream.taken < 2 << 20, "{} bytes were read", stream.taken);
+}
+
+#[test]
+fn large_files_and_what_nobody_reads_are_no_headers() {
+    let rig = Rig::new();
+    let (large, comment) = ("x".repeat(5 << 20), "c".repeat(3 << 20));
+    let global = Raw { bytes: comment.as_bytes(), ..special(EntryType::XGlobalHeader, "g", "") };
+    let entries = [file("a", &large), global, file(".git/objects/pack", &large), file("b", &large)];
+    let done = import(&rig, "r", &gzip(&archive(&entries))).unwrap();
+    assert_eq!((done.files, done.bytes), (2, 10 << 20));
+}
+
+#[test]
+fn a_name_is_told_by_its_start_alone() {
+    let rig = Rig::new();
+    let long = format!("{}x", "long/".repeat(50_000));
+    let name = Raw { bytes: long.as_bytes(), ..special(EntryType::GNULongName, "n", "") };
+    for entries in [vec![name, file("a", "x")], vec![file("a", "x")]] {
+        let refused = import(&rig, "r", &archive(&entries));
+        if entries.len() == 1 {
+            refused.unwrap();
+            continue;
+        }
+        let Err(ImportFault::Refused(refusal)) = refused else { panic!("not refused") };
+        assert_eq!(refusal.code, Code::PathRejected);
+        let told = format!("{refusal:?}");
+        assert!(told.len() < 1000 && told.contains("long/long/"), "{told}");
+    }
+    // Nor in a report.
+    let own = format!("{}/.git", "d/".repeat(100) + &"n".repeat(100));
+    let mut tar = Builder::new(Vec::new());
+    let mut header = Header::new_gnu();
+    header.set_size(0);
+    tar.append_data(&mut header, &own, &[][..]).unwrap();
+    let done = import(&rig, "cut", &tar.into_inner().unwrap()).unwrap();
+    assert_eq!(done.left_out[0].path, format!("{}…", &own[..200]));
+}
+
+#[test]
+fn what_is_gits_own_counts_as_entries_too() {
+    let rig = Rig::with_limits(ImportLimits { max_entries: 10, ..ImportLimits::default() });
+    let names: Vec<_> = (0..11).map(|n| format!("{n}/.git/x")).collect();
+    let entries: Vec<_> = names.iter().map(|name| file(name, "")).collect();
+    import(&rig, "r", &archive(&entries[..10])).unwrap();
+    assert_eq!(refused(&rig, &archive(&entries)).about.limit, Some(10));
 }
 
 #[test]
