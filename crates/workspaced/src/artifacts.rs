@@ -14,6 +14,7 @@ use serde::Deserialize;
 use workspace::Bundle;
 
 use crate::calls::{forbidden, reasons_of, verdict_of};
+use crate::places::Place;
 use crate::service::{Caller, LiveRun, Service, new_tool_call_id, now, now_seconds};
 use crate::{CallError, pipeline};
 
@@ -63,6 +64,8 @@ pub(crate) struct Export {
     service: Service,
     live: Arc<LiveRun>,
     what: Prepared,
+    /// Its own: what looks at files waits for nobody who takes them in.
+    place: Place,
 }
 
 /// An export with all that it needs.
@@ -106,11 +109,11 @@ impl Service {
         Err(Refusal::new(Code::NotFound, "the run has no such artifact", hint).into())
     }
 
-    /// Records that the caller takes the whole run, refused or not.
+    /// Records that the caller takes the whole run, refused or not, once there is a place for it.
     ///
     /// # Errors
     ///
-    /// `FORBIDDEN`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`.
+    /// `FORBIDDEN`, `RATE_LIMITED`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `UNAVAILABLE`.
     pub(crate) async fn begin_export(&self, run: &RunId, caller: Caller, outlet: Outlet) -> Result<Export, CallError> {
         let started = Instant::now();
         let (tool, needed) = (outlet.name(), outlet.permission());
@@ -141,6 +144,8 @@ impl Service {
     }
 
     async fn prepare_export(&self, run: &RunId, outlet: Outlet) -> Result<Export, CallError> {
+        // What is left of the request's time is for the beginning of the answer.
+        let place = self.0.pools.export.enter(run, self.0.limits.request_timeout / 2).await?;
         let commit = match &outlet {
             Outlet::Bundle(commit) => Some(commit.check(run)?),
             Outlet::Archive | Outlet::Patch => None,
@@ -157,7 +162,7 @@ impl Service {
             (Outlet::Patch, _) => Prepared::Patch,
             (Outlet::Archive | Outlet::Bundle(_), _) => Prepared::Archive,
         };
-        Ok(Export { service: self.clone(), live, what })
+        Ok(Export { service: self.clone(), live, what, place })
     }
 
     /// What a commit of all of the run's changes says: the reasons that they were made for.
@@ -263,7 +268,7 @@ fn draft_of(run: &RunId, tool: &str, caller: Caller, refusal: Option<&Refusal>, 
 }
 
 impl Export {
-    /// Writes it to `out`, when there is a place for the work; flat in memory. `cancel` breaks it off.
+    /// Writes it to `out`; flat in memory. `cancel` breaks it off.
     ///
     /// # Errors
     ///
@@ -273,11 +278,11 @@ impl Export {
         mut out: impl Write + Send + 'static,
         cancel: Arc<AtomicBool>,
     ) -> Result<(), CallError> {
-        let Self { service, live, what } = self;
-        let place = service.0.pools.search.acquire().await;
-        let _place = place.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let Self { service, live, what, place } = self;
         service
             .blocking(move || {
+                // Held by the thread itself, which is what it stands for.
+                let _place = place;
                 match what {
                     Prepared::Archive => live.workspace.export(&live.rules, &mut out)?,
                     Prepared::Patch => drop(live.workspace.write_patch(&live.rules, &mut out, &cancel)?),

@@ -140,6 +140,7 @@ pub(crate) struct Limits {
     pub(crate) token_concurrency: usize,
     pub(crate) read_threads: usize,
     pub(crate) search_threads: usize,
+    pub(crate) export_threads: usize,
     pub(crate) write_threads: usize,
     pub(crate) import_threads: usize,
     pub(crate) max_live_runs: usize,
@@ -221,6 +222,7 @@ impl Settings {
             token_concurrency: number("token-concurrency", self.token_concurrency, 256, 1_000_000)?,
             read_threads: number("read-threads", self.read_threads, 4 * cores, 1024)?,
             search_threads: number("search-threads", self.search_threads, cores, 1024)?,
+            export_threads: number("export-threads", self.export_threads, (4 * cores).max(8), 1024)?,
             write_threads: number("write-threads", self.write_threads, 4 * cores, 1024)?,
             import_threads: number("import-threads", self.import_threads, 2, 1024)?,
             max_live_runs: number("max-live-runs", self.max_live_runs, 1024, 1_000_000)?,
@@ -255,7 +257,8 @@ impl Config {
     /// How many threads calls may block at a time.
     pub fn blocking_threads(&self) -> usize {
         let limits = &self.limits;
-        limits.read_threads + limits.search_threads + limits.write_threads + limits.import_threads
+        let calls = limits.read_threads + limits.search_threads + limits.write_threads;
+        calls + limits.export_threads + limits.import_threads
     }
 }
 

@@ -26,6 +26,7 @@ mod offline;
 mod page;
 mod past;
 mod pipeline;
+mod places;
 mod repair;
 mod replay;
 mod runs;

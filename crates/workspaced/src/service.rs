@@ -18,6 +18,7 @@ use crate::checkpoints::Checkpoints;
 use crate::config::{Config, Limits};
 use crate::imports::Imports;
 use crate::live::LiveRuns;
+use crate::places::Places;
 use crate::syncer::Syncer;
 use crate::telemetry::{self, CallNumbers};
 use crate::throttle::Throttle;
@@ -66,8 +67,10 @@ pub(crate) struct Inner {
 pub(crate) struct Pools {
     /// Quick looks: `read_file`, `list_dir`.
     pub(crate) read: Semaphore,
-    /// Long looks: searches, diffs, exports.
+    /// Long looks: searches, diffs.
     pub(crate) search: Semaphore,
+    /// Exports, which take as long as whoever takes them in.
+    pub(crate) export: Places,
     /// Mutations.
     pub(crate) write: Semaphore,
     /// Imports.
@@ -170,6 +173,7 @@ impl Pools {
         Self {
             read: Semaphore::new(limits.read_threads),
             search: Semaphore::new(limits.search_threads),
+            export: Places::new("exports", limits.export_threads),
             write: Semaphore::new(limits.write_threads),
             import: Semaphore::new(limits.import_threads),
             stay: Semaphore::new(Handle::current().metrics().num_workers().saturating_sub(2)),

@@ -90,10 +90,15 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_READ_THREADS", value_name = "N")]
     #[serde(alias = "read_threads")]
     pub(super) read_threads: Option<u64>,
-    /// Searches, diffs and exports that may run at a time [default: 1 for each core]
+    /// Searches and diffs that may run at a time [default: 1 for each core]
     #[arg(long, env = "WORKSPACED_SEARCH_THREADS", value_name = "N")]
     #[serde(alias = "search_threads")]
     pub(super) search_threads: Option<u64>,
+    /// Exports that may be sent at a time: archives, patches, bundles; of one run a quarter of them
+    /// [default: 4 for each core, at least 8]
+    #[arg(long, env = "WORKSPACED_EXPORT_THREADS", value_name = "N")]
+    #[serde(alias = "export_threads")]
+    pub(super) export_threads: Option<u64>,
     /// Mutations that may use the disk at a time [default: 4 for each core]
     #[arg(long, env = "WORKSPACED_WRITE_THREADS", value_name = "N")]
     #[serde(alias = "write_threads")]
@@ -172,6 +177,7 @@ impl Settings {
             token_concurrency: self.token_concurrency.or(under.token_concurrency),
             read_threads: self.read_threads.or(under.read_threads),
             search_threads: self.search_threads.or(under.search_threads),
+            export_threads: self.export_threads.or(under.export_threads),
             write_threads: self.write_threads.or(under.write_threads),
             import_threads: self.import_threads.or(under.import_threads),
             max_live_runs: self.max_live_runs.or(under.max_live_runs),

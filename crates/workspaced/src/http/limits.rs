@@ -70,8 +70,10 @@ pub(crate) struct ServiceLimits {
     idle_timeout_seconds: u64,
     /// Quick looks at a time.
     read_threads: usize,
-    /// Searches, diffs and exports at a time.
+    /// Searches and diffs at a time.
     search_threads: usize,
+    /// Exports at a time; of one run a quarter of them, but at least one.
+    export_threads: usize,
     /// Mutations that are planned at a time.
     write_threads: usize,
     /// Imports at a time; others wait.
@@ -127,6 +129,7 @@ pub(super) async fn get_limits(
             idle_timeout_seconds: limits.idle_timeout.as_secs(),
             read_threads: limits.read_threads,
             search_threads: limits.search_threads,
+            export_threads: limits.export_threads,
             write_threads: limits.write_threads,
             import_threads: limits.import_threads,
             max_live_runs: limits.max_live_runs,

@@ -447,3 +447,65 @@ async fn few_handles_mean_fewer_runs_held_open_and_no_failure(#[values(Backend::
     assert!(handles < 320, "{handles}");
     assert!(number(&server, "workspaced_live_runs").await < 100.0);
 }
+
+/// Bytes that no archive makes smaller.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(&mut next).take(count / 8).flatten().collect()
+}
+
+/// One request without a body, as it is on the wire.
+fn raw_get(client: &Client, path: &str) -> String {
+    let token = client.token.as_deref().unwrap();
+    format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n")
+}
+
+#[rstest]
+#[tokio::test]
+async fn who_does_not_take_exports_in_keeps_nobody_else_waiting(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let setup =
+        Setup::new(backend).arg("--search-threads", 1).arg("--export-threads", 4).arg("--request-timeout-seconds", 4);
+    let server = Server::start_with(setup).await;
+    let greedy = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    greedy.put("noise.bin", noise(24 << 20));
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        for what in ["archive", "patch", "bundle"] {
+            let mut stream = connect(&server);
+            stream.write_all(raw_get(&greedy.agent, &format!("/v1/runs/{}/{what}", greedy.id)).as_bytes()).unwrap();
+            if held.is_empty() {
+                let mut head = [0; 15];
+                stream.read_exact(&mut head).unwrap();
+                assert_eq!(&head, b"HTTP/1.1 200 OK");
+            }
+            held.push(stream);
+        }
+    }
+    // Not a search of its own either waits for them, and no export of another run.
+    for run in [&other, &greedy] {
+        run.ok("search_text", json!({"query": "a", "path": "a.txt"})).await;
+    }
+    for what in ["archive", "patch", "bundle"] {
+        let answer = other.agent.get(&format!("/v1/runs/{}/{what}", other.id)).await;
+        assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+    }
+    let archive = format!("/v1/runs/{}/archive", greedy.id);
+    let refused = greedy.agent.get(&archive).await;
+    assert_eq!(refused.refused("RATE_LIMITED")["limit"], 1);
+    assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 1);
+    let record = greedy.last_record().await;
+    assert_eq!((&record["tool"], &record["code"]), (&json!("archive"), &json!("RATE_LIMITED")));
+    std::fs::remove_file(greedy.repo.join("noise.bin")).unwrap();
+    drop(held);
+    until("a place is free again", async || greedy.agent.get(&archive).await.status == 200).await;
+    assert_eq!(greedy.verify().await["intact"], true);
+}

@@ -73,6 +73,7 @@ async fn a_bound_that_is_set_is_the_bound_that_is_told_and_kept(#[values(Backend
         ("--idle-timeout-seconds", 77, "/service/idleTimeoutSeconds"),
         ("--read-threads", 5, "/service/readThreads"),
         ("--search-threads", 6, "/service/searchThreads"),
+        ("--export-threads", 9, "/service/exportThreads"),
         ("--write-threads", 7, "/service/writeThreads"),
         ("--import-threads", 3, "/service/importThreads"),
         ("--max-live-runs", 99, "/service/maxLiveRuns"),
