@@ -258,7 +258,8 @@ impl Config {
     pub fn blocking_threads(&self) -> usize {
         let limits = &self.limits;
         let calls = limits.read_threads + limits.search_threads + limits.write_threads;
-        calls + limits.export_threads + limits.import_threads
+        // Imports have their places twice: for what this machine brings in, and for what is sent.
+        calls + limits.export_threads + 2 * limits.import_threads
     }
 }
 

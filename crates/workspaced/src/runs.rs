@@ -14,6 +14,7 @@ use crate::CallError;
 use crate::imports::{CancelOnDrop, Importing};
 use crate::live::has_expired;
 use crate::page::{Cursor, List, Page};
+use crate::places::no_place;
 use crate::service::{Service, now, run_not_found};
 
 pub(crate) use create::{CreatedRun, NewRun};
@@ -187,10 +188,21 @@ impl Service {
         self.to_the_end(work).await
     }
 
-    /// Brings a run's files in, when there is a place for the work. Nothing is left where it fails.
+    /// Brings a run's files in, when there is a place for the work; it waits for one as long as for an answer. Nothing is left where it fails.
     async fn import(&self, run: &RunId, importing: &Importing, origin: Origin) -> Result<Imported, CallError> {
+        let pools = &self.0.pools;
+        let pool = match origin {
+            // As much work as a small change.
+            Origin::Empty => &pools.write,
+            // Its sender may be slow, for whom no other run is to wait.
+            Origin::Archive(_) => &pools.upload,
+            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => &pools.import,
+        };
         // Held by this future alone: one that is dropped gives its place back, and its thread sees that it is cancelled.
-        let _place = self.0.pools.import.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let patience = self.0.limits.request_timeout;
+        let place = tokio::time::timeout(patience, pool.acquire()).await;
+        let place = place.map_err(|_| no_place("the import", patience))?;
+        let _place = place.map_err(|error| CallError::Internal(Box::new(error)))?;
         let (workspaces, import, run) = (Arc::clone(&self.0.workspaces), Arc::clone(&importing.import), run.clone());
         let mut origin = origin;
         self.blocking(move || {

@@ -73,8 +73,10 @@ pub(crate) struct Pools {
     pub(crate) export: Places,
     /// Mutations.
     pub(crate) write: Semaphore,
-    /// Imports.
+    /// Imports of what is on this machine or fetched by it.
     pub(crate) import: Semaphore,
+    /// Imports of archives, which take as long as whoever sends them.
+    pub(crate) upload: Semaphore,
     /// Mutations that stay on their threads though others may wait behind them: on all of the runtime's but two, of which a
     /// commit may keep one.
     pub(crate) stay: Semaphore,
@@ -176,6 +178,7 @@ impl Pools {
             export: Places::new("exports", limits.export_threads),
             write: Semaphore::new(limits.write_threads),
             import: Semaphore::new(limits.import_threads),
+            upload: Semaphore::new(limits.import_threads),
             stay: Semaphore::new(Handle::current().metrics().num_workers().saturating_sub(2)),
         }
     }

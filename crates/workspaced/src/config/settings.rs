@@ -103,7 +103,8 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_WRITE_THREADS", value_name = "N")]
     #[serde(alias = "write_threads")]
     pub(super) write_threads: Option<u64>,
-    /// Imports that may run at a time; others wait [default: 2]
+    /// Imports that may run at a time, and archives that may come in beside them; others wait, but no longer than for an
+    /// answer [default: 2]
     #[arg(long, env = "WORKSPACED_IMPORT_THREADS", value_name = "N")]
     #[serde(alias = "import_threads")]
     pub(super) import_threads: Option<u64>,

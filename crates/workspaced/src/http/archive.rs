@@ -10,14 +10,13 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Buf, Bytes, BytesMut};
-use http_body_util::BodyExt as _;
 use model::{Refusal, Run, RunId};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::artifacts::{Export, NewCommit, Outlet};
 use crate::http::auth::{Operator, RunCaller};
-use crate::http::extract::{Json, Path, Query, too_slow};
+use crate::http::extract::{CutShort, Incoming, Json, Path, Query, dripping};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
@@ -48,7 +47,7 @@ pub(super) async fn put_archive(
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
     let limits = &service.0.limits;
     let pump = pump(body, sender, limits.max_archive_bytes, limits.body_timeout);
-    let import = service.import_archive(&run, Incoming { receiver, piece: Bytes::new(), ended: false });
+    let import = service.import_archive(&run, Pieces { receiver, piece: Bytes::new(), ended: false });
     tokio::pin!(pump);
     tokio::pin!(import);
     let (imported, pumped) = tokio::select! {
@@ -65,29 +64,28 @@ pub(super) async fn put_archive(
 
 /// Hands the body over piece by piece. Its end is told too: an importer must not take a broken body for a whole one.
 async fn pump(
-    mut body: Body,
+    body: Body,
     sender: mpsc::Sender<io::Result<Bytes>>,
     limit: u64,
     patience: Duration,
 ) -> Result<(), Problem> {
-    let mut length = 0u64;
+    let (mut body, mut length) = (Incoming::new(body, patience), 0u64);
     let problem = loop {
-        let frame = match tokio::time::timeout(patience, body.frame()).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(_))) => break broken_off().into(),
+        let data = match body.piece().await {
+            Ok(Some(data)) => data,
             Ok(None) => {
                 // An importer that has ended does not want to know.
                 let _ = sender.send(Ok(Bytes::new())).await;
                 return Ok(());
             }
-            Err(_) => break too_slow(patience),
+            Err(CutShort::BrokenOff) => break broken_off().into(),
+            Err(CutShort::TooSlow) => break dripping(patience),
         };
-        let Ok(data) = frame.into_data() else { continue };
         length += data.len() as u64;
         if length > limit {
             break Problem::body_too_large(limit);
         }
-        if !data.is_empty() && sender.send(Ok(data)).await.is_err() {
+        if sender.send(Ok(data)).await.is_err() {
             return Ok(());
         }
     };
@@ -100,13 +98,13 @@ fn broken_off() -> Refusal {
 }
 
 /// A body, as a thread reads it.
-struct Incoming {
+struct Pieces {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,
     ended: bool,
 }
 
-impl Read for Incoming {
+impl Read for Pieces {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() && !self.ended {
             match self.receiver.blocking_recv() {
@@ -249,7 +247,7 @@ mod tests {
             sender.send(piece).await.unwrap();
         }
         drop(sender);
-        let mut incoming = Incoming { receiver, piece: Bytes::new(), ended: false };
+        let mut incoming = Pieces { receiver, piece: Bytes::new(), ended: false };
         let read = tokio::task::spawn_blocking(move || {
             let mut all = Vec::new();
             incoming.read_to_end(&mut all).map(|_| all)

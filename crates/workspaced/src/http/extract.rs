@@ -1,6 +1,6 @@
 //! What a request holds, taken out with bounds: every rejection is a [`Problem`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -197,6 +197,62 @@ async fn read_body(mut body: Body, limit: u64, patience: Duration) -> Result<Byt
     }
 }
 
+/// A body that is handed on while it comes. One from which nothing comes is cut, and so is one that comes in drops: what
+/// it holds meanwhile is held for nothing.
+pub(crate) struct Incoming {
+    body: Body,
+    patience: Duration,
+    /// How long it was waited for in this stretch, and what came in it. The time that its bytes wait here does not count.
+    waited: Duration,
+    came: u64,
+}
+
+impl Incoming {
+    /// Stretches of a body's patience that are looked at together.
+    const STRETCH: u32 = 4;
+    /// What has to come in a second of a stretch.
+    const BYTES_A_SECOND: u64 = 1024;
+
+    /// Takes `body` in, which may stand still for `patience`.
+    pub(crate) fn new(body: Body, patience: Duration) -> Self {
+        Self { body, patience, waited: Duration::ZERO, came: 0 }
+    }
+
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Where the body breaks off or is too slow.
+    pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>, CutShort> {
+        loop {
+            let started = Instant::now();
+            let frame = tokio::time::timeout(self.patience, self.body.frame()).await.map_err(|_| CutShort::TooSlow)?;
+            self.waited += started.elapsed();
+            let Some(frame) = frame else { return Ok(None) };
+            let Ok(data) = frame.map_err(|_| CutShort::BrokenOff)?.into_data() else { continue };
+            self.came += data.len() as u64;
+            if self.waited >= self.patience * Self::STRETCH {
+                if self.came < self.waited.as_secs() * Self::BYTES_A_SECOND {
+                    return Err(CutShort::TooSlow);
+                }
+                (self.waited, self.came) = (Duration::ZERO, 0);
+            }
+            if !data.is_empty() {
+                return Ok(Some(data));
+            }
+        }
+    }
+}
+
+/// Why a body does not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CutShort {
+    /// It stands still, or comes in drops.
+    TooSlow,
+    /// Its sender went away.
+    BrokenOff,
+}
+
 /// Takes in what a refused body still has, within bounds: a client that is still writing when the connection closes
 /// never reads why.
 async fn drain(body: &mut Body) {
@@ -221,8 +277,16 @@ fn broken_off() -> Problem {
     closing(Refusal::invalid("the body broke off", "Send the whole request again."))
 }
 
+/// The body stood still for `patience`, or came in drops.
+pub(crate) fn dripping(patience: Duration) -> Problem {
+    let rate = Incoming::BYTES_A_SECOND;
+    let message =
+        format!("the body stood still for {} seconds, or came at less than {rate} bytes a second", patience.as_secs());
+    closing(Refusal::invalid(message, "Send the whole request again, faster."))
+}
+
 /// The body did not come within `patience`.
-pub(crate) fn too_slow(patience: Duration) -> Problem {
+fn too_slow(patience: Duration) -> Problem {
     let message = format!("the body did not come within {} seconds", patience.as_secs());
     closing(Refusal::invalid(message, "Send the whole request again, faster."))
 }

@@ -5,7 +5,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use http_body_util::BodyExt as _;
 use model::{Code, FileKind, Refusal, Sha256};
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -14,7 +13,7 @@ use workspace::Transfer;
 use crate::calls::{Answer, Failed};
 use crate::files::{Said, Upload};
 use crate::http::auth::RunCaller;
-use crate::http::extract::{Path, Query};
+use crate::http::extract::{CutShort, Incoming, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
@@ -304,19 +303,17 @@ fn stream_of(transfer: Transfer, from: u64, to: u64) -> Body {
     Body::from_stream(pieces)
 }
 
-/// Hands a body on piece by piece. A body that breaks off, or from which nothing comes for `patience`, ends in an error.
-fn receive(mut body: Body, patience: std::time::Duration) -> Upload {
+/// Hands a body on piece by piece. A body that breaks off, or comes too slowly, ends in an error.
+fn receive(body: Body, patience: std::time::Duration) -> Upload {
     let (sender, receiver) = mpsc::channel(PIECES_WAITING);
+    let mut body = Incoming::new(body, patience);
     tokio::spawn(async move {
         loop {
-            let piece = match tokio::time::timeout(patience, body.frame()).await {
+            let piece = match body.piece().await {
                 Ok(None) => return,
-                Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => Ok(data),
-                    Err(_) => continue,
-                },
-                Ok(Some(Err(error))) => Err(std::io::Error::other(error)),
-                Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
+                Ok(Some(data)) => Ok(data),
+                Err(CutShort::BrokenOff) => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)),
+                Err(CutShort::TooSlow) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
             };
             let ended = piece.is_err();
             if sender.send(piece).await.is_err() || ended {

@@ -76,7 +76,7 @@ pub(crate) struct ServiceLimits {
     export_threads: usize,
     /// Mutations that are planned at a time.
     write_threads: usize,
-    /// Imports at a time; others wait.
+    /// Imports at a time, and beside them archives that come in; others wait, but no longer than for an answer.
     import_threads: usize,
     /// Runs that are held open; others are opened when they are called.
     max_live_runs: usize,

@@ -104,6 +104,77 @@ async fn a_body_has_an_end(#[values(Backend::Sqlite)] backend: Backend) {
     run.ok("read_file", json!({"path": "a.txt"})).await;
 }
 
+/// Sends a body a byte now and then, and gives what the server says of it.
+fn drip(server: &Server, run: &Run, path: &str) -> std::thread::JoinHandle<(String, Duration)> {
+    let mut stream = connect(server);
+    let token = run.operator.token.as_deref().unwrap();
+    let head = format!(
+        "PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nIf-None-Match: *\r\nX-Reason: r\r\n\
+         Content-Length: 5000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let started = Instant::now();
+    std::thread::spawn(move || {
+        let mut drops = stream.try_clone().unwrap();
+        std::thread::spawn(move || {
+            while drops.write_all(b"a").is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        (until_closed(stream).0, started.elapsed())
+    })
+}
+
+#[rstest]
+#[tokio::test]
+async fn slow_archives_keep_no_other_run_from_being_made_and_come_to_an_end(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let setup = Setup::new(backend)
+        .arg("--import-threads", 1)
+        .arg("--body-timeout-seconds", 3)
+        .arg("--request-timeout-seconds", 2);
+    let server = Server::start_with(setup).await;
+    let archive = |run: &Run| format!("/v1/runs/{}/archive", run.id);
+    let mut dripping = Vec::new();
+    for _ in 0..3 {
+        let run = server.run(json!({"source": {"type": "archive"}})).await;
+        dripping.push(drip(&server, &run, &archive(&run)));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let started = Instant::now();
+    server.run(json!({})).await;
+    server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    // Who waits for the place of such an archive is told so, and may try again.
+    let waiting = server.run(json!({"source": {"type": "archive"}})).await;
+    let tar = crate::harness::tar_of(&[("a", b"a\n")]);
+    let answer = waiting.operator.put(&archive(&waiting), tar.clone()).await;
+    answer.refused("UNAVAILABLE");
+    assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 1);
+    assert_eq!(waiting.get().await["state"], "preparing");
+    for dripping in dripping {
+        let (told, took) = tokio::task::spawn_blocking(|| dripping.join().unwrap()).await.unwrap();
+        assert!(told.starts_with("HTTP/1.1 503") || told.starts_with("HTTP/1.1 400"), "{told}");
+        assert!(took < Duration::from_secs(30), "{took:?}");
+    }
+    assert_eq!(waiting.operator.put(&archive(&waiting), tar).await.status, 200);
+    waiting.until_open().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_that_comes_in_drops_is_cut(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 1)).await;
+    let run = server.run(json!({})).await;
+    let dripping = drip(&server, &run, &format!("/v1/runs/{}/files/a.bin", run.id));
+    let (told, took) = tokio::task::spawn_blocking(|| dripping.join().unwrap()).await.unwrap();
+    assert!(told.starts_with("HTTP/1.1 400") && told.contains("broke off"), "{told}");
+    assert!(took > Duration::from_secs(3) && took < Duration::from_secs(20), "{took:?}");
+    assert!(run.snapshot().is_empty());
+}
+
 #[rstest]
 #[tokio::test]
 async fn connections_have_a_most_and_those_that_are_there_go_on(#[values(Backend::Sqlite)] backend: Backend) {
