@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use governor::clock::{Clock as _, DefaultClock};
@@ -16,15 +16,31 @@ use crate::telemetry;
 pub(crate) struct Throttle {
     rate: Option<DefaultKeyedRateLimiter<Sha256>>,
     concurrency: usize,
-    under_way: Arc<Mutex<HashMap<Sha256, usize>>>,
+    under_way: UnderWay,
+}
+
+/// What every token has under way.
+type UnderWay = Arc<Mutex<HashMap<Sha256, Count>>>;
+
+#[derive(Debug, Default)]
+struct Count {
+    /// Streams among them.
+    requests: usize,
+    streams: usize,
 }
 
 /// A request under way; it counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     token: Sha256,
-    under_way: Arc<Mutex<HashMap<Sha256, usize>>>,
+    /// How many streams the token may have open.
+    most_streams: usize,
+    under_way: UnderWay,
 }
+
+/// A stream that is open; it counts as a request until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenStream(Turn);
 
 impl Throttle {
     /// With the bounds of the settings.
@@ -53,14 +69,15 @@ impl Throttle {
                 refused.wait_time_from(DefaultClock::default().now()),
             ));
         }
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = lock(&self.under_way);
         let count = under_way.entry(token).or_default();
-        if *count >= self.concurrency {
+        if count.requests >= self.concurrency {
             return Err(limited("the token has too many requests under way", Duration::from_secs(1)));
         }
-        *count += 1;
+        count.requests += 1;
         drop(under_way);
-        Ok(Turn { token, under_way: Arc::clone(&self.under_way) })
+        let most_streams = (self.concurrency / 2).max(1);
+        Ok(Turn { token, most_streams, under_way: Arc::clone(&self.under_way) })
     }
 
     /// Forgets tokens that have been quiet. Called now and then.
@@ -72,16 +89,50 @@ impl Throttle {
     }
 }
 
+impl Turn {
+    /// The same request as a stream, which counts for as long as it is open. Streams take up half of what a token may have
+    /// under way at most, so that calls still pass.
+    ///
+    /// # Errors
+    ///
+    /// `RATE_LIMITED`, with the seconds to wait.
+    pub(crate) fn into_stream(self) -> Result<OpenStream, Refusal> {
+        let mut under_way = lock(&self.under_way);
+        let count = under_way.entry(self.token).or_default();
+        if count.streams >= self.most_streams {
+            drop(under_way);
+            let refusal = limited("the token has too many streams open", Duration::from_secs(1));
+            return Err(refusal.about(|about| about.limit = Some(self.most_streams as u64)));
+        }
+        count.streams += 1;
+        drop(under_way);
+        Ok(OpenStream(self))
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        if let Some(count) = lock(&self.0.under_way).get_mut(&self.0.token) {
+            count.streams -= 1;
+        }
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = lock(&self.under_way);
         if let Some(count) = under_way.get_mut(&self.token) {
-            *count -= 1;
-            if *count == 0 {
+            count.requests -= 1;
+            if count.requests == 0 {
                 under_way.remove(&self.token);
             }
         }
     }
+}
+
+fn lock(under_way: &UnderWay) -> MutexGuard<'_, HashMap<Sha256, Count>> {
+    // Nothing panics while it holds the lock.
+    under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn limited(message: &str, wait: Duration) -> Refusal {
@@ -124,6 +175,22 @@ mod tests {
         drop(first);
         assert!(throttle.enter(token).is_ok());
         drop(second);
+        assert!(throttle.under_way.lock().unwrap().is_empty(), "nothing is kept of a token that is quiet");
+    }
+
+    #[test]
+    fn streams_count_while_they_are_open_and_leave_half_to_calls() {
+        let throttle = throttle(None, 5);
+        let token = Sha256::of(b"token");
+        let open = || throttle.enter(token).unwrap().into_stream();
+        let (first, second) = (open().unwrap(), open().unwrap());
+        let refusal = open().unwrap_err();
+        assert_eq!((refusal.code, refusal.about.limit), (Code::RateLimited, Some(2)));
+        let calls: Vec<_> = (0..3).map(|_| throttle.enter(token).unwrap()).collect();
+        assert_eq!(throttle.enter(token).unwrap_err().code, Code::RateLimited, "streams are requests too");
+        drop(first);
+        let third = throttle.enter(token).unwrap().into_stream().unwrap();
+        drop((calls, second, third));
         assert!(throttle.under_way.lock().unwrap().is_empty(), "nothing is kept of a token that is quiet");
     }
 }

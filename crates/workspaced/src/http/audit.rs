@@ -17,6 +17,7 @@ use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::page::{Cursor, List, Page, Paging};
 use crate::service::Service;
+use crate::throttle::OpenStream;
 
 /// Between two signs of life of a stream that has nothing to tell.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -74,7 +75,8 @@ async fn page_of(
 /// Follows the records of all runs.
 ///
 /// As Server-Sent Events: `event: audit`, the record as `data`, and an `id` that `Last-Event-ID` takes to go on without a
-/// gap. Without it the stream begins with the next record, or with `since` where that is given.
+/// gap. Without it the stream begins with the next record, or with `since` where that is given. A stream is a request under
+/// way for as long as it is open; half of those that a token may have can be streams.
 #[utoipa::path(
     get, path = "/v1/audit/stream", tag = "audit", operation_id = "streamAudit",
     params(
@@ -86,7 +88,7 @@ async fn page_of(
 )]
 pub(super) async fn stream_audit(
     State(service): State<Service>,
-    _auditor: Auditor,
+    Auditor { turn }: Auditor,
     Query((run, filters)): Query<(RunFilter, Filters)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -96,7 +98,7 @@ pub(super) async fn stream_audit(
         None if filter.since.is_some() => 0,
         None => service.newest_position(),
     };
-    let events = Sse::new(events(service.follow(filter, after)));
+    let events = Sse::new(events(service.follow(filter, after), turn.into_stream()?));
     Ok(events.keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")).into_response())
 }
 
@@ -113,12 +115,12 @@ fn unknown_event() -> Refusal {
     Refusal::invalid("`Last-Event-ID` is none of this stream", "Send the `id` of the last event, or leave it out.")
 }
 
-fn events(follow: Follow) -> impl Stream<Item = Result<Event, Infallible>> {
-    futures_util::stream::unfold(follow, async |mut follow| match follow.next().await {
+fn events(follow: Follow, open: OpenStream) -> impl Stream<Item = Result<Event, Infallible>> {
+    futures_util::stream::unfold((follow, open), async |(mut follow, open)| match follow.next().await {
         Ok(Some(record)) => {
             let id = Cursor::behind(record.position).to_text(List::Audit);
             let event = Event::default().event("audit").id(id).data(record.text);
-            Some((Ok(event), follow))
+            Some((Ok(event), (follow, open)))
         }
         Ok(None) => None,
         Err(error) => {

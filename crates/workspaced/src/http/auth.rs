@@ -21,7 +21,8 @@ pub(crate) struct Operator {
 /// An operator of either scope.
 #[derive(Debug)]
 pub(crate) struct Auditor {
-    _turn: Turn,
+    /// The request, as it is counted.
+    pub(crate) turn: Turn,
 }
 
 /// Anybody who may use tools: an operator with the scope `orchestrate`, or a run's token.
@@ -48,7 +49,8 @@ pub(crate) struct RunCaller {
 pub(crate) struct RunAuditor {
     /// The run.
     pub(crate) run: RunId,
-    _turn: Turn,
+    /// The request, as it is counted.
+    pub(crate) turn: Turn,
 }
 
 /// The longest token that is looked at.
@@ -124,7 +126,7 @@ impl FromRequestParts<Service> for Auditor {
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(&parts.headers, service).await?;
         match bearer.identity {
-            Identity::Operator(Scope::Orchestrate | Scope::Audit) => Ok(Self { _turn: bearer.turn(service)? }),
+            Identity::Operator(Scope::Orchestrate | Scope::Audit) => Ok(Self { turn: bearer.turn(service)? }),
             Identity::Run(_) => Err(Problem::forbidden()),
         }
     }
@@ -179,6 +181,6 @@ impl FromRequestParts<Service> for RunAuditor {
             Identity::Run(_) => return Err(Problem::forbidden()),
         }
         let turn = bearer.turn(service)?;
-        Ok(Self { run: parse_run(&named)?, _turn: turn })
+        Ok(Self { run: parse_run(&named)?, turn })
     }
 }

@@ -15,6 +15,7 @@ use crate::http::auth::RunAuditor;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
+use crate::throttle::OpenStream;
 
 /// Between two signs of life of a stream that has nothing to tell.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -34,7 +35,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 )]
 pub(super) async fn list_changes(
     State(service): State<Service>,
-    RunAuditor { run, .. }: RunAuditor,
+    RunAuditor { run, turn }: RunAuditor,
     Query((since,)): Query<(Since,)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -44,7 +45,7 @@ pub(super) async fn list_changes(
         return Ok(Json(service.changes(&run, since.unwrap_or(0), limit).await?).into_response());
     }
     let since = last_event(&headers)?.or(since).unwrap_or(0);
-    let events = Sse::new(events(service.follow_changes(run, since).await?));
+    let events = Sse::new(events(service.follow_changes(run, since).await?, turn.into_stream()?));
     Ok(events.keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")).into_response())
 }
 
@@ -56,12 +57,12 @@ fn last_event(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     })
 }
 
-fn events(follow: FollowChanges) -> impl Stream<Item = Result<Event, Infallible>> {
-    futures_util::stream::unfold(follow, async |mut follow| match follow.next().await {
+fn events(follow: FollowChanges, open: OpenStream) -> impl Stream<Item = Result<Event, Infallible>> {
+    futures_util::stream::unfold((follow, open), async |(mut follow, open)| match follow.next().await {
         Ok(Some(change)) => {
             // A change always serialises.
             let data = serde_json::to_string(&change).unwrap_or_default();
-            Some((Ok(Event::default().event("change").id(change.seq.to_string()).data(data)), follow))
+            Some((Ok(Event::default().event("change").id(change.seq.to_string()).data(data)), (follow, open)))
         }
         Ok(None) => None,
         Err(error) => {

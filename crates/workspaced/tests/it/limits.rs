@@ -303,3 +303,30 @@ async fn a_caller_that_goes_away_leaves_a_whole_change_or_none(
         run.ok("write_file", input).await;
     }
 }
+
+#[rstest]
+#[tokio::test]
+async fn streams_count_as_requests_while_they_are_open(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--token-concurrency", 8)).await;
+    let run = server.run(json!({})).await;
+    let changes = format!("/v1/runs/{}/changes", run.id);
+    for (client, path) in [(server.auditor(), "/v1/audit/stream"), (run.agent.clone(), &changes)] {
+        let stream = || client.request(reqwest::Method::GET, path).header("accept", "text/event-stream");
+        let mut open = Vec::new();
+        for _ in 0..4 {
+            open.push(client.stream(path, None).await);
+        }
+        let refused = client.send(stream()).await;
+        assert_eq!(refused.refused("RATE_LIMITED")["limit"], 4, "{path}");
+        assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 1);
+        // The token's calls still pass, and so do other tokens' streams.
+        client.get(&format!("/v1/runs/{}/audit", run.id)).await.ok();
+        drop(server.operator().stream("/v1/audit/stream", None).await);
+        drop(open);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while stream().send().await.unwrap().status() != 200 {
+            assert!(Instant::now() < deadline, "{path}: those that are closed still count");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
