@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use ledger::Ledger;
 use model::RunState;
 use rustix::process::{Resource, Rlimit};
-use tokio::net::TcpListener;
 use workspace::Workspaces;
 
 use crate::checkpoints::Checkpoints;
@@ -84,7 +83,7 @@ pub async fn serve(
     fit(&mut config.limits, raise_handles());
     let lock = DataLock::take(&config.data_dir)?;
     let (service, first_token) = open(&config, &lock).await?;
-    let listener = TcpListener::bind(config.listen).await;
+    let listener = http::serve::listen(config.listen);
     let listener = listener.map_err(|error| BadSetting(format!("--listen {}: {error}", config.listen)))?;
     let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
     let router = http::router(service.clone());

@@ -3,6 +3,8 @@
 mod wire;
 
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use model::{Code, Refusal};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
@@ -29,6 +31,9 @@ use crate::telemetry;
 const REST: Duration = Duration::from_millis(100);
 /// The most that is read ahead of a connection, in bytes; a head has to fit.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
+/// Connections that the system keeps until they are taken; it keeps no more than it likes itself. Of more than these, each
+/// waits for a second and longer until it asks again.
+const BACKLOG: u32 = 4096;
 /// The most headers of a request.
 const MAX_HEADERS: usize = 64;
 
@@ -38,6 +43,19 @@ struct Server {
     router: Router,
     patience: Patience,
     places: Arc<Semaphore>,
+}
+
+/// Listens on `address`.
+///
+/// # Errors
+///
+/// Where the address cannot be had.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A service that starts anew takes its address back from connections that are not quite over.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves `router` until `shutdown`, then lets requests under way finish within the bound of the settings.
