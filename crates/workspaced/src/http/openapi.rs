@@ -122,7 +122,7 @@ fn operation_of(tool: &Tool) -> Value {
         "200": {"description": "It did.", "content": {"application/json": schema((tool.output)().name)}},
         "409": problem("What stands there is not what was expected, or the run is closed.", "RUN_CLOSED"),
         "413": problem("A file or the body is too large.", "FILE_TOO_LARGE"),
-        "415": problem("It is binary.", "UNSUPPORTED_BINARY"),
+        "415": problem("It is binary; or the body has a `Content-Encoding`.", "UNSUPPORTED_BINARY"),
     });
     if tool.mutates() {
         responses["202"] = json!({
@@ -165,6 +165,7 @@ fn add_common(path: &str, operation: &mut Value) {
     }
     if takes_body {
         add("413", "The body is too large.", "BODY_TOO_LARGE");
+        add("415", "The body has a `Content-Encoding`, which nothing here decodes.", "INVALID_REQUEST");
     }
     add("500", "The service failed; the fault is in its log.", "INTERNAL");
     let sorted: Map<_, _> = {

@@ -119,6 +119,14 @@ impl Problem {
         Self { status: StatusCode::METHOD_NOT_ALLOWED, ..problem }
     }
 
+    /// The body is encoded. HTTP asks for status 415, which no code of its own stands for.
+    pub(crate) fn encoded(encoding: &str) -> Self {
+        let message = format!("the header Content-Encoding says `{encoding}`, and no body is decoded here");
+        let hint = "Send the body as it is, without the header; an archive may be a tar.gz all the same.";
+        let problem = Self::from(Refusal::invalid(message, hint)).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        problem.with_header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+    }
+
     /// The body is larger than what is taken here.
     pub(crate) fn body_too_large(limit: u64) -> Self {
         Self::from(body_too_large(limit)).with_header(header::CONNECTION, HeaderValue::from_static("close"))

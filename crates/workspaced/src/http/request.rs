@@ -89,6 +89,9 @@ async fn bounded(service: &Service, request: Request, next: Next, route: &str) -
     if declared_length(request.headers()).is_some_and(|length| length > limit) {
         return Problem::body_too_large(limit).into_response();
     }
+    if let Some(encoding) = foreign_encoding(request.headers()) {
+        return Problem::encoded(&encoding).into_response();
+    }
     let hurried = matches!(*request.method(), Method::GET | Method::HEAD) && !UNHURRIED.contains(&route);
     if !hurried {
         return next.run(request).await;
@@ -97,6 +100,14 @@ async fn bounded(service: &Service, request: Request, next: Next, route: &str) -
         Ok(response) => response,
         Err(_) => Problem::from(took_too_long(limits.request_timeout)).into_response(),
     }
+}
+
+/// How the body is encoded, where that is not as it is. Nothing here decodes: a file would be stored as what it is not.
+fn foreign_encoding(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(header::CONTENT_ENCODING).iter();
+    let mut names = all.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let foreign = names.find(|name| !name.is_empty() && !name.eq_ignore_ascii_case(b"identity"))?;
+    Some(foreign.iter().take(40).map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' }).collect())
 }
 
 fn declared_length(headers: &HeaderMap) -> Option<u64> {

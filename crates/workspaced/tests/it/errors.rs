@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, sha256};
+use crate::harness::{Backend, Run, Server, Setup, gzip, sha256, tar_of};
 
 #[rstest]
 #[tokio::test]
@@ -232,4 +232,36 @@ async fn a_panic_is_a_fault_of_ours_and_the_run_goes_on(
     let done = records.iter().filter(|record| record["tool"] == "write_file" && record["outcome"] == "ok");
     assert_eq!(done.count(), 4, "{records:#?}");
     assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_body_that_says_it_is_encoded_is_refused_and_not_stored(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let waiting = server.run(json!({"source": {"type": "archive"}})).await;
+    let tar = gzip(&tar_of(&[("a", b"a\n")]));
+    let read = format!("/v1/runs/{}/tools/read_file", run.id);
+    let file = format!("/v1/runs/{}/files/b.txt", run.id);
+    let archive = format!("/v1/runs/{}/archive", waiting.id);
+    let call = serde_json::to_vec(&json!({"path": "a.txt"})).unwrap();
+    let send = async |path: &str, body: &[u8], encoding: &str| {
+        let method = if path == read { reqwest::Method::POST } else { reqwest::Method::PUT };
+        let request = run.operator.request(method, path).header("content-encoding", encoding);
+        let request = request.header("if-none-match", "*").header("x-reason", "r").body(body.to_vec());
+        run.operator.send(request).await
+    };
+    for (path, body) in [(&read, gzip(&call)), (&file, gzip(b"text")), (&archive, tar.clone())] {
+        for encoding in ["gzip", "identity, br", "GZIP", "x-unknown"] {
+            let problem = send(path, &body, encoding).await.is(415);
+            assert_eq!(problem["code"], "INVALID_REQUEST", "{path} {encoding}: {problem}");
+            assert!(problem["message"].as_str().unwrap().contains("Content-Encoding"), "{problem}");
+        }
+    }
+    assert_eq!((run.snapshot().len(), waiting.get().await["state"].as_str()), (1, Some("preparing")));
+    // What is told as it is passes; an archive may be compressed by itself.
+    send(&read, &call, "identity").await.ok();
+    send(&file, b"text", "identity").await.is(201);
+    send(&archive, &tar, "").await.ok();
 }
