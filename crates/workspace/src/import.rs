@@ -31,6 +31,7 @@ pub(crate) use git::FETCHED;
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
 pub(crate) use sink::stays_inside;
 
+use directory::FolderId;
 use sink::Sink;
 
 /// How the name of a folder in the making begins; no run has such a name.
@@ -50,6 +51,8 @@ pub struct Workspaces {
     /// In the names of this process's own folders, which no sweep of its own takes.
     tag: String,
     import_roots: Vec<PathBuf>,
+    /// The service's own folders, of which nothing comes into a run: the database and the key lie in them.
+    own: Own,
     limits: ImportLimits,
     shelf: Arc<Shelf>,
 }
@@ -65,6 +68,19 @@ pub struct ImportLimits {
     pub max_depth: usize,
     /// How many times its own size an archive may become, beyond its first 64 MiB.
     pub max_ratio: u64,
+}
+
+/// Folders by their place, and by which they are whatever place they are reached by.
+struct Own {
+    places: [PathBuf; 2],
+    folders: [FolderId; 2],
+}
+
+impl Own {
+    /// Whether `real` lies in one of them, or one of them in it.
+    fn meets(&self, real: &Path) -> bool {
+        self.places.iter().any(|own| own.starts_with(real) || real.starts_with(own))
+    }
 }
 
 impl Default for ImportLimits {
@@ -160,15 +176,18 @@ impl Workspaces {
         // Git runs elsewhere, so that a relative path would not lead here.
         let path = path.canonicalize()?;
         let dir = guard::open_ambient_folder(&path)?;
+        let data_dir = data_dir.canonicalize()?;
+        let folders = [directory::identity(&guard::open_ambient_folder(&data_dir)?)?, directory::identity(&dir)?];
         guard::self_test(dir.as_fd())?;
         let home = path.join(GIT_HOME);
         make_home(&home)?;
         Ok(Self {
             dir,
-            path,
             home,
             tag: fresh_name(""),
             import_roots: import_roots.to_vec(),
+            own: Own { places: [data_dir, path.clone()], folders },
+            path,
             limits: ImportLimits::default(),
             shelf: Arc::default(),
         })
@@ -180,7 +199,7 @@ impl Workspaces {
         Self { limits, ..self }
     }
 
-    /// The real place of `raw` if it lies under an import root.
+    /// The real place of `raw` if it lies under an import root and apart from the service's own folder.
     ///
     /// # Errors
     ///
@@ -189,16 +208,21 @@ impl Workspaces {
     pub fn allow(&self, raw: &str) -> Result<PathBuf, Refusal> {
         let path = Path::new(raw);
         let real = path.is_absolute().then(|| path.canonicalize().ok()).flatten();
-        real.filter(|real| self.is_allowed(real)).ok_or_else(|| {
+        let real = real.filter(|real| self.is_under_root(real)).ok_or_else(|| {
             Refusal::invalid(
                 "the path is no folder under an import root",
                 "Name an absolute path under a folder that the service was started with as --import-root.",
             )
-        })
+        })?;
+        if self.own.meets(&real) { Err(own_folder()) } else { Ok(real) }
+    }
+
+    fn is_allowed(&self, real: &Path) -> bool {
+        self.is_under_root(real) && !self.own.meets(real)
     }
 
     #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
-    fn is_allowed(&self, real: &Path) -> bool {
+    fn is_under_root(&self, real: &Path) -> bool {
         let roots = self.import_roots.iter().filter_map(|root| root.canonicalize().ok());
         roots.into_iter().any(|root| real.starts_with(root))
     }
@@ -283,7 +307,7 @@ impl Workspaces {
     ) -> Result<Option<String>, ImportFault> {
         let (origin, reference) = match source {
             ImportSource::Empty => return Ok(None),
-            ImportSource::Directory(path) => return directory::copy(&path, &self.dir, sink).map(|()| None),
+            ImportSource::Directory(path) => return directory::copy(&path, &self.own.folders, sink).map(|()| None),
             ImportSource::Archive(archive) => return archive::copy(archive, self.limits, sink).map(|()| None),
             ImportSource::GitRemote { url, reference } => (git::Origin::Remote(url), reference),
             ImportSource::GitLocal { path, reference } => {
@@ -375,6 +399,14 @@ impl Workspaces {
     fn own_name(&self, prefix: &str) -> String {
         fresh_name(&format!("{prefix}{}-", self.tag))
     }
+}
+
+/// The source is the service's own folder, or has to do with it.
+fn own_folder() -> Refusal {
+    Refusal::invalid(
+        "the path lies in the folder that the service keeps its own data in, or holds that folder",
+        "Name a folder beside it: no run may see the database, the keys or the files of other runs.",
+    )
 }
 
 /// What an import came to.

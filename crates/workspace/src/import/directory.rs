@@ -1,6 +1,7 @@
 //! A folder of this machine as a source.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -8,8 +9,8 @@ use model::Refusal;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::ImportFault;
 use super::sink::{Sink, SinkFault, is_git_internal};
+use super::{ImportFault, own_folder};
 
 /// One folder on the way down: what is yet to be looked at, the last first.
 struct Level {
@@ -19,9 +20,12 @@ struct Level {
     path_len: usize,
 }
 
+/// Which folder it is, whatever its name: its device and its number there.
+pub(super) type FolderId = (u64, u64);
+
 /// Copies the tree below `source`: no link is followed, and every file is opened by the handle of its folder. `own`, the
-/// service's own folder, is left out wherever it lies: it would be copied into itself.
-pub(super) fn copy(source: &Path, own: &OwnedFd, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
+/// service's own folders, are left out wherever they lie, mounted at a second place too: what they hold is nobody's to see.
+pub(super) fn copy(source: &Path, own: &[FolderId], sink: &mut Sink<'_>) -> Result<(), ImportFault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::open(source, flags, Mode::empty()).map_err(|errno| match errno {
         Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS => ImportFault::Refused(Refusal::invalid(
@@ -30,7 +34,9 @@ pub(super) fn copy(source: &Path, own: &OwnedFd, sink: &mut Sink<'_>) -> Result<
         )),
         errno => ImportFault::Io(errno.into()),
     })?;
-    let own = identity(own)?;
+    if own.contains(&identity(&root)?) {
+        return Err(own_folder().into());
+    }
     let mut path = Vec::new();
     let mut levels = vec![Level { names: names(&root)?, fd: root, path_len: 0 }];
     while let Some(level) = levels.last_mut() {
@@ -44,7 +50,7 @@ pub(super) fn copy(source: &Path, own: &OwnedFd, sink: &mut Sink<'_>) -> Result<
         }
         path.extend_from_slice(&name);
         if let Some(fd) = entry(level, &name, file_type, &path, sink)? {
-            if identity(&fd)? == own {
+            if own.contains(&identity(&fd)?) {
                 sink.leave_out(&path, "the service's own folder");
                 continue;
             }
@@ -55,9 +61,9 @@ pub(super) fn copy(source: &Path, own: &OwnedFd, sink: &mut Sink<'_>) -> Result<
     Ok(())
 }
 
-/// Which folder it is, whatever its name.
-fn identity(fd: &OwnedFd) -> Result<(u64, u64), ImportFault> {
-    let stat = rustix::fs::fstat(fd).map_err(std::io::Error::from)?;
+/// Which folder it is.
+pub(super) fn identity(fd: &OwnedFd) -> io::Result<FolderId> {
+    let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 

@@ -226,11 +226,18 @@ fn only_what_lies_under_an_import_root_is_allowed_and_every_refusal_is_the_same(
 }
 
 #[test]
-fn the_services_own_folder_is_not_copied_into_itself() {
+fn the_services_own_folder_comes_in_by_no_way() {
     let rig = Rig::new();
+    fs::write(rig.data().join("checkpoint.key"), "secret").unwrap();
+    // As where it is mounted at a place that the paths say nothing of.
     let everything = rig.data().parent().unwrap().to_owned();
     let done = rig.import("r", ImportSource::Directory(everything)).unwrap();
-    assert!(done.left_out.iter().any(|one| one.path == "data/workspaces"), "{:?}", done.left_out);
+    assert!(done.left_out.iter().any(|one| one.path == "data"), "{:?}", done.left_out);
+    assert!(!rig.repo("r").join("data/checkpoint.key").exists());
+    for own in [rig.data(), rig.data().join("workspaces")] {
+        let refused = rig.import("s", ImportSource::Directory(own));
+        assert!(matches!(refused, Err(ImportFault::Refused(refusal)) if refusal.code == Code::InvalidRequest));
+    }
 }
 
 #[test]

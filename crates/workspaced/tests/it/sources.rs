@@ -84,6 +84,47 @@ async fn only_what_lies_under_an_import_root_comes_in(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
+async fn nothing_of_the_services_own_folder_comes_in(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::prepare(crate::harness::Setup::new(backend)).await;
+    let (home, data) = (server.home.clone(), server.data_dir());
+    server.setup = server.setup.clone().env("WORKSPACED_IMPORT_ROOTS", home.to_str().unwrap());
+    server.restart();
+    server.run(json!({"runId": "first"})).await;
+    std::os::unix::fs::symlink(&data, server.import_root().join("link")).unwrap();
+    put(&data, "below/f.txt", "x\n");
+    git(&data.join("below"), &["init", "-q"]);
+    commit_all(&data.join("below"), "first");
+    for path in [
+        home.clone(),
+        data.clone(),
+        data.join("below"),
+        data.join("workspaces"),
+        data.join("workspaces/first/base.git"),
+        server.import_root().join("link"),
+        server.import_root().join("link/below"),
+        server.import_root().join("../data"),
+    ] {
+        let directory = refused_without_a_run(&server, json!({"type": "directory", "path": path})).await;
+        let git = refused_without_a_run(&server, json!({"type": "git", "url": path})).await;
+        let mounts = json!([{"name": "own", "description": "d", "path": path}]);
+        let body = json!({"runId": "refused", "source": {"type": "empty"}, "mounts": mounts});
+        let mount = server.operator().post("/v1/runs", body).await.refused("INVALID_REQUEST");
+        for problem in [directory, git, mount] {
+            let message = problem["message"].as_str().unwrap();
+            assert!(message.contains("its own data"), "{message}");
+        }
+    }
+    // A repository elsewhere that keeps its objects there.
+    let (place, _) = server.repository(&[("a.txt", "a\n")]);
+    let objects = data.join("below/.git/objects");
+    std::fs::write(place.join(".git/objects/info/alternates"), format!("{}\n", objects.display())).unwrap();
+    refused_without_a_run(&server, json!({"type": "git", "url": place})).await;
+    let template = server.template(&[("a.txt", "a\n")]);
+    server.run(json!({"source": {"type": "directory", "path": template}})).await;
+}
+
+#[rstest]
+#[tokio::test]
 async fn without_an_import_root_nothing_of_this_machine_comes_in(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
