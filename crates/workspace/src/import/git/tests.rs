@@ -3,8 +3,9 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::Code;
+use model::{Code, RunId};
 
 use super::*;
 use crate::ImportSource;
@@ -421,4 +422,38 @@ fn a_tree_that_names_itself_again_and_again_is_refused_in_time() {
     assert_eq!(refusal.about.limit, Some(10_000));
     assert!(start.elapsed().as_secs() < 20);
     assert_eq!(rig.names(), [".git-home"]);
+}
+
+/// Remembers the most bytes that an import has written.
+#[derive(Default)]
+struct Most(AtomicU64);
+
+impl ImportWatch for Most {
+    fn progress(&self, _: &'static str, _: u64, bytes: u64) {
+        self.0.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_blob_with_a_thousand_names_is_counted_before_it_is_written() {
+    let rig = Rig::with_limits(ImportLimits { max_bytes: 500_000, ..ImportLimits::default() });
+    let source = rig.root("many");
+    git(&source, &["init", "-q"]);
+    for n in 0..1000 {
+        fs::write(source.join(format!("{n}.txt")), "x".repeat(1000)).unwrap();
+    }
+    git(&source, &["add", "."]);
+    git(&source, &["commit", "-qm", "many"]);
+    let most = Most::default();
+    let import = |run: &str| rig.workspaces.import(&RunId::parse(run).unwrap(), local(&source, None), &most);
+    assert_eq!(refused(import("r")).about.limit, Some(500_000));
+    assert_eq!(most.0.load(Ordering::Relaxed), 0, "some of it was written");
+    git(&source, &["rm", "-qr", "--cached", "[5-9]*.txt"]);
+    git(&source, &["commit", "-qm", "fewer"]);
+    let done = import("r").unwrap();
+    assert_eq!((done.files, done.bytes), (445, 445_000));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{fetch_fault, no_repository};
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
-use crate::git::{Bounds, Git, GitFault, hex, parse_oid};
+use crate::git::{Bounds, Git, hex, parse_oid};
 use crate::import::sink::{Sink, SinkFault, is_git_internal, too_large};
 use crate::import::{ImportFault, ImportLimits, ImportWatch};
 
@@ -22,7 +22,8 @@ pub(super) struct TreeEntry {
     path: Vec<u8>,
 }
 
-/// Lists the commit's tree; what has no place in a run's is left out.
+/// Lists the commit's tree; what has no place in a run's is left out. A tree of more bytes than may be is refused before one
+/// of them is written: it may name the same large blob a thousand times.
 pub(super) fn list(
     git: &Git,
     commit: &str,
@@ -31,46 +32,57 @@ pub(super) fn list(
     sink: &mut Sink<'_>,
 ) -> Result<Vec<TreeEntry>, ImportFault> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
-    let args = ["ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit];
-    let (entries, is_whole) = git
-        .talk(&args, &bounds, |stdin, stdout| {
-            drop(stdin);
-            let mut from = BufReader::with_capacity(256 * 1024, stdout);
-            let (mut entries, mut line) = (Vec::new(), Vec::new());
-            let mut last_cut = Vec::new();
-            // A tree of trees can name more files than there are atoms: it is not read to its end.
-            while entries.len() as u64 <= limits.max_entries {
-                line.clear();
-                if from.read_until(0, &mut line)? == 0 {
-                    return Ok((entries, true));
-                }
-                let entry = parse_entry(line.strip_suffix(b"\0").unwrap_or(&line))?;
-                entries.extend(keep(entry, &mut last_cut, sink));
+    let args = ["ls-tree", "-r", "-l", "-z", "--full-tree", "--end-of-options", commit];
+    let mut over = None;
+    let said = git.talk(&args, &bounds, |stdin, stdout| {
+        drop(stdin);
+        let mut from = BufReader::with_capacity(256 * 1024, stdout);
+        let (mut entries, mut line) = (Vec::new(), Vec::new());
+        let (mut last_cut, mut bytes) = (Vec::new(), 0u64);
+        // A tree of trees can name more files than there are atoms: it is not read to its end.
+        while entries.len() as u64 <= limits.max_entries && bytes <= limits.max_bytes {
+            line.clear();
+            if from.read_until(0, &mut line)? == 0 {
+                return Ok(entries);
             }
-            Err(io::ErrorKind::FileTooLarge.into())
-        })
-        .or_else(|fault| match fault {
-            GitFault::Io(fault) if fault.kind() == io::ErrorKind::FileTooLarge => Ok((Vec::new(), false)),
-            fault => Err(fetch_fault(fault)),
-        })?;
-    if is_whole { Ok(entries) } else { Err(too_large("entries", limits.max_entries)) }
+            let listed = parse_entry(line.strip_suffix(b"\0").unwrap_or(&line))?;
+            let size = listed.size;
+            if let Some(entry) = keep(listed, &mut last_cut, sink) {
+                bytes = bytes.saturating_add(size);
+                entries.push(entry);
+            }
+        }
+        over = Some(if bytes > limits.max_bytes {
+            too_large("bytes", limits.max_bytes)
+        } else {
+            too_large("entries", limits.max_entries)
+        });
+        Err(io::ErrorKind::FileTooLarge.into())
+    });
+    said.map_err(|fault| over.unwrap_or_else(|| fetch_fault(fault)))
 }
 
-fn parse_entry(line: &[u8]) -> io::Result<(u32, Option<[u8; 20]>, Vec<u8>)> {
+/// One line of the list.
+struct Listed {
+    mode: u32,
+    oid: Option<[u8; 20]>,
+    /// 0 where git does not tell: of what is no file, and of what it does not have, which is found out by reading it.
+    size: u64,
+    path: Vec<u8>,
+}
+
+fn parse_entry(line: &[u8]) -> io::Result<Listed> {
     let odd = || io::Error::new(io::ErrorKind::InvalidData, "git ls-tree wrote an unknown line");
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or_else(odd)?;
     let words = std::str::from_utf8(&line[..tab]).map_err(|_| odd())?;
-    let [mode, _, oid] = words.split(' ').collect::<Vec<_>>()[..] else { return Err(odd()) };
+    let [mode, _, oid, size] = words.split_ascii_whitespace().collect::<Vec<_>>()[..] else { return Err(odd()) };
     let mode = u32::from_str_radix(mode, 8).map_err(|_| odd())?;
-    Ok((mode, parse_oid(oid), line[tab + 1..].to_owned()))
+    Ok(Listed { mode, oid: parse_oid(oid), size: size.parse().unwrap_or(0), path: line[tab + 1..].to_owned() })
 }
 
 /// The entry, if it may be in a run's tree. `last_cut` is the last folder that was left out.
-fn keep(
-    (mode, oid, path): (u32, Option<[u8; 20]>, Vec<u8>),
-    last_cut: &mut Vec<u8>,
-    sink: &mut Sink<'_>,
-) -> Option<TreeEntry> {
+fn keep(listed: Listed, last_cut: &mut Vec<u8>, sink: &mut Sink<'_>) -> Option<TreeEntry> {
+    let Listed { mode, oid, path, .. } = listed;
     if !last_cut.is_empty() && path.strip_prefix(&last_cut[..]).is_some_and(|rest| rest.first() == Some(&b'/')) {
         return None;
     }
