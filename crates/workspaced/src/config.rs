@@ -257,9 +257,9 @@ impl Config {
     /// How many threads calls may block at a time.
     pub fn blocking_threads(&self) -> usize {
         let limits = &self.limits;
-        let calls = limits.read_threads + limits.search_threads + limits.write_threads;
-        // Imports have their places twice: for what this machine brings in, and for what is sent.
-        calls + limits.export_threads + 2 * limits.import_threads
+        let looks = limits.read_threads + limits.search_threads + limits.export_threads;
+        // What writes has its places twice: for what is here, and for what is sent.
+        looks + 2 * (limits.write_threads + limits.import_threads)
     }
 }
 

@@ -112,7 +112,8 @@ impl Service {
         let content = match self.take_in(&head, upload).await {
             Ok(content) => content,
             Err(CallError::Refused(refusal)) => {
-                let came_in = !matches!(refusal.code, model::Code::Unavailable | model::Code::InvalidRequest);
+                use model::Code::{InvalidRequest, RateLimited, Unavailable};
+                let came_in = !matches!(refusal.code, Unavailable | InvalidRequest | RateLimited);
                 // What the call would have been is not known: its ID stays free for another try.
                 return self.finish(if came_in { head } else { head.under_new_id() }, Err(refusal)).await;
             }
@@ -167,8 +168,14 @@ impl Service {
             first.extend_from_slice(&piece.map_err(|_| broken_off())?);
             if first.len() > INLINE_BYTES {
                 let limit = live.rules.policy().max_transfer_bytes;
+                // A thread waits for every piece of it, and of them there are so many.
+                let place = self.0.pools.receive.enter(&head.run_id, self.0.limits.request_timeout).await?;
                 let mut rest = Pieces { first: io::Cursor::new(first), rest: upload, piece: Bytes::new() };
-                let staged = self.blocking(move || stage(&live, &mut rest, limit)).await?;
+                let work = move || {
+                    let _place = place;
+                    stage(&live, &mut rest, limit)
+                };
+                let staged = self.blocking(work).await?;
                 return Ok(NewContent::Staged(staged));
             }
         }

@@ -73,6 +73,8 @@ pub(crate) struct Pools {
     pub(crate) export: Places,
     /// Mutations.
     pub(crate) write: Semaphore,
+    /// Large files on their way into a run, which take as long as whoever sends them.
+    pub(crate) receive: Places,
     /// Imports of what is on this machine or fetched by it.
     pub(crate) import: Semaphore,
     /// Imports of archives, which take as long as whoever sends them.
@@ -177,6 +179,7 @@ impl Pools {
             search: Semaphore::new(limits.search_threads),
             export: Places::new("exports", limits.export_threads),
             write: Semaphore::new(limits.write_threads),
+            receive: Places::new("large uploads", limits.write_threads),
             import: Semaphore::new(limits.import_threads),
             upload: Semaphore::new(limits.import_threads),
             stay: Semaphore::new(Handle::current().metrics().num_workers().saturating_sub(2)),

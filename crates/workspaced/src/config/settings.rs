@@ -99,7 +99,8 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_EXPORT_THREADS", value_name = "N")]
     #[serde(alias = "export_threads")]
     pub(super) export_threads: Option<u64>,
-    /// Mutations that may use the disk at a time [default: 4 for each core]
+    /// Mutations that may use the disk at a time, and large files that may come in beside them, of one run a quarter of
+    /// those [default: 4 for each core]
     #[arg(long, env = "WORKSPACED_WRITE_THREADS", value_name = "N")]
     #[serde(alias = "write_threads")]
     pub(super) write_threads: Option<u64>,

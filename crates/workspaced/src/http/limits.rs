@@ -74,7 +74,8 @@ pub(crate) struct ServiceLimits {
     search_threads: usize,
     /// Exports at a time; of one run a quarter of them, but at least one.
     export_threads: usize,
-    /// Mutations that are planned at a time.
+    /// Mutations that are planned at a time, and beside them files of more than 1 MiB that come in, of one run a quarter
+    /// of those, but at least one.
     write_threads: usize,
     /// Imports at a time, and beside them archives that come in; others wait, but no longer than for an answer.
     import_threads: usize,

@@ -524,3 +524,58 @@ async fn a_crowd_that_comes_at_once_is_let_in(#[values(Backend::Sqlite)] backend
     drop(crowd);
     server.run(json!({})).await;
 }
+
+#[rstest]
+#[tokio::test]
+async fn large_files_that_stand_still_keep_nobody_else_waiting(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    // Fewer threads than there are uploads.
+    let mut setup = Setup::new(backend).arg("--write-threads", 4).arg("--request-timeout-seconds", 3);
+    for pool in ["--read-threads", "--search-threads", "--export-threads", "--import-threads"] {
+        setup = setup.arg(pool, 1);
+    }
+    let server = Server::start_with(setup).await;
+    let greedy = server.run(json!({})).await;
+    let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let path = |number: usize| format!("/v1/runs/{}/files/{number}.bin", greedy.id);
+    let (token, part) = (greedy.agent.token.clone().unwrap(), vec![b'x'; 1_100_000]);
+    let mut held: Vec<_> = (0..40)
+        .map(|number| {
+            let mut stream = connect(&server);
+            let head = format!(
+                "PUT {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nIf-None-Match: *\r\nX-Reason: r\r\n\
+                 X-Tool-Call-Id: put-{number}\r\nContent-Length: 5000000\r\n\r\n",
+                path(number)
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(&part).unwrap();
+            stream
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let started = Instant::now();
+    other.ok("search_text", json!({"query": "a"})).await;
+    other.ok("tree_stats", json!({})).await;
+    let whole = vec![b'y'; 2_000_000];
+    let put = |run: &Run, name: &str| {
+        let path = format!("/v1/runs/{}/files/{name}", run.id);
+        let request = run.agent.request(Method::PUT, &path).header("if-none-match", "*").header("x-reason", "r");
+        request.header("x-tool-call-id", "put-39").body(whole.clone())
+    };
+    other.agent.send(put(&other, "large.bin")).await.is(201);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    // One of them has the place that its run gets; the others are told.
+    let refused = held.iter_mut().filter_map(|stream| {
+        let mut told = [0; 12];
+        stream.set_read_timeout(Some(Duration::from_secs(6))).unwrap();
+        stream.read_exact(&mut told).is_ok().then_some(told)
+    });
+    let refused: Vec<_> = refused.collect();
+    assert_eq!(refused, vec![*b"HTTP/1.1 429"; 39]);
+    drop(held);
+    // The name of a call that found no place is free for another try.
+    until("a place is free again", async || greedy.agent.send(put(&greedy, "39.bin")).await.status == 201).await;
+    assert_eq!(greedy.snapshot().into_keys().collect::<Vec<_>>(), ["39.bin"]);
+    assert_eq!(greedy.verify().await["intact"], true);
+}
