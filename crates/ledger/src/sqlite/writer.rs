@@ -244,7 +244,9 @@ impl Writer {
 /// Refuses what changes some tree; the answer is the rest.
 fn without_mutations(group: Vec<Job>, error: &LedgerError) -> Vec<Job> {
     let (mutations, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(Job::mutates);
-    mutations.into_iter().for_each(|job| job.fail(error.again()));
+    for job in mutations {
+        job.fail(error.again());
+    }
     rest
 }
 
