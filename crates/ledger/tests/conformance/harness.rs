@@ -1,6 +1,7 @@
 //! A ledger of its own for each test, and entries to append.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,8 +58,8 @@ impl Backend {
             Self::Postgres => {
                 let admin = postgres_url();
                 // Process ids come again, and a cluster may know many runs of the tests.
-                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
-                let name = format!("ledger_{}_{}_{now}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                let chance = RandomState::new().build_hasher().finish();
+                let name = format!("ledger_{}_{chance:x}", NEXT.fetch_add(1, Ordering::Relaxed));
                 let mut connection = PgConnection::connect(&admin).await.unwrap();
                 let create = format!("CREATE DATABASE {name}");
                 connection.execute(sqlx::AssertSqlSafe(create)).await.unwrap();

@@ -1,8 +1,8 @@
 //! The two databases that every promise holds on.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
@@ -29,8 +29,8 @@ impl Database {
             Backend::Postgres => {
                 let cluster = cluster_url();
                 // Process ids come again, and a cluster may know many runs of the tests.
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
-                let name = format!("it_{}_{}_{now}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                let chance = RandomState::new().build_hasher().finish();
+                let name = format!("it_{}_{chance:x}", NEXT.fetch_add(1, Ordering::Relaxed));
                 let mut connection = PgConnection::connect(&cluster).await.expect("PostgreSQL answers");
                 connection.execute(AssertSqlSafe(format!("create database {name}"))).await.unwrap();
                 connection.close().await.unwrap();
