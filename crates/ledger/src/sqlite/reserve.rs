@@ -5,48 +5,44 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 /// The most that is kept, in bytes: tens of thousands of records.
 const MOST: u64 = 16 << 20;
 /// The share of the disk that is kept at most.
 const SHARE: u64 = 16;
-/// How often it is tried to take the room again.
-const PACE: Duration = Duration::from_millis(100);
+/// How much room there has to be besides, as a multiple of what is kept: whoever has just given it up does not take it again.
+const BESIDES: u64 = 1;
 
 /// The room that is kept, or was given up.
 #[derive(Debug)]
 pub(super) struct Reserve {
     path: PathBuf,
     is_held: bool,
-    tried: Option<Instant>,
 }
 
 impl Reserve {
     /// The reserve of `database`, taken where there is room. Blocks.
     pub(super) fn new(database: &Path) -> Self {
-        let mut reserve = Self { path: place(database), is_held: false, tried: None };
+        let mut reserve = Self { path: place(database), is_held: false };
         if !reserve.is_held() {
             tracing::warn!("the disk of the database is full: only reads are taken until there is room");
         }
         reserve
     }
 
-    /// Whether the room is kept. Where it was given up, it is tried now and then to take it again. Blocks.
+    /// Whether the room is kept. Where it was given up, it is taken again as soon as there is some. Blocks.
     pub(super) fn is_held(&mut self) -> bool {
-        if self.is_held || self.tried.is_some_and(|tried| tried.elapsed() < PACE) {
-            return self.is_held;
-        }
-        self.tried = Some(Instant::now());
-        match allocate(&self.path) {
-            Ok(()) => self.is_held = true,
-            // A disk that cannot keep room ahead is used as it is.
-            Err(error) if error.kind() == ErrorKind::Unsupported => self.is_held = true,
-            Err(_) => drop(std::fs::remove_file(&self.path)),
+        if !self.is_held {
+            self.is_held = match take(&self.path) {
+                Ok(()) => true,
+                // A disk that cannot keep room ahead is used as it is.
+                Err(error) if error.kind() == ErrorKind::Unsupported => true,
+                Err(_) => false,
+            };
         }
         self.is_held
     }
@@ -58,7 +54,6 @@ impl Reserve {
         }
         tracing::warn!("the disk of the database is full: only reads are taken until there is room");
         self.is_held = false;
-        self.tried = Some(Instant::now());
         std::fs::remove_file(&self.path).is_ok()
     }
 }
@@ -74,10 +69,23 @@ fn place(database: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn allocate(path: &Path) -> io::Result<()> {
+fn take(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let disk = statvfs(folder)?;
+    let bytes = MOST.min(disk.f_blocks.saturating_mul(disk.f_frsize) / SHARE).max(1);
+    let has_room = disk.f_bavail.saturating_mul(disk.f_frsize) > bytes.saturating_mul(1 + BESIDES);
+    match std::fs::metadata(path) {
+        // Left by an earlier process.
+        Ok(kept) if kept.blocks().saturating_mul(512) >= bytes => return Ok(()),
+        _ if !has_room => return Err(ErrorKind::StorageFull.into()),
+        _ => {}
+    }
     let mut options = OpenOptions::new();
     let file: File = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    let disk = fstatvfs(&file)?;
-    let bytes = MOST.min(disk.f_blocks.saturating_mul(disk.f_frsize) / SHARE).max(1);
-    Ok(fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
+    let allocated = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+    if allocated.is_err() {
+        // Part of it is no use to anybody.
+        std::fs::remove_file(path)?;
+    }
+    Ok(allocated?)
 }
