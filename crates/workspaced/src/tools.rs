@@ -175,6 +175,14 @@ impl Told {
         self.files.push(file);
         self
     }
+
+    /// The same, with a file that was asked for and is not told, for the reason that `refusal` gives.
+    pub(crate) fn with_refused(mut self, path: &LogicalPath, refusal: &Refusal) -> Self {
+        let kind = FileKind::of_path(path);
+        self.files.push(RecordFile { path: path.clone(), kind, old_sha256: None, new_sha256: None });
+        self.reasons.push(format!("{}: {path}", refusal.code));
+        self
+    }
 }
 
 /// The parsed input of a mutating tool. It describes; whether it may is decided in the pipeline.

@@ -98,7 +98,7 @@ impl Read for ReadFiles {
         let mut told_bytes = 0;
         let mut files = BTreeMap::new();
         let mut read = Vec::new();
-        let mut reasons = Vec::new();
+        let (mut reasons, mut refusals) = (Vec::new(), Vec::new());
         for (raw, path) in &self.0 {
             let one = match path {
                 Ok(path) => read_one(context, path, &mut told_bytes),
@@ -111,7 +111,9 @@ impl Read for ReadFiles {
                 }
                 Err(Fault::Refused(refusal)) => {
                     reasons.extend(tried(&refusal));
-                    refused(&refusal)
+                    let one = refused(&refusal);
+                    refusals.extend(path.as_ref().ok().map(|path| (path, refusal)));
+                    one
                 }
                 Err(fault) => return Err(fault),
             };
@@ -119,7 +121,9 @@ impl Read for ReadFiles {
         }
         let mut told = Told::new(&ReadFilesOutput { files }, read.iter().map(|(path, ..)| path.clone()).collect())?;
         told.reasons = reasons;
-        Ok(read.iter().fold(told, |told, (path, kind, version)| told.with_file(path, *kind, *version)))
+        let told = read.iter().fold(told, |told, (path, kind, version)| told.with_file(path, *kind, *version));
+        // Who was told nothing has asked all the same.
+        Ok(refusals.iter().fold(told, |told, (path, refusal)| told.with_refused(path, refusal)))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

@@ -377,8 +377,9 @@ async fn calls_that_were_refused_are_found_by_their_path(
         write("a.txt", &sha256("b\n")).await,
         run.patch("--- /dev/null\n+++ b/id_rsa\n@@ -0,0 +1 @@\n+x\n").await.refusal(),
         run.call("read_file", json!({"path": "gone.txt"})).await.refusal(),
+        run.ok("read_files", json!({"paths": ["a.txt", "b.pem"]})).await["files"]["b.pem"]["status"].to_string(),
     ];
-    let asked = [".env", "yarn.lock", "a.txt", "id_rsa", "gone.txt"];
+    let asked = [".env", "yarn.lock", "a.txt", "id_rsa", "gone.txt", "b.pem"];
     for (path, told) in asked.into_iter().zip(told) {
         let found = items(&run.agent, &format!("/v1/runs/{}/audit?path={path}", run.id)).await;
         let seqs: Vec<_> = found.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
