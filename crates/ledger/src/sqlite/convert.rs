@@ -111,13 +111,7 @@ pub(super) fn failed(error: rusqlite::Error) -> LedgerError {
 }
 
 fn is_duplicate(error: &rusqlite::Error) -> bool {
-    // A trigger refuses what would take the place of a row that is there.
-    let codes = [
-        ffi::SQLITE_CONSTRAINT_UNIQUE,
-        ffi::SQLITE_CONSTRAINT_PRIMARYKEY,
-        ffi::SQLITE_CONSTRAINT_ROWID,
-        ffi::SQLITE_CONSTRAINT_TRIGGER,
-    ];
+    let codes = [ffi::SQLITE_CONSTRAINT_UNIQUE, ffi::SQLITE_CONSTRAINT_PRIMARYKEY, ffi::SQLITE_CONSTRAINT_ROWID];
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if codes.contains(&failure.extended_code))
 }
 
