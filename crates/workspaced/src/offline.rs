@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ledger::{Ledger, LedgerError, StoredRun};
-use model::{LogicalPath, RunId, RunState};
+use model::{ChainReport, LogicalPath, RunId, RunState};
 use rustix::fs::{Access, Mode};
 use workspace::{Base, Difference, Past, Standing, Workspace, Workspaces};
 
@@ -130,6 +130,23 @@ async fn open_run(ledger: &dyn Ledger, data_dir: &Path, run: &RunId) -> Result<(
 pub(crate) fn print(line: &str) {
     // A reader that has gone away has its exit code all the same.
     let _ = writeln!(io::stdout().lock(), "{line}");
+}
+
+/// Prints what a check of a run's chain has found.
+pub(crate) fn print_chain(report: &ChainReport) {
+    match &report.first_break {
+        None => {
+            let missing = match report.missing_diffs {
+                0 => String::new(),
+                count => format!("; {count} diffs are not kept any more"),
+            };
+            print(&format!(
+                "{}: intact, {} records, head {}{missing}",
+                report.run_id, report.records, report.head_hash
+            ));
+        }
+        Some(found) => print(&format!("{}: BROKEN at seq {}: {}", report.run_id, found.seq, found.problem)),
+    }
 }
 
 /// Prints where the tree differs.

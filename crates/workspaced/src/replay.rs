@@ -9,12 +9,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::ChainReport;
 use workspace::{Fault, Past, Rebuilt};
 
-use crate::checkpoints::check::{LeafCheck, PAGE};
+use crate::checkpoints::check::{LeafCheck, leaves_of};
 use crate::config::{BadSetting, ReplayConfig};
-use crate::offline::{Offline, print, print_differences, print_paths};
+use crate::offline::{Offline, print, print_chain, print_differences, print_paths};
 use crate::past::AsKept;
 use crate::start::StartError;
 
@@ -61,21 +60,12 @@ async fn chain_is_intact(offline: &Offline) -> Result<bool, StartError> {
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     let (ledger, run) = (&offline.ledger, offline.run());
     let mut report = ledger.verify(run).await.map_err(database)?;
-    let (mut leaves, mut from) = (LeafCheck::default(), 0);
-    loop {
-        let page = ledger.leaves(Some(run), from, PAGE).await.map_err(database)?;
-        let Some(last) = page.last() else { break };
-        from = last.index + 1;
-        for leaf in &page {
-            leaves.push(leaf);
-        }
+    let mut leaves = LeafCheck::default();
+    for leaf in leaves_of(ledger.as_ref(), run, u64::MAX).await.map_err(database)? {
+        leaves.push(&leaf);
     }
     leaves.add_to(&mut report);
-    let ChainReport { run_id, records, head_hash, .. } = &report;
-    match &report.first_break {
-        None => print(&format!("{run_id}: intact, {records} records, head {head_hash}")),
-        Some(found) => print(&format!("{run_id}: BROKEN at seq {}: {}", found.seq, found.problem)),
-    }
+    print_chain(&report);
     Ok(report.intact)
 }
 

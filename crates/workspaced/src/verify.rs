@@ -12,7 +12,7 @@ use self::tree::{TreeCheck, TreeReport};
 use crate::checkpoints::file::Notes;
 use crate::checkpoints::key;
 use crate::config::{BadSetting, VerifyConfig};
-use crate::offline::{check_database, print};
+use crate::offline::{check_database, print, print_chain};
 use crate::start::StartError;
 
 /// Checks the chain of one run or of all, and the checkpoints over them; tells of each on standard output. False where
@@ -38,7 +38,7 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
         tree.add_to(&mut report);
         runs += 1;
         broken += u64::from(!report.intact);
-        tell(&report);
+        print_chain(&report);
         known.insert(report.run_id);
     };
     match ledger::verify_all(ledger, config.run.as_ref(), &mut count).await {
@@ -100,20 +100,4 @@ fn own_key(
 
 fn database(error: &ledger::LedgerError) -> StartError {
     StartError::failed("the database", error)
-}
-
-fn tell(report: &ChainReport) {
-    match &report.first_break {
-        None => {
-            let missing = match report.missing_diffs {
-                0 => String::new(),
-                count => format!("; {count} diffs are not kept any more"),
-            };
-            print(&format!(
-                "{}: intact, {} records, head {}{missing}",
-                report.run_id, report.records, report.head_hash
-            ));
-        }
-        Some(found) => print(&format!("{}: BROKEN at seq {}: {}", report.run_id, found.seq, found.problem)),
-    }
 }

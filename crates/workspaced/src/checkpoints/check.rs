@@ -1,7 +1,7 @@
 //! What the leaves of the tree say of one run's chain.
 
-use ledger::StoredLeaf;
-use model::{ChainBreak, ChainReport};
+use ledger::{Ledger, StoredLeaf};
+use model::{ChainBreak, ChainReport, RunId};
 
 use crate::CallError;
 use crate::checkpoints::{Published, Signed};
@@ -93,6 +93,24 @@ impl LeafCheck {
     }
 }
 
+/// The leaves of a run among the first `size` of the tree, in order.
+///
+/// # Errors
+///
+/// Where the ledger fails.
+pub(crate) async fn leaves_of(ledger: &dyn Ledger, run: &RunId, size: u64) -> ledger::Result<Vec<StoredLeaf>> {
+    let mut leaves: Vec<StoredLeaf> = Vec::new();
+    loop {
+        let from = leaves.last().map_or(0, |leaf| leaf.index + 1);
+        let page = ledger.leaves(Some(run), from, PAGE).await?;
+        let known = page.iter().filter(|leaf| leaf.index < size).count();
+        leaves.extend(page.into_iter().take(known));
+        if known < PAGE as usize {
+            return Ok(leaves);
+        }
+    }
+}
+
 impl Service {
     /// Compares the chain of a checked run with the leaves that are signed: how far they cover it.
     ///
@@ -107,16 +125,7 @@ impl Service {
             // What is wrong there may be this run.
             Published::Halted => u64::MAX,
         };
-        let mut leaves: Vec<StoredLeaf> = Vec::new();
-        loop {
-            let from = leaves.last().map_or(0, |leaf| leaf.index + 1);
-            let page = self.0.ledger.leaves(Some(&report.run_id), from, PAGE).await?;
-            let known = page.iter().filter(|leaf| leaf.index < size).count();
-            leaves.extend(page.into_iter().take(known));
-            if known < PAGE as usize {
-                break;
-            }
-        }
+        let leaves = leaves_of(self.0.ledger.as_ref(), &report.run_id, size).await?;
         let mut check = LeafCheck::default();
         let signed = match &published {
             Published::Signed(signed) => self.count_signed(&leaves, signed).await?,

@@ -64,6 +64,8 @@ mod mounts;
 #[cfg(test)]
 mod mutations;
 #[cfg(test)]
+mod neighbours;
+#[cfg(test)]
 mod openapi;
 #[cfg(test)]
 mod outlets;
