@@ -8,6 +8,7 @@ mod disk;
 mod load;
 mod mounts;
 mod mutation;
+mod peak;
 mod proxy;
 mod reaper;
 mod run;
@@ -24,6 +25,7 @@ pub(crate) use disk::{becomes_empty, mkfifo, names_in, rfc3339, snapshot, swap_u
 pub(crate) use load::Loaded;
 pub(crate) use mounts::Disk;
 pub(crate) use mutation::{Kind, Mutation};
+pub(crate) use peak::assert_growth;
 pub(crate) use proxy::{Proxy, Way};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use server::{Server, Setup, workspaced};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Answer, Backend, Run, Server, commit_all, git, sha256};
+use crate::harness::{Answer, Backend, Run, Server, assert_growth, commit_all, git, sha256};
 
 async fn get(run: &Run, what: &str) -> Answer {
     run.agent.get(&format!("/v1/runs/{}/{what}", run.id)).await
@@ -187,19 +187,11 @@ async fn a_patch_of_any_length_is_streamed_in_flat_memory(#[values(Backend::Sqli
     for file in 0..12 {
         run.put(&format!("big/{file:02}.txt"), line.repeat(80 * 1024));
     }
-    let status = std::path::PathBuf::from(format!("/proc/{}/status", server.process_id()));
-    let peak = || {
-        let told = std::fs::read_to_string(&status).unwrap();
-        let line = told.lines().find(|line| line.starts_with("VmHWM:")).unwrap().to_owned();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-    };
-    let before = peak();
-    let patch = get(&run, "patch").await;
+    let (patch, growth) = server.peak_growth(get(&run, "patch")).await;
     assert_eq!(patch.status, 200);
     assert!(patch.body.len() > 90 << 20, "{}", patch.body.len());
     let added = patch.body.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"+x"));
     assert_eq!(added.count(), 12 * 80 * 1024);
-    let grown = (peak() - before) >> 10;
-    assert!(grown < 80, "the peak grew by {grown} MiB for a patch of {} MiB", patch.body.len() >> 20);
+    assert_growth(&format!("a patch of {} MiB", patch.body.len() >> 20), growth, 80);
     server.stop();
 }
