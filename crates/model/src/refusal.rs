@@ -49,7 +49,7 @@ pub enum Code {
 }
 
 /// Why a call was refused: something that the caller can act on, never a fault of ours and never a file's content that
-/// policy hides.
+/// policy hides. What shows content is in members of [`About`], and goes by [`Refusal::without_content`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// What a program switches on.
@@ -87,15 +87,20 @@ pub struct About {
     /// Every hunk that does not apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
-    /// Lines at which a text that must be unique stands, or the nearest to one that does not stand at all.
+    /// Lines at which a text that must be unique stands, or the nearest to one that does not stand at all. Missing for a
+    /// caller without `file:read`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<u64>,
-    /// A short diff between what was expected and what is there.
+    /// A short diff between what was expected and what is there. Missing for a caller without `file:read`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
-    /// What has changed since the version that the caller expected, as a unified diff; cut at a line's end.
+    /// What has changed since the version that the caller expected, as a unified diff; cut at a line's end. Missing for a
+    /// caller without `file:read`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
+    /// True where the refusal would show content of files, and the caller lacks `file:read`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub content_withheld: bool,
     /// The approval that the call now waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
@@ -124,7 +129,7 @@ pub struct Conflict {
     pub line: u64,
     /// What the hunk says stands there, at most a few lines.
     pub expected: String,
-    /// What stands there, at most a few lines.
+    /// What stands there, at most a few lines. Empty for a caller without `file:read`.
     pub found: String,
     /// Lines at which the hunk would apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -185,10 +190,53 @@ impl Refusal {
         self.about(|about| (about.seq, about.head_hash) = (Some(seq), hash))
     }
 
+    /// The same refusal for a caller who may not read files: nothing that shows content is left. Message, hint and reasons
+    /// never do, except for the hints that this method replaces.
+    #[must_use]
+    pub fn without_content(mut self) -> Self {
+        if self.about.withhold_content() {
+            "The token lacks file:read, so nothing of the file is shown: ask for a token that may read it."
+                .clone_into(&mut self.hint);
+        }
+        self
+    }
+
     /// The refusal that comes first in the order of refusal; of equals the earlier.
     #[must_use]
     pub fn first(self, other: Self) -> Self {
         if other.code < self.code { other } else { self }
+    }
+}
+
+impl About {
+    /// Empties every member that shows content of files. Returns whether there was any.
+    fn withhold_content(&mut self) -> bool {
+        // Every member is named, so that whether a new one shows content is decided here.
+        let Self {
+            path: _,
+            current_sha256: _,
+            reasons: _,
+            limit: _,
+            actual: _,
+            hunk: _,
+            conflicts,
+            lines,
+            difference,
+            diff,
+            content_withheld,
+            approval_id: _,
+            retry_after_seconds: _,
+            seq: _,
+            head_hash: _,
+        } = self;
+        for conflict in conflicts {
+            let Conflict { path: _, hunk: _, reason: _, line: _, expected: _, found, applies_at: _ } = conflict;
+            *content_withheld |= !std::mem::take(found).is_empty();
+        }
+        *content_withheld |= !std::mem::take(lines).is_empty();
+        *content_withheld |= difference.take().is_some();
+        *content_withheld |= diff.take().is_some();
+        *content_withheld
     }
 }
 

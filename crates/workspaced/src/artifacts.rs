@@ -85,11 +85,11 @@ impl Outlet {
         }
     }
 
-    /// What the caller needs for it.
-    fn permission(&self) -> Permission {
+    /// What the caller needs for it, all of these: whatever leaves a run shows content of files.
+    fn permissions(&self) -> &'static [Permission] {
         match self {
-            Self::Archive | Self::Bundle(_) => Permission::FileRead,
-            Self::Patch => Permission::FileDiff,
+            Self::Archive | Self::Bundle(_) => &[Permission::FileRead],
+            Self::Patch => &[Permission::FileDiff, Permission::FileRead],
         }
     }
 }
@@ -116,11 +116,11 @@ impl Service {
     /// `FORBIDDEN`, `RATE_LIMITED`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `UNAVAILABLE`.
     pub(crate) async fn begin_export(&self, run: &RunId, caller: Caller, outlet: Outlet) -> Result<Export, CallError> {
         let started = Instant::now();
-        let (tool, needed) = (outlet.name(), outlet.permission());
-        let opened = if caller.permissions.contains(&needed) {
-            self.prepare_export(run, outlet).await
-        } else {
-            Err(forbidden(&[needed]).into())
+        let tool = outlet.name();
+        let lacking = outlet.permissions().iter().find(|needed| !caller.permissions.contains(needed));
+        let opened = match lacking {
+            None => self.prepare_export(run, outlet).await,
+            Some(needed) => Err(forbidden(std::slice::from_ref(needed)).into()),
         };
         let refusal = match &opened {
             Ok(_) => None,

@@ -71,6 +71,14 @@ impl Wait {
 }
 
 impl ToolCall {
+    /// The same call for a caller who may not read files.
+    #[must_use]
+    pub(crate) fn without_content(mut self) -> Self {
+        let diff = self.approval.as_mut().map(|approval| std::mem::take(&mut approval.diff));
+        self.content_withheld = diff.is_some_and(|diff| !diff.is_empty());
+        self
+    }
+
     /// Whether a person has yet to decide.
     fn is_pending(&self) -> bool {
         self.record.outcome == Outcome::Pending
@@ -90,12 +98,17 @@ pub(crate) struct CheckedChain {
 
 /// The record of a tool call, and what became of its approval where it asked for one.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ToolCall {
     #[serde(flatten)]
     record: Record,
     /// The approval that the call asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
+    /// True for a run token without `file:read`: the approval's diff is not shown, and the member is empty.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    content_withheld: bool,
 }
 
 impl RunFilter {
@@ -223,7 +236,7 @@ impl Service {
             // It was decided between the two looks, and what came of it is a later record.
             record = serde_json::from_str(&call.record).map_err(internal)?;
         }
-        Ok(ToolCall { record, approval })
+        Ok(ToolCall { record, approval, content_withheld: false })
     }
 
     /// The record of a call, as soon as it is decided or `patience` is over.

@@ -13,6 +13,7 @@ use model::{
 use serde_json::{Map, Value};
 use tokio::sync::SemaphorePermit;
 
+use crate::disclosure::Disclosure;
 use crate::service::{Caller, LiveRun, Service, took_too_long};
 use crate::tools::{LookBack, Read, ReadContext, Told, Tool, ToolRun};
 use crate::{CallError, json, pipeline, telemetry};
@@ -107,6 +108,15 @@ impl Service {
 
     /// Carries out a call whose input was taken apart.
     pub(crate) async fn call(
+        &self,
+        head: Head,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<Answer, CallError> {
+        let disclosure = Disclosure::of(&head);
+        disclosure.apply(self.call_undisclosed(head, members).await)
+    }
+
+    async fn call_undisclosed(
         &self,
         head: Head,
         members: Result<Map<String, Value>, Refusal>,

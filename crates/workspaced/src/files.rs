@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use workspace::{StagedFile, Transfer};
 
 use crate::calls::{Answer, Failed, Head};
+use crate::disclosure::Disclosure;
 use crate::service::{Caller, Service};
 use crate::tools::files::{self, NewContent, PutFile};
 use crate::{CallError, pipeline};
@@ -134,10 +135,11 @@ impl Service {
     }
 
     async fn store(&self, head: Head, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
+        let disclosure = Disclosure::of(&head);
         let live = self.live(&head.run_id).await?;
         let (service, run) = (self.clone(), live.clone());
         let work = async move { pipeline::mutate(&service, head, &run, || Ok(Box::new(put))).await };
-        let done = self.to_the_end(work).await;
+        let done = disclosure.apply(self.to_the_end(work).await);
         let journalled = match &done {
             // It is in the tree; or the call was a repetition, and nobody knows the file.
             Ok(_) => false,

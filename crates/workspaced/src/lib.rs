@@ -13,6 +13,7 @@ mod checkpoints;
 mod claims;
 mod clock;
 pub mod config;
+mod disclosure;
 mod explain;
 mod feed;
 mod files;

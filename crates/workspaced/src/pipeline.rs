@@ -129,7 +129,7 @@ async fn mutate_one(
     let judged = match prepare(service, &head, live, tool, until).await {
         Ok(judged) => judged,
         Err(CallError::Refused(refusal)) => {
-            let refusal = conflict::tell(service, &head, live, &seen, refusal).await;
+            let refusal = conflict::tell(service, live, &seen, refusal).await;
             return Err(service.record_refused(&head, &paths, refusal).await);
         }
         Err(error) => return Err(service.record_failed(&head, &paths, error).await),

@@ -48,6 +48,8 @@ pub(crate) struct Tool {
     pub(crate) takes_long: bool,
     /// What a token needs: one of these at least; a mutation may ask for more once its effect is known.
     pub(crate) permissions: &'static [Permission],
+    /// Members of the output that show content of files: emptied for callers without `file:read`.
+    pub(crate) content: &'static [&'static str],
     /// The input's schema, without the members that every tool has.
     pub(crate) input: fn() -> ToolSchema,
     /// The output's schema, without the members that every answer has.

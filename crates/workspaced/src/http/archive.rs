@@ -143,7 +143,7 @@ pub(super) async fn get_archive(
 /// Sends everything that differs from the base.
 ///
 /// As one unified diff on the base commit; secret-like and ignored files are left out. It is streamed, however long it is.
-/// Needs the permission `file:diff`, and is recorded.
+/// Needs the permissions `file:diff` and `file:read`, and is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch", params(("run" = RunId, Path)),
     responses((status = 200, description = "The diff.", body = String, content_type = "text/x-diff",

@@ -3,8 +3,9 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use model::{ArtifactId, RunId};
+use model::{ArtifactId, Permission, RunId};
 
+use crate::calls::forbidden;
 use crate::http::auth::RunAuditor;
 use crate::http::extract::{Path, Query};
 use crate::http::problem::Problem;
@@ -12,7 +13,7 @@ use crate::service::Service;
 
 /// Tells what a mutation changed.
 ///
-/// As a unified diff.
+/// As a unified diff. A run token needs `file:read` beside `audit:read`, since a diff shows content of files.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/artifacts/{artifactId}", tag = "audit", operation_id = "getArtifact",
     params(("run" = RunId, Path), ("artifactId" = ArtifactId, Path)),
@@ -21,10 +22,13 @@ use crate::service::Service;
 )]
 pub(super) async fn get_artifact(
     State(service): State<Service>,
-    RunAuditor { run, .. }: RunAuditor,
+    RunAuditor { run, may_read, .. }: RunAuditor,
     Path((_run, id)): Path<(String, ArtifactId)>,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
+    if !may_read {
+        return Err(forbidden(&[Permission::FileRead]).into());
+    }
     let diff = service.artifact(&run, &id).await?;
     Ok(([(header::CONTENT_TYPE, "text/x-diff")], diff).into_response())
 }

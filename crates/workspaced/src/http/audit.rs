@@ -151,6 +151,7 @@ pub(super) async fn verify_run(
 /// Tells of one tool call.
 ///
 /// The full record: hashes, kinds, policy's decision with its reasons, artifacts; with the approval where it asked for one.
+/// The approval's diff is shown to operators, and to run tokens with `file:read`.
 /// With `waitSeconds` a call that waits for a person is answered once it is decided, or when the time is over.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/tool-calls/{toolCallId}", tag = "audit", operation_id = "getToolCall",
@@ -159,9 +160,10 @@ pub(super) async fn verify_run(
 )]
 pub(super) async fn get_tool_call(
     State(service): State<Service>,
-    RunAuditor { run, .. }: RunAuditor,
+    RunAuditor { run, may_read, .. }: RunAuditor,
     Path((_run, id)): Path<(String, ToolCallId)>,
     Query((wait,)): Query<(Wait,)>,
 ) -> Result<Json<ToolCall>, Problem> {
-    Ok(Json(service.tool_call_once_decided(&run, &id, wait.patience()).await?))
+    let call = service.tool_call_once_decided(&run, &id, wait.patience()).await?;
+    Ok(Json(if may_read { call } else { call.without_content() }))
 }

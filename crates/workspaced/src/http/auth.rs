@@ -49,6 +49,8 @@ pub(crate) struct RunCaller {
 pub(crate) struct RunAuditor {
     /// The run.
     pub(crate) run: RunId,
+    /// Whether content of files may be shown: to operators, and to run tokens with `file:read`.
+    pub(crate) may_read: bool,
     /// The request, as it is counted.
     pub(crate) turn: Turn,
 }
@@ -174,13 +176,16 @@ impl FromRequestParts<Service> for RunAuditor {
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(&parts.headers, service).await?;
         let named = named_run(parts, service).await?;
-        match &bearer.identity {
-            Identity::Operator(Scope::Orchestrate | Scope::Audit) => {}
+        let may_read = match &bearer.identity {
+            Identity::Operator(Scope::Orchestrate | Scope::Audit) => true,
             Identity::Run(token)
-                if token.run_id.as_str() == named && token.permissions.contains(&Permission::AuditRead) => {}
+                if token.run_id.as_str() == named && token.permissions.contains(&Permission::AuditRead) =>
+            {
+                Caller::of(token).may_read()
+            }
             Identity::Run(_) => return Err(Problem::forbidden()),
-        }
+        };
         let turn = bearer.turn(service)?;
-        Ok(Self { run: parse_run(&named)?, turn })
+        Ok(Self { run: parse_run(&named)?, may_read, turn })
     }
 }

@@ -35,7 +35,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 )]
 pub(super) async fn list_changes(
     State(service): State<Service>,
-    RunAuditor { run, turn }: RunAuditor,
+    RunAuditor { run, turn, .. }: RunAuditor,
     Query((since,)): Query<(Since,)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {

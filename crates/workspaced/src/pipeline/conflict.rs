@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, Permission, Refusal, Sha256, Side, diff_file};
+use model::{Code, LogicalPath, Refusal, Sha256, Side, diff_file};
 use workspace::Fault;
 
 use crate::CallError;
-use crate::calls::Head;
 use crate::service::{LiveRun, Service};
 use crate::versions::Version;
 
@@ -16,16 +15,15 @@ const MAX_DIFF_BYTES: usize = 16 * 1024;
 const NEWEST: u64 = i64::MAX as u64;
 
 /// The refusal with the diff from the version that the caller has seen to what is there now, where that version is still
-/// known and the caller may read the file. `seen` holds the version that the call expects at each of its paths, all of which
+/// known. Kept for every caller, and shown to those who may read: the same answer may be repeated to another. `seen` holds the version that the call expects at each of its paths, all of which
 /// it holds in the lane.
 pub(super) async fn tell(
     service: &Service,
-    head: &Head,
     live: &Arc<LiveRun>,
     seen: &[(LogicalPath, Sha256)],
     refusal: Refusal,
 ) -> Refusal {
-    if refusal.code != Code::WriteConflict || !head.caller.permissions.contains(&Permission::FileRead) {
+    if refusal.code != Code::WriteConflict {
         return refusal;
     }
     let about = refusal.about.path.as_deref();

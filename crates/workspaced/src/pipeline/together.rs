@@ -16,6 +16,7 @@ use super::{
 };
 use crate::CallError;
 use crate::calls::{Answer, Head, failed_entry, forbidden, read_entry, refused_entry, run_not_open, splice};
+use crate::disclosure::Disclosure;
 use crate::lane::Pass;
 use crate::service::{LiveRun, Service, took_too_long};
 use crate::tools::{Told, ToolRun};
@@ -57,6 +58,13 @@ pub(crate) type Call = (Head, Result<Map<String, Value>, Refusal>);
 impl Service {
     /// Carries out `calls` as one change, or none of them; each has its record.
     pub(crate) async fn call_together(&self, calls: Vec<Call>) -> Result<Together, CallError> {
+        let disclosures: Vec<_> = calls.iter().map(|(head, _)| Disclosure::of(head)).collect();
+        let Together { answers, failed } = self.call_together_undisclosed(calls).await?;
+        let answers = disclosures.iter().zip(answers).map(|(disclosure, answer)| disclosure.apply(answer));
+        Ok(Together { answers: answers.collect(), failed })
+    }
+
+    async fn call_together_undisclosed(&self, calls: Vec<Call>) -> Result<Together, CallError> {
         let (heads, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         let Some(first) = heads.first() else { return Ok(Together { answers: Vec::new(), failed: None }) };
         let lacking = heads.iter().position(|head| !head.may());

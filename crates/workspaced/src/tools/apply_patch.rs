@@ -23,6 +23,7 @@ pub(super) const TOOL: Tool = Tool {
                   is moved there, and the answer says so.",
     takes_long: false,
     permissions: &[Permission::FilePatchApply],
+    content: &[],
     input: ToolSchema::of::<ApplyPatchInput>,
     output: ToolSchema::of::<ApplyPatchOutput>,
     run: ToolRun::Mutation(|members| Ok(Box::new(ApplyPatch::try_from(parse::<ApplyPatchInput>(members)?)?))),

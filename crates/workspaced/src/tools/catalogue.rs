@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use model::Permission;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -95,6 +96,13 @@ pub(crate) fn output_schema(tool: &Tool) -> Value {
             ("warnings", json!({"type": "array", "items": {"type": "string"}, "description": "What to know besides."})),
         ]);
         required.extend(["seq", "headHash", "artifactUris", "summary", "warnings"]);
+    }
+    if !tool.content.is_empty() && !tool.permissions.contains(&Permission::FileRead) {
+        let told = format!(
+            "True for a token without file:read: {} of files is not shown, and the member is empty.",
+            tool.content.join(", ")
+        );
+        members.push(("contentWithheld", json!({"type": "boolean", "description": told})));
     }
     (tool.output)().inlined(&members, &required)
 }

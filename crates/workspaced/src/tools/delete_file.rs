@@ -15,6 +15,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Deletes one file. Give as expectedSha256 the sha256 that read_file told. Folders are not deleted.",
     takes_long: false,
     permissions: &[Permission::FileDelete],
+    content: &[],
     input: ToolSchema::of::<DeleteFileInput>,
     output: ToolSchema::of::<DeleteFileOutput>,
     run: ToolRun::Mutation(|members| Ok(Box::new(DeleteFile::try_from(parse::<DeleteFileInput>(members)?)?))),

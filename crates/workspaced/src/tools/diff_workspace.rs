@@ -17,6 +17,7 @@ pub(super) const TOOL: Tool = Tool {
                   the run's calls have touched. With atSeq it shows what differed at an earlier record.",
     takes_long: true,
     permissions: &[Permission::FileDiff],
+    content: &["diff"],
     input: ToolSchema::of::<DiffWorkspaceInput>,
     output: ToolSchema::of::<DiffWorkspaceOutput>,
     run: ToolRun::Read(|members| Ok(Box::new(Diff::try_from(parse::<DiffWorkspaceInput>(members)?)?))),

@@ -14,6 +14,7 @@ pub(super) const TOOL: Tool = Tool {
                   unless replaceAll is set; give enough lines around it. Everything else stays as it is, byte for byte.",
     takes_long: false,
     permissions: &[Permission::FileWriteReplace],
+    content: &[],
     input: ToolSchema::of::<EditFileInput>,
     output: ToolSchema::of::<EditFileOutput>,
     run: ToolRun::Mutation(|members| Ok(Box::new(EditFile::try_from(parse::<EditFileInput>(members)?)?))),
@@ -171,15 +172,17 @@ impl EditFile {
 }
 
 fn not_found(path: &LogicalPath, near: Vec<Near>) -> Refusal {
-    let nearest = near.first().map(|best| match best.only {
-        Some(only) => format!("; the nearest place is at line {} and differs in {only} only", best.line),
-        None => format!("; the nearest place is at line {}", best.line),
-    });
-    let message = format!("`oldString` does not stand in `{path}`{}", nearest.unwrap_or_default());
-    let hint = if near.is_empty() {
-        "Read the file again and copy the text as it is there."
-    } else {
-        "Copy the text as it is there: in `difference`, lines with + are in the file."
+    let message = format!("`oldString` was not found in `{path}`");
+    // What is near is content of the file, and never part of the message: that is recorded too.
+    let hint = match near.first() {
+        None => "Read the file again and copy the text as it is there.".to_owned(),
+        Some(best) => {
+            let only = best.only.map(|only| format!(" and differs in {only} only")).unwrap_or_default();
+            let line = best.line;
+            format!(
+                "The nearest text is at line {line}{only}. Copy it as it is there: in `difference`, lines with + are in the file."
+            )
+        }
     };
     Refusal::new(Code::EditNotFound, message, hint).at(path).about(|about| {
         about.lines = near.iter().map(|place| place.line).collect();

@@ -25,6 +25,7 @@ pub(crate) static GET: Tool = Tool {
     description: "Reads a whole file as bytes.",
     takes_long: false,
     permissions: &[Permission::FileRead],
+    content: &[],
     input: ToolSchema::of::<PathInput>,
     output: ToolSchema::of::<StoredFile>,
     run: ToolRun::Read(|members| {
@@ -39,6 +40,7 @@ pub(crate) static PUT: Tool = Tool {
     description: "Stores a whole file as bytes.",
     takes_long: true,
     permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
+    content: &[],
     input: ToolSchema::of::<PutInput>,
     output: ToolSchema::of::<StoredFile>,
     run: ToolRun::Mutation(|members| Ok(Box::new(PutFile::try_from(parse::<PutInput>(members)?)?))),
@@ -50,6 +52,7 @@ pub(crate) static DELETE: Tool = Tool {
     description: "Deletes a file of any kind.",
     takes_long: false,
     permissions: &[Permission::FileDelete],
+    content: &[],
     input: ToolSchema::of::<PathInput>,
     output: ToolSchema::of::<StoredFile>,
     run: ToolRun::Mutation(|members| {

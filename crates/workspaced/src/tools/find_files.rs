@@ -18,6 +18,7 @@ pub(super) const TOOL: Tool = Tool {
                   that git ignores or that are generated or vendored are left out unless path lies within them.",
     takes_long: true,
     permissions: &[Permission::FileList],
+    content: &[],
     input: ToolSchema::of::<FindFilesInput>,
     output: ToolSchema::of::<FindFilesOutput>,
     run: ToolRun::Read(|members| Ok(Box::new(FindFiles::try_from(parse::<FindFilesInput>(members)?)?))),

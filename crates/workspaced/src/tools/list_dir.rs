@@ -18,6 +18,7 @@ pub(super) const TOOL: Tool = Tool {
                   was at an earlier record.",
     takes_long: false,
     permissions: &[Permission::FileList],
+    content: &[],
     input: ToolSchema::of::<ListDirInput>,
     output: ToolSchema::of::<ListDirOutput>,
     run: ToolRun::Read(|members| Ok(Box::new(ListDir::try_from(parse::<ListDirInput>(members)?)?))),

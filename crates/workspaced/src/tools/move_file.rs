@@ -16,6 +16,7 @@ pub(super) const TOOL: Tool = Tool {
                   read_file told.",
     takes_long: false,
     permissions: &[Permission::FileMove],
+    content: &[],
     input: ToolSchema::of::<MoveFileInput>,
     output: ToolSchema::of::<MoveFileOutput>,
     run: ToolRun::Mutation(|members| Ok(Box::new(MoveFile::try_from(parse::<MoveFileInput>(members)?)?))),

@@ -21,6 +21,7 @@ pub(super) const TOOL: Tool = Tool {
                   file as it was at an earlier record.",
     takes_long: false,
     permissions: &[Permission::FileRead],
+    content: &["content"],
     input: ToolSchema::of::<ReadFileInput>,
     output: ToolSchema::of::<ReadFileOutput>,
     run: ToolRun::Read(|members| Ok(Box::new(ReadFile::try_from(parse::<ReadFileInput>(members)?)?))),

@@ -20,6 +20,7 @@ pub(super) const TOOL: Tool = Tool {
                   not fail the others.",
     takes_long: false,
     permissions: &[Permission::FileRead],
+    content: &["content"],
     input: ToolSchema::of::<ReadFilesInput>,
     output: ToolSchema::of::<ReadFilesOutput>,
     run: ToolRun::Read(|members| Ok(Box::new(ReadFiles::try_from(parse::<ReadFilesInput>(members)?)?))),

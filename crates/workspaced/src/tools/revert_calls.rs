@@ -25,6 +25,7 @@ pub(super) const TOOL: Tool = Tool {
                   changed since, or where what stood there was too large to be kept.",
     takes_long: false,
     permissions: &[Permission::FilePatchApply],
+    content: &[],
     input: ToolSchema::of::<RevertCallsInput>,
     output: ToolSchema::of::<RevertCallsOutput>,
     run: ToolRun::Mutation(|members| Ok(Box::new(RevertCalls::try_from(parse::<RevertCallsInput>(members)?)?))),

@@ -24,6 +24,7 @@ pub(super) const TOOL: Tool = Tool {
                   line, and tells the first matches in path order. Narrow with path, includeGlob and excludeGlob.",
     takes_long: true,
     permissions: &[Permission::FileSearch],
+    content: &["snippet", "before", "after"],
     input: ToolSchema::of::<SearchTextInput>,
     output: ToolSchema::of::<SearchTextOutput>,
     run: ToolRun::Read(|members| Ok(Box::new(SearchText::try_from(parse::<SearchTextInput>(members)?)?))),

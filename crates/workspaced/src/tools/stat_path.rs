@@ -12,6 +12,7 @@ pub(super) const TOOL: Tool = Tool {
                   may be read and written, and the hash of a file. A missing path is no error.",
     takes_long: false,
     permissions: &[Permission::FileList],
+    content: &[],
     input: ToolSchema::of::<StatPathInput>,
     output: ToolSchema::of::<StatPathOutput>,
     run: ToolRun::Read(|members| Ok(Box::new(StatPath::try_from(parse::<StatPathInput>(members)?)?))),

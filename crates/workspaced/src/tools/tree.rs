@@ -15,6 +15,7 @@ pub(crate) static DRIFT: Tool = Tool {
     description: "Tells what differs from what the ledger says.",
     takes_long: true,
     permissions: &[Permission::FileDiff],
+    content: &[],
     input: ToolSchema::of::<Nothing>,
     output: ToolSchema::of::<Drift>,
     run: ToolRun::Read(|members| Ok(Box::new(parse::<Expected>(members)?))),

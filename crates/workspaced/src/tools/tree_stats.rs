@@ -12,6 +12,7 @@ pub(super) const TOOL: Tool = Tool {
                   unknown tree. What git ignores is left out.",
     takes_long: true,
     permissions: &[Permission::FileList],
+    content: &[],
     input: ToolSchema::of::<TreeStatsInput>,
     output: ToolSchema::of::<TreeStatsOutput>,
     run: ToolRun::Read(|members| Ok(Box::new(Stats::try_from(parse::<TreeStatsInput>(members)?)?))),

@@ -18,6 +18,7 @@ pub(super) const TOOL: Tool = Tool {
                   changes.",
     takes_long: false,
     permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
+    content: &[],
     input: ToolSchema::of::<WriteFileInput>,
     output: ToolSchema::of::<WriteFileOutput>,
     run: ToolRun::Mutation(|members| Ok(Box::new(WriteFile::try_from(parse::<WriteFileInput>(members)?)?))),

@@ -28,6 +28,8 @@ mod deploy;
 #[cfg(test)]
 mod diffing;
 #[cfg(test)]
+mod disclosure;
+#[cfg(test)]
 mod editing;
 #[cfg(test)]
 mod effects;

@@ -148,25 +148,28 @@ async fn no_bundle_holds_what_policy_hides_of_the_base(#[values(Backend::Sqlite,
 #[tokio::test]
 async fn what_leaves_a_run_needs_its_permission(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
-    for (what, needed, other) in [
-        ("archive", "file:read", "file:diff"),
-        ("bundle", "file:read", "file:diff"),
-        ("patch", "file:diff", "file:read"),
+    let both = ["file:diff", "file:read"];
+    for (what, held, may) in [
+        ("archive", &both[1..], true),
+        ("archive", &both[..1], false),
+        ("bundle", &both[1..], true),
+        ("bundle", &both[..1], false),
+        ("patch", &both[..], true),
+        ("patch", &both[..1], false),
+        ("patch", &both[1..], false),
     ] {
-        for (permission, may) in [(needed, true), (other, false)] {
-            let path = format!("/v1/runs/{}/tokens", run.id);
-            let token = run.operator.post(&path, json!({"permissions": [permission]})).await.is(201);
-            let client = run.agent.with_token(token["token"].as_str());
-            let answer = client.get(&format!("/v1/runs/{}/{what}", run.id)).await;
-            if may {
-                assert_eq!(answer.status, 200);
-            } else {
-                answer.refused("FORBIDDEN");
-            }
-            let record = run.last_record().await;
-            let outcome = if may { "ok" } else { "refused" };
-            assert_eq!((&record["tool"], &record["outcome"]), (&json!(what), &json!(outcome)));
+        let path = format!("/v1/runs/{}/tokens", run.id);
+        let token = run.operator.post(&path, json!({"permissions": held})).await.is(201);
+        let client = run.agent.with_token(token["token"].as_str());
+        let answer = client.get(&format!("/v1/runs/{}/{what}", run.id)).await;
+        if may {
+            assert_eq!(answer.status, 200);
+        } else {
+            answer.refused("FORBIDDEN");
         }
+        let record = run.last_record().await;
+        let outcome = if may { "ok" } else { "refused" };
+        assert_eq!((&record["tool"], &record["outcome"]), (&json!(what), &json!(outcome)));
         server.auditor().get(&format!("/v1/runs/{}/{what}", run.id)).await.refused("FORBIDDEN");
         run.operator.get(&format!("/v1/runs/none-such/{what}")).await.refused("RUN_NOT_FOUND");
     }

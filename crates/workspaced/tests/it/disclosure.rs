@@ -1,0 +1,293 @@
+//! Content of files is shown to callers with `file:read` only: in no answer, refusal, hint or replay to any other.
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Client, Run, sha256};
+
+/// In every file of the run, and in nothing that a caller sends but by writing it.
+const MARK: &str = "MRK7Q";
+
+const BEFORE: &str = "alpha MRK7Q-a one\nbeta\nbeta\n";
+const NOW: &str = "alpha MRK7Q-b one\nbeta\nbeta\ngamma MRK7Q-c\n";
+const LOCK: &str = "version = 3\nname = \"MRK7Q-lock\"\n";
+
+const PERMISSIONS: [&str; 10] = [
+    "file:list",
+    "file:read",
+    "file:search",
+    "file:diff",
+    "file:write:create",
+    "file:write:replace",
+    "file:patch:apply",
+    "file:delete",
+    "file:move",
+    "audit:read",
+];
+
+/// Tool calls of every outcome, none of whose inputs holds the mark.
+fn tool_calls() -> Vec<(&'static str, Value)> {
+    let (stale, now) = (sha256(BEFORE), sha256(NOW));
+    let mut calls = vec![
+        ("list_dir", json!({})),
+        ("read_file", json!({"path": "a.txt"})),
+        ("read_file", json!({"path": "a.txt", "format": "raw"})),
+        ("read_files", json!({"paths": ["a.txt", "Cargo.lock"]})),
+        ("stat_path", json!({"path": "a.txt"})),
+        ("find_files", json!({"glob": ["*"]})),
+        ("search_text", json!({"query": "alpha", "contextLines": 3})),
+        ("search_text", json!({"query": "^b.*a$", "mode": "regex", "contextLines": 3})),
+        ("tree_stats", json!({})),
+        ("diff_workspace", json!({})),
+        ("diff_workspace", json!({"statOnly": true})),
+        ("diff_workspace", json!({"atSeq": 1})),
+    ];
+    let write = |more: Value| with(json!({"path": "a.txt", "content": "x\n", "reason": "r"}), &more);
+    let edit = |old: &str| json!({"path": "a.txt", "oldString": old, "newString": "x", "reason": "r"});
+    let patch = |text: &str| json!({"patch": text, "reason": "r"});
+    let mutations = [
+        ("write_file", write(json!({"expectedSha256": stale}))),
+        ("write_file", write(json!({"mode": "CREATE_NEW"}))),
+        ("write_file", write(json!({}))),
+        ("write_file", write(json!({"path": "Cargo.lock", "expectedSha256": sha256(LOCK)}))),
+        ("edit_file", edit("alpha wrong one\nbeta")),
+        ("edit_file", edit("beta")),
+        ("edit_file", with(edit("alpha"), &json!({"expectedSha256": stale}))),
+        ("apply_patch", patch("--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n-alpha wrong one\n+x\n beta\n")),
+        ("apply_patch", patch("--- a/a.txt\n+++ /dev/null\n@@ -2 +0,0 @@\n-beta\n")),
+        ("apply_patch", patch("--- a/a.txt\n+++ b/a.txt\n@@ -2 +2 @@\n-none\n+x\n")),
+        (
+            "apply_patch",
+            with(
+                patch("--- a/a.txt\n+++ b/a.txt\n@@ -2 +2 @@\n-beta\n+x\n"),
+                &json!({"expectedSha256": {"a.txt": stale}}),
+            ),
+        ),
+        ("delete_file", json!({"path": "a.txt", "expectedSha256": stale, "reason": "r"})),
+        ("move_file", json!({"from": "a.txt", "to": "b.txt", "expectedSha256": stale, "reason": "r"})),
+        ("revert_calls", json!({"toolCallIds": ["first"], "reason": "r"})),
+    ];
+    for (tool, input) in mutations {
+        calls.push((tool, with(input.clone(), &json!({"dryRun": true}))));
+        calls.push((tool, input));
+    }
+    // What would go well is only tried.
+    for (tool, input) in [
+        ("write_file", write(json!({"expectedSha256": now}))),
+        ("edit_file", edit("alpha")),
+        ("edit_file", with(edit("beta"), &json!({"replaceAll": true}))),
+        ("apply_patch", patch("--- a/a.txt\n+++ b/a.txt\n@@ -2,2 +2,2 @@\n-beta\n+x\n beta\n")),
+        ("delete_file", json!({"path": "a.txt", "expectedSha256": now, "reason": "r"})),
+        ("move_file", json!({"from": "a.txt", "to": "b.txt", "expectedSha256": now, "reason": "r"})),
+        ("revert_calls", json!({"toSeq": 0, "reason": "r"})),
+    ] {
+        calls.push((tool, with(input, &json!({"dryRun": true}))));
+    }
+    calls
+}
+
+fn with(mut input: Value, more: &Value) -> Value {
+    for (name, value) in more.as_object().unwrap() {
+        input[name] = value.clone();
+    }
+    input
+}
+
+/// A run with marked files, changed ones among them.
+async fn marked(backend: Backend) -> Run {
+    let files = [("a.txt", BEFORE), ("Cargo.lock", LOCK), ("dir/c.txt", "MRK7Q-d\n"), ("gone.txt", "MRK7Q-e\n")];
+    let (_server, run) = Run::shared(backend, &files).await;
+    let change = json!({"toolCallId": "first", "path": "a.txt", "content": BEFORE.replace("-a", "-x"),
+        "expectedSha256": sha256(BEFORE), "reason": "r"});
+    run.ok("write_file", change).await;
+    run.replace("a.txt", NOW, &sha256(&BEFORE.replace("-a", "-x"))).await.ok();
+    run.ok("delete_file", json!({"path": "gone.txt", "expectedSha256": sha256("MRK7Q-e\n"), "reason": "r"})).await;
+    run
+}
+
+async fn client(run: &Run, permissions: &[&str]) -> Client {
+    let path = format!("/v1/runs/{}/tokens", run.id);
+    let token = run.operator.post(&path, json!({"permissions": permissions})).await.is(201);
+    run.agent.with_token(token["token"].as_str())
+}
+
+/// The answers to `client` on every route that is not a tool's own.
+async fn of_routes(run: &Run, client: &Client, ids: &[String]) -> Vec<Answer> {
+    let base = format!("/v1/runs/{}", run.id);
+    let mut answers = Vec::new();
+    for rest in [
+        "",
+        "/audit",
+        "/audit/verify",
+        "/audit/inclusion?seq=1",
+        "/changes",
+        "/archive",
+        "/patch",
+        "/bundle",
+        "/drift",
+        "/files/a.txt",
+        "/files/none.txt",
+    ] {
+        answers.push(client.get(&format!("{base}{rest}")).await);
+    }
+    for id in ids {
+        answers.push(client.get(&format!("{base}/tool-calls/{id}")).await);
+    }
+    for record in run.audit().await {
+        for uri in record["artifactUris"].as_array().unwrap() {
+            let artifact = uri.as_str().unwrap().rsplit('/').next().unwrap();
+            answers.push(client.get(&format!("{base}/artifacts/{artifact}")).await);
+        }
+    }
+    for path in ["/v1/approvals", "/v1/audit", "/v1/audit/stream", "/v1/tools"] {
+        answers.push(client.get(path).await);
+    }
+    let file = format!("{base}/files/a.txt");
+    let stale = format!("\"{}\"", sha256(BEFORE));
+    for (method, name, value) in [
+        (Method::GET, "range", "bytes=0-20"),
+        (Method::HEAD, "x-nothing", "x"),
+        (Method::PUT, "if-match", stale.as_str()),
+        (Method::PUT, "if-none-match", "*"),
+        (Method::DELETE, "if-match", stale.as_str()),
+    ] {
+        let body = if method == Method::PUT { "x\n" } else { "" };
+        let request = client.request(method, &file).header(name, value).header("x-reason", "r").body(body);
+        answers.push(client.send(request).await);
+    }
+    let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-alpha wrong one\n+x\n";
+    for question in [json!({"path": "a.txt"}), json!({"patch": patch})] {
+        answers.push(client.post(&format!("{base}/policy/explain"), question).await);
+    }
+    answers
+}
+
+/// The answers to `client` for every call: by itself, repeated under the ID of the agent's own, and in batches.
+async fn of_calls(run: &Run, client: &Client, ids: &[String]) -> Vec<Answer> {
+    let base = format!("/v1/runs/{}", run.id);
+    let mut answers = Vec::new();
+    for ((tool, input), id) in tool_calls().into_iter().zip(ids) {
+        let path = format!("{base}/tools/{tool}");
+        answers.push(client.post(&path, input.clone()).await);
+        answers.push(client.post(&path, with(input.clone(), &json!({"toolCallId": id}))).await);
+        for atomic in [false, true] {
+            let calls = json!([{"tool": tool, "input": input.clone()}]);
+            answers.push(client.post(&format!("{base}/batch"), json!({"calls": calls, "atomic": atomic})).await);
+        }
+    }
+    answers
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_caller_without_file_read_is_shown_content(#[values(Backend::Sqlite)] backend: Backend) {
+    let run = marked(backend).await;
+    let ids: Vec<_> = (0..tool_calls().len()).map(|number| format!("call-{number}")).collect();
+    // The agent's own calls, whose answers are kept for their IDs.
+    let mut shown = 0;
+    for ((tool, input), id) in tool_calls().into_iter().zip(&ids) {
+        let answer = run.call(tool, with(input, &json!({"toolCallId": id}))).await;
+        shown += usize::from(answer.holds(MARK));
+    }
+    assert!(shown > 12, "the agent reads, and is shown what differs: {shown}");
+    let blind: Vec<&str> = PERMISSIONS.into_iter().filter(|held| *held != "file:read").collect();
+    let mut tokens: Vec<Vec<&str>> = blind.iter().map(|held| vec![*held]).collect();
+    tokens.push(blind);
+    for held in tokens {
+        let client = client(&run, &held).await;
+        let mut answers = of_calls(&run, &client, &ids).await;
+        answers.extend(of_routes(&run, &client, &ids).await);
+        for answer in answers {
+            assert!(!answer.holds(MARK), "{held:?}: {} tells {}", answer.what, answer.text());
+            assert!(answer.status < 500, "{held:?}: {} {}", answer.what, answer.text());
+        }
+    }
+    for record in run.audit().await {
+        assert!(!record.to_string().contains(MARK), "{record:#}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn who_may_read_is_shown_what_a_call_without_it_was_not(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let run = marked(backend).await;
+    let path = |tool: &str| format!("/v1/runs/{}/tools/{tool}", run.id);
+    let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-alpha wrong one\n+x\n";
+    let patch = json!({"toolCallId": "c1", "patch": patch, "reason": "r"});
+    let blind = client(&run, &["file:patch:apply"]).await;
+    let told = blind.post(&path("apply_patch"), patch.clone()).await.refused("PATCH_CONFLICT");
+    assert_eq!((&told["conflicts"][0]["found"], &told["contentWithheld"]), (&json!(""), &json!(true)), "{told:#}");
+    assert!(told["hint"].as_str().unwrap().contains("file:read"), "{told:#}");
+    let told = run.call("apply_patch", patch).await.refused("PATCH_CONFLICT");
+    assert_eq!(told["conflicts"][0]["found"], "alpha MRK7Q-b one\n", "a replay to one who may read");
+    assert_eq!(told.get("contentWithheld"), None);
+
+    let edit = json!({"path": "a.txt", "oldString": "alpha wrong one", "newString": "x", "reason": "r"});
+    let blind = client(&run, &["file:write:replace"]).await;
+    let told = blind.post(&path("edit_file"), edit.clone()).await.refused("EDIT_NOT_FOUND");
+    assert_eq!((told.get("difference"), told.get("lines")), (None, None), "{told:#}");
+    assert!(!told["message"].as_str().unwrap().contains("line"), "{told:#}");
+    let told = run.call("edit_file", edit).await.refused("EDIT_NOT_FOUND");
+    assert_eq!(told["lines"][0], 1);
+    assert!(told["hint"].as_str().unwrap().contains("line 1"), "{told:#}");
+
+    let stale =
+        json!({"toolCallId": "w1", "path": "a.txt", "content": "x\n", "expectedSha256": sha256(BEFORE), "reason": "r"});
+    let told = blind.post(&path("write_file"), stale.clone()).await.refused("WRITE_CONFLICT");
+    assert_eq!((told.get("diff"), &told["contentWithheld"]), (None, &json!(true)));
+    assert!(run.call("write_file", stale).await.refused("WRITE_CONFLICT")["diff"].is_string(), "a replay");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_search_and_a_diff_without_file_read_say_where_and_how_much(#[values(Backend::Sqlite)] backend: Backend) {
+    let run = marked(backend).await;
+    let path = |tool: &str| format!("/v1/runs/{}/tools/{tool}", run.id);
+    let query = json!({"query": "alpha", "contextLines": 1});
+    let told = client(&run, &["file:search"]).await.post(&path("search_text"), query.clone()).await.ok();
+    let whole = run.ok("search_text", query).await;
+    assert_eq!((&told["contentWithheld"], whole.get("contentWithheld")), (&json!(true), None));
+    let (one, all) = (&told["matches"][0], &whole["matches"][0]);
+    assert_eq!((&one["path"], &one["line"], &one["column"]), (&all["path"], &all["line"], &all["column"]));
+    assert_eq!((&one["snippet"], &one["before"], &one["after"]), (&json!(""), &json!([]), &json!([])));
+    assert_eq!(all["snippet"], "alpha MRK7Q-b one");
+
+    let told = client(&run, &["file:diff"]).await.post(&path("diff_workspace"), json!({})).await.ok();
+    let whole = run.ok("diff_workspace", json!({})).await;
+    assert_eq!((&told["diff"], &told["contentWithheld"]), (&json!(""), &json!(true)));
+    for member in ["filesChanged", "insertions", "deletions", "stat", "files", "diffSha256"] {
+        assert_eq!(told[member], whole[member], "{member}");
+    }
+    assert!(whole["diff"].as_str().unwrap().contains(MARK));
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_approval_and_an_artifact_need_file_read_of_a_run_token(#[values(Backend::Sqlite)] backend: Backend) {
+    let run = marked(backend).await;
+    let input = json!({"toolCallId": "lock", "path": "Cargo.lock", "content": "x\n", "expectedSha256": sha256(LOCK), "reason": "r"});
+    run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    let call = format!("/v1/runs/{}/tool-calls/lock", run.id);
+    let (blind, seeing) = (client(&run, &["audit:read"]).await, client(&run, &["audit:read", "file:read"]).await);
+    let told = blind.get(&call).await.ok();
+    assert_eq!((&told["approval"]["diff"], &told["contentWithheld"]), (&json!(""), &json!(true)), "{told:#}");
+    assert_eq!(told["approval"]["files"][0]["path"], "Cargo.lock");
+    assert!(seeing.get(&call).await.ok()["approval"]["diff"].as_str().unwrap().contains(MARK));
+    let artifact = run.get_artifact_of("first").await;
+    let told = blind.get(&artifact).await.refused("FORBIDDEN");
+    assert_eq!(told["reasons"], json!(["permission:file:read"]));
+    assert!(seeing.get(&artifact).await.holds(MARK));
+    assert!(run.operator.get(&artifact).await.holds(MARK));
+}
+
+impl Run {
+    /// The address of the diff that the call left.
+    async fn get_artifact_of(&self, call: &str) -> String {
+        let record = self.operator.get(&format!("/v1/runs/{}/tool-calls/{call}", self.id)).await.ok();
+        let artifact = record["artifactUris"][0].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+        format!("/v1/runs/{}/artifacts/{artifact}", self.id)
+    }
+}
