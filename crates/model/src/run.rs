@@ -66,8 +66,11 @@ pub struct ImportReport {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What was left out and why; at most 1,000 entries.
+    /// What was left out and why; at most 1,000 entries, and 64 KiB of paths and reasons.
     pub left_out: Vec<LeftOut>,
+    /// How many more entries were left out and are not listed.
+    #[serde(default)]
+    pub left_out_more: u64,
     /// `waiting`, `fetching`, `writing`, `committing` or `done`.
     pub progress: String,
 }

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::{Code, LeftOut, Refusal, RunId};
+use model::{Code, LeftOut, Refusal, Rules, RunId};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
@@ -32,7 +32,7 @@ pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
 pub(crate) use sink::stays_inside;
 
 use directory::FolderId;
-use sink::Sink;
+use sink::{LeftOutReport, Sink};
 
 /// How the name of a folder in the making begins; no run has such a name.
 const STAGING: &str = ".import-";
@@ -60,8 +60,10 @@ pub struct Workspaces {
 /// What an import may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportLimits {
-    /// Files, folders and links.
+    /// Files, folders and links, those that are left out too.
     pub max_entries: u64,
+    /// Bytes of their paths, which are held in memory while they come in.
+    pub max_name_bytes: u64,
     /// Bytes of all files; also of what a git source sends.
     pub max_bytes: u64,
     /// Names in a path.
@@ -85,7 +87,7 @@ impl Own {
 
 impl Default for ImportLimits {
     fn default() -> Self {
-        Self { max_entries: 1_000_000, max_bytes: 16 << 30, max_depth: 128, max_ratio: 200 }
+        Self { max_entries: 1_000_000, max_name_bytes: 64 << 20, max_bytes: 16 << 30, max_depth: 128, max_ratio: 200 }
     }
 }
 
@@ -140,8 +142,10 @@ pub struct Imported {
     pub files: u64,
     /// Bytes.
     pub bytes: u64,
-    /// What was left out, at most 1,000 entries.
+    /// What was left out: at most 1,000 entries, and 64 KiB of their paths and reasons.
     pub left_out: Vec<LeftOut>,
+    /// How many more were left out.
+    pub left_out_more: u64,
 }
 
 /// Why an import failed; nothing of it is left.
@@ -227,7 +231,8 @@ impl Workspaces {
         roots.into_iter().any(|root| real.starts_with(root))
     }
 
-    /// Makes `run`'s workspace from `source` in a staging folder and renames it into place at the end.
+    /// Makes `run`'s workspace from `source` in a staging folder and renames it into place at the end. `rules` are the
+    /// run's: they say which names are those of secrets.
     ///
     /// # Errors
     ///
@@ -236,13 +241,14 @@ impl Workspaces {
         &self,
         run: &RunId,
         source: ImportSource<'_>,
+        rules: &Rules,
         watch: &dyn ImportWatch,
     ) -> Result<Imported, ImportFault> {
         if rustix::fs::statat(&self.dir, run.as_str(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(exists(run).into());
         }
         let mut staging = Staging::new(self)?;
-        let done = self.fill(&staging, source, watch)?;
+        let done = self.fill(&staging, source, rules, watch)?;
         if watch.cancelled() {
             return Err(ImportFault::Cancelled);
         }
@@ -254,14 +260,15 @@ impl Workspaces {
         }
         rustix::fs::fsync(&self.dir).map_err(io::Error::from)?;
         watch.progress("done", done.files, done.bytes);
-        let Done { base_commit, files, bytes, left_out, .. } = done;
-        Ok(Imported { workspace: self.get(run)?, base_commit, files, bytes, left_out })
+        let Done { base_commit, files, bytes, left_out: LeftOutReport { entries: left_out, more, .. }, .. } = done;
+        Ok(Imported { workspace: self.get(run)?, base_commit, files, bytes, left_out, left_out_more: more })
     }
 
     fn fill(
         &self,
         staging: &Staging<'_>,
         source: ImportSource<'_>,
+        rules: &Rules,
         watch: &dyn ImportWatch,
     ) -> Result<Done, ImportFault> {
         for folder in FOLDERS {
@@ -271,29 +278,24 @@ impl Workspaces {
         bare::make(&git_dir)?;
         let git = Git::new(git_dir, &self.home);
         let repo = open_folder(&staging.dir, "repo")?;
-        let mut sink = Sink::new(repo.try_clone()?, self.limits, watch);
+        let mut sink = Sink::new(repo.try_clone()?, self.limits, rules, watch);
         let commit = self.copy(&git, source, watch, &mut sink)?;
         let folders = sink.folders()?;
-        let entries = sink.rows.len() + folders.len();
-        let Sink { mut rows, left_out, .. } = sink;
-        // Of two entries of one name, which an archive may have, the later is the one that is there.
-        rows.reverse();
-        rows.sort_by(|a, b| a.path.cmp(&b.path));
-        rows.dedup_by(|later, first| later.path == first.path);
+        let (mut rows, left_out) = sink.into_rows();
+        let entries = rows.len() + folders.len();
         // The sink counts what it has written, against its bounds; told is what there is.
         let files = rows.len() as u64;
         let bytes = rows.iter().filter(|row| row.mode != manifest::MODE_LINK).map(|row| row.stamp.size).sum();
         let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
-        let (base_commit, tracked) = if let Some(commit) = commit {
-            (commit, rows)
+        let base_commit = if let Some(commit) = commit {
+            commit
         } else {
             watch.progress("committing", files, bytes);
-            let tracked = tracked::tracked(&rows, &ignores);
-            let commit = bare::commit(&git, repo.as_fd(), &tracked, watch)?;
-            (commit, tracked.into_iter().cloned().collect())
+            tracked::retain_tracked(&mut rows, &ignores);
+            bare::commit(&git, repo.as_fd(), &rows, watch)?
         };
         let head = Head { commit: base_commit.clone(), ignores };
-        write_manifest(&staging.dir, &manifest::write(&head, tracked, folders))?;
+        write_manifest(&staging.dir, &manifest::write(&head, rows, folders))?;
         Ok(Done { base_commit, files, bytes, left_out, entries })
     }
 
@@ -307,7 +309,9 @@ impl Workspaces {
     ) -> Result<Option<String>, ImportFault> {
         let (origin, reference) = match source {
             ImportSource::Empty => return Ok(None),
-            ImportSource::Directory(path) => return directory::copy(&path, &self.own.folders, sink).map(|()| None),
+            ImportSource::Directory(path) => {
+                return directory::copy(&path, &self.own.folders, self.limits, sink).map(|()| None);
+            }
             ImportSource::Archive(archive) => return archive::copy(archive, self.limits, sink).map(|()| None),
             ImportSource::GitRemote { url, reference } => (git::Origin::Remote(url), reference),
             ImportSource::GitLocal { path, reference } => {
@@ -414,7 +418,7 @@ struct Done {
     base_commit: String,
     files: u64,
     bytes: u64,
-    left_out: Vec<LeftOut>,
+    left_out: LeftOutReport,
     /// Files and folders.
     entries: usize,
 }

@@ -66,7 +66,7 @@ impl Rig {
     }
 
     pub(crate) fn import(&self, run: &str, source: ImportSource<'_>) -> Result<Imported, ImportFault> {
-        self.workspaces.import(&RunId::parse(run).unwrap(), source, &Quiet)
+        self.workspaces.import(&RunId::parse(run).unwrap(), source, &rules(), &Quiet)
     }
 
     /// A run with these files.

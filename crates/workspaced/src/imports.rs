@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{Run, RunId, RunState};
+use model::{Policy, Run, RunId, RunState};
 use workspace::ImportWatch;
 
 /// A line is logged whenever so many more files are in.
@@ -80,6 +80,11 @@ fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Import {
+    /// The run's policy.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.run.policy
+    }
+
     fn told(&self) -> Run {
         let mut run = self.run.clone();
         run.state = RunState::Preparing;

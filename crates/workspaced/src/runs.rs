@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Code, ImportReport, Refusal, Run, RunId, RunState, Source};
+use model::{Code, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
 use workspace::{ImportFault, ImportSource, ImportWatch as _, Imported};
 
 use crate::CallError;
@@ -209,7 +209,8 @@ impl Service {
             if import.cancelled() {
                 return Err(ImportFault::Cancelled.into());
             }
-            Ok(workspaces.import(&run, origin.source(), &*import)?)
+            let rules = Rules::compile(import.policy().clone())?;
+            Ok(workspaces.import(&run, origin.source(), &rules, &*import)?)
         })
         .await
     }
@@ -254,6 +255,7 @@ fn report_of(imported: &Imported) -> ImportReport {
         files: imported.files,
         bytes: imported.bytes,
         left_out: imported.left_out.clone(),
+        left_out_more: imported.left_out_more,
         progress: "done".to_owned(),
     }
 }

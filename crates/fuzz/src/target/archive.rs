@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path};
 
-use model::RunId;
+use model::{PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
 use workspace::{ImportFault, ImportLimits, ImportSource, ImportWatch, Workspaces};
 
@@ -59,6 +59,7 @@ impl ImportWatch for Nobody {
 struct Ground {
     home: TempDir,
     workspaces: Workspaces,
+    rules: Rules,
 }
 
 impl Ground {
@@ -67,9 +68,16 @@ impl Ground {
         let shared = Path::new("/dev/shm");
         let home = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
         let home = home.expect("a folder for temporary files");
-        let limits = ImportLimits { max_entries: 300, max_bytes: 1 << 20, max_depth: 32, max_ratio: 50 };
+        let limits = ImportLimits {
+            max_entries: 300,
+            max_bytes: 1 << 20,
+            max_depth: 32,
+            max_ratio: 50,
+            ..ImportLimits::default()
+        };
         let workspaces = Workspaces::open(&home.path().join("data"), &[]).expect("a data folder").with_limits(limits);
-        Self { home, workspaces }
+        let rules = Profiles::built_in().resolve(&PolicyOverrides::default()).expect("the default policy");
+        Self { home, workspaces, rules }
     }
 
     /// Everything but what lies in the run's folder.
@@ -103,7 +111,7 @@ fn import(ground: &Ground, input: &[u8]) {
     let before = ground.around();
     let mut archive = input;
     let place = ground.home.path().join("data/workspaces/run");
-    match ground.workspaces.import(&run, ImportSource::Archive(&mut archive), &Nobody) {
+    match ground.workspaces.import(&run, ImportSource::Archive(&mut archive), &ground.rules, &Nobody) {
         Ok(imported) => {
             let repo = place.join("repo");
             let files = check(&repo, &repo);

@@ -224,7 +224,7 @@ pub(crate) fn new_run(id: &str) -> StoredRun {
         policy: policy(),
         mounts: vec![Mount { name: "docs".into(), description: "nul \0 and more".into(), entries: vec!["a".into()] }],
         labels: BTreeMap::from([("ticket".into(), "A-1 \"x\" \0".into())]),
-        import: ImportReport { files: 3, bytes: 9, left_out: vec![], progress: "done".into() },
+        import: ImportReport { files: 3, bytes: 9, left_out: vec![], left_out_more: 0, progress: "done".into() },
         counts: RunCounts::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,

@@ -34,6 +34,11 @@ impl Rules {
         &self.policy
     }
 
+    /// The kind of the file at `path`, as far as its name tells; see [`FileKind::of_path`].
+    pub fn kind_of_path(&self, path: &LogicalPath) -> FileKind {
+        FileKind::of_path(path)
+    }
+
     /// What a mutation of a file of `kind` meets. Secrets and git's own are denied whatever the policy says.
     pub fn verdict_of(&self, kind: FileKind) -> Verdict {
         match kind {

@@ -45,7 +45,7 @@ pub(super) fn size(git_dir: &Path) -> u64 {
 pub(super) fn commit(
     git: &Git,
     root: BorrowedFd<'_>,
-    rows: &[&Row],
+    rows: &[Row],
     watch: &dyn ImportWatch,
 ) -> Result<String, ImportFault> {
     if rows.is_empty() {
@@ -72,7 +72,7 @@ pub(super) fn commit(
     }
 }
 
-fn write_blobs(to: &mut impl Write, root: BorrowedFd<'_>, rows: &[&Row], watch: &dyn ImportWatch) -> io::Result<()> {
+fn write_blobs(to: &mut impl Write, root: BorrowedFd<'_>, rows: &[Row], watch: &dyn ImportWatch) -> io::Result<()> {
     let mut written = HashSet::with_capacity(rows.len());
     let (mut files, mut bytes) = (0, 0);
     for row in rows.iter().filter(|row| written.insert(row.oid)) {
@@ -96,7 +96,7 @@ fn write_blobs(to: &mut impl Write, root: BorrowedFd<'_>, rows: &[&Row], watch: 
     Ok(())
 }
 
-fn write_commit(to: &mut impl Write, rows: &[&Row]) -> io::Result<()> {
+fn write_commit(to: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     write!(to, "commit refs/heads/base\nmark :1\ncommitter {COMMITTER}\ndata {}\n{MESSAGE}", MESSAGE.len())?;
     for row in rows {
         write!(to, "M {:o} {} ", row.mode, hex(&row.oid))?;

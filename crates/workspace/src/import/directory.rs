@@ -1,5 +1,6 @@
 //! A folder of this machine as a source.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,8 +10,8 @@ use model::Refusal;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::sink::{Sink, SinkFault, is_git_internal};
-use super::{ImportFault, own_folder};
+use super::sink::{LINKED_SECRET, Sink, SinkFault, Tally, is_git_internal};
+use super::{ImportFault, ImportLimits, own_folder};
 
 /// One folder on the way down: what is yet to be looked at, the last first.
 struct Level {
@@ -23,9 +24,17 @@ struct Level {
 /// Which folder it is, whatever its name: its device and its number there.
 pub(super) type FolderId = (u64, u64);
 
+/// Files that have several names on the disk, by which they are: either all names so far are those of secrets, or none is.
+type Linked = HashMap<FolderId, Vec<Vec<u8>>>;
+
 /// Copies the tree below `source`: no link is followed, and every file is opened by the handle of its folder. `own`, the
 /// service's own folders, are left out wherever they lie, mounted at a second place too: what they hold is nobody's to see.
-pub(super) fn copy(source: &Path, own: &[FolderId], sink: &mut Sink<'_>) -> Result<(), ImportFault> {
+pub(super) fn copy(
+    source: &Path,
+    own: &[FolderId],
+    limits: ImportLimits,
+    sink: &mut Sink<'_>,
+) -> Result<(), ImportFault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::open(source, flags, Mode::empty()).map_err(|errno| match errno {
         Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS => ImportFault::Refused(Refusal::invalid(
@@ -38,7 +47,8 @@ pub(super) fn copy(source: &Path, own: &[FolderId], sink: &mut Sink<'_>) -> Resu
         return Err(own_folder().into());
     }
     let mut path = Vec::new();
-    let mut levels = vec![Level { names: names(&root)?, fd: root, path_len: 0 }];
+    let (mut listed, mut linked) = (Tally::new(limits), Linked::new());
+    let mut levels = vec![Level { names: names(&root, &mut listed)?, fd: root, path_len: 0 }];
     while let Some(level) = levels.last_mut() {
         path.truncate(level.path_len);
         let Some((name, file_type)) = level.names.pop() else {
@@ -49,12 +59,12 @@ pub(super) fn copy(source: &Path, own: &[FolderId], sink: &mut Sink<'_>) -> Resu
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        if let Some(fd) = entry(level, &name, file_type, &path, sink)? {
+        if let Some(fd) = entry(level, &name, file_type, &path, sink, &mut linked)? {
             if own.contains(&identity(&fd)?) {
                 sink.leave_out(&path, "the service's own folder");
                 continue;
             }
-            let names = names(&fd)?;
+            let names = names(&fd, &mut listed)?;
             levels.push(Level { fd, names, path_len: path.len() });
         }
     }
@@ -74,12 +84,13 @@ fn entry(
     file_type: FileType,
     path: &[u8],
     sink: &mut Sink<'_>,
+    linked: &mut Linked,
 ) -> Result<Option<OwnedFd>, ImportFault> {
     if is_git_internal(name) {
         sink.leave_out(path, "git's own");
         return Ok(None);
     }
-    match place(level, name, file_type, path, sink) {
+    match place(level, name, file_type, path, sink, linked) {
         Ok(folder) => Ok(folder),
         Err(SinkFault::Misfit(reason)) => {
             sink.leave_out(path, reason);
@@ -96,6 +107,7 @@ fn place(
     file_type: FileType,
     path: &[u8],
     sink: &mut Sink<'_>,
+    linked: &mut Linked,
 ) -> Result<Option<OwnedFd>, SinkFault> {
     match file_type {
         FileType::Directory => {
@@ -112,6 +124,9 @@ fn place(
             if !FileType::from_raw_mode(stat.st_mode).is_file() {
                 return Err(SinkFault::Misfit("no file, folder or symbolic link"));
             }
+            if stat.st_nlink > 1 {
+                join(linked.entry((stat.st_dev, stat.st_ino)).or_default(), path, sink)?;
+            }
             let executable = stat.st_mode & 0o111 != 0;
             let size = u64::try_from(stat.st_size).unwrap_or(0);
             sink.file(path, executable, size, None, &mut File::from(fd))?;
@@ -126,6 +141,23 @@ fn place(
     }
 }
 
+/// Adds `path` to the names of one content. One that has the name of a secret is there under no other name.
+fn join(names: &mut Vec<Vec<u8>>, path: &[u8], sink: &mut Sink<'_>) -> Result<(), SinkFault> {
+    let is_secret = names.first().map(|first| sink.is_secret(first));
+    match (is_secret, sink.is_secret(path)) {
+        (Some(true), false) => return Err(SinkFault::Misfit(LINKED_SECRET)),
+        (Some(false), true) => {
+            for other in names.drain(..) {
+                sink.withdraw(&other)?;
+                sink.leave_out(&other, LINKED_SECRET);
+            }
+        }
+        (None, _) | (Some(true), true) | (Some(false), false) => {}
+    }
+    names.push(path.to_owned());
+    Ok(())
+}
+
 fn open(level: &Level, name: &[u8], flags: OFlags) -> Result<OwnedFd, SinkFault> {
     rustix::fs::openat(&level.fd, name, flags, Mode::empty()).map_err(|errno| match errno {
         Errno::ACCESS | Errno::PERM => SinkFault::Misfit("it may not be read"),
@@ -135,7 +167,7 @@ fn open(level: &Level, name: &[u8], flags: OFlags) -> Result<OwnedFd, SinkFault>
 }
 
 /// What lies in a folder, in reverse order, so that the last is the first to be taken.
-fn names(fd: &OwnedFd) -> Result<Vec<(Vec<u8>, FileType)>, ImportFault> {
+fn names(fd: &OwnedFd, listed: &mut Tally) -> Result<Vec<(Vec<u8>, FileType)>, ImportFault> {
     let mut names = Vec::new();
     for entry in Dir::read_from(fd.as_fd()).map_err(std::io::Error::from)? {
         let entry = entry.map_err(std::io::Error::from)?;
@@ -143,6 +175,7 @@ fn names(fd: &OwnedFd) -> Result<Vec<(Vec<u8>, FileType)>, ImportFault> {
         if name == b"." || name == b".." {
             continue;
         }
+        listed.add(name)?;
         let file_type = match entry.file_type() {
             FileType::Unknown => match rustix::fs::statat(fd, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use model::{Code, LeftOut, LogicalPath, MAX_PATH_BYTES, PathRejected, Refusal};
+use model::{Code, FileKind, LeftOut, LogicalPath, MAX_PATH_BYTES, PathRejected, Refusal, Rules};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha1::Digest as _;
@@ -17,12 +17,66 @@ use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Row, Stamp};
 
 /// How many characters of a path are told.
 const MAX_SHOWN: usize = 200;
-/// How many left-out entries are told.
+/// How many left-out entries a report lists.
 const MAX_LEFT_OUT: usize = 1_000;
+/// How many bytes of paths and reasons it holds: reports are kept with the run and are part of every list of runs.
+const MAX_LEFT_OUT_BYTES: usize = 64 * 1024;
 /// How many entries lie between two reports of progress.
 const REPORT_EVERY: u64 = 200;
 /// How much is read at once.
 const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Why a name is left out under which a secret would be readable.
+pub(super) const LINKED_SECRET: &str = "a hard link to a secret-like file";
+
+/// What a source has named so far, whether or not it is in the tree: names are held in memory until the import ends.
+pub(super) struct Tally {
+    limits: ImportLimits,
+    entries: u64,
+    name_bytes: u64,
+}
+
+impl Tally {
+    pub(super) fn new(limits: ImportLimits) -> Self {
+        Self { limits, entries: 0, name_bytes: 0 }
+    }
+
+    /// Counts one entry.
+    pub(super) fn add(&mut self, name: &[u8]) -> Result<(), ImportFault> {
+        self.entries += 1;
+        self.name_bytes += name.len() as u64;
+        if self.entries > self.limits.max_entries {
+            return Err(too_large("entries", self.limits.max_entries));
+        }
+        if self.name_bytes > self.limits.max_name_bytes {
+            return Err(too_large("bytes of names", self.limits.max_name_bytes));
+        }
+        Ok(())
+    }
+}
+
+/// What an import has left out, bounded in number and in bytes.
+#[derive(Debug, Default)]
+pub(super) struct LeftOutReport {
+    pub(super) entries: Vec<LeftOut>,
+    bytes: usize,
+    /// How many more there were.
+    pub(super) more: u64,
+}
+
+impl LeftOutReport {
+    fn add(&mut self, path: &[u8], reason: &str) {
+        if self.entries.len() < MAX_LEFT_OUT && self.more == 0 {
+            let path = shown(path);
+            self.bytes += path.len() + reason.len();
+            if self.bytes <= MAX_LEFT_OUT_BYTES {
+                self.entries.push(LeftOut { path, reason: reason.to_owned() });
+                return;
+            }
+        }
+        self.more += 1;
+    }
+}
 
 /// A tree in the making.
 pub(crate) struct Sink<'a> {
@@ -31,16 +85,18 @@ pub(crate) struct Sink<'a> {
     open: Vec<(Vec<u8>, OwnedFd)>,
     buffer: Vec<u8>,
     limits: ImportLimits,
+    rules: &'a Rules,
     watch: &'a dyn ImportWatch,
-    entries: u64,
+    tally: Tally,
     /// Every folder that was made, but for the root.
     folders: HashSet<Vec<u8>>,
-    /// What is there now.
-    pub(crate) rows: Vec<Row>,
-    /// Bytes of all files.
-    pub(crate) bytes: u64,
-    /// What the source has and the tree has not.
-    pub(crate) left_out: Vec<LeftOut>,
+    /// What was written, also what is no longer there.
+    rows: Vec<Row>,
+    /// Files that were removed and not written again.
+    withdrawn: HashSet<Vec<u8>>,
+    /// Bytes of all files that were written.
+    bytes: u64,
+    left_out: LeftOutReport,
 }
 
 /// Why an entry is not in the tree.
@@ -79,24 +135,30 @@ impl From<io::Error> for SinkFault {
 
 impl<'a> Sink<'a> {
     /// A sink into the empty folder `root`.
-    pub(crate) fn new(root: OwnedFd, limits: ImportLimits, watch: &'a dyn ImportWatch) -> Self {
+    pub(crate) fn new(root: OwnedFd, limits: ImportLimits, rules: &'a Rules, watch: &'a dyn ImportWatch) -> Self {
         Self {
             root,
             open: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
             limits,
+            rules,
             watch,
-            entries: 0,
+            tally: Tally::new(limits),
             folders: HashSet::new(),
             rows: Vec::new(),
+            withdrawn: HashSet::new(),
             bytes: 0,
-            left_out: Vec::new(),
+            left_out: LeftOutReport::default(),
         }
     }
 
     /// Makes the folder at `path`, and those above it.
     pub(crate) fn folder(&mut self, path: &[u8]) -> Result<(), SinkFault> {
-        self.count_entry(path)?;
+        self.check_name(path)?;
+        // A new one is counted where it is made.
+        if self.folders.contains(path) {
+            self.pass_over(path)?;
+        }
         self.enter(path).map(drop)
     }
 
@@ -129,18 +191,19 @@ impl<'a> Sink<'a> {
         let stamp = Stamp::of(&rustix::fs::fstat(&file)?);
         let mode = if executable { MODE_EXECUTABLE } else { MODE_FILE };
         self.bytes += bytes;
+        self.withdrawn.remove(path);
         self.rows.push(Row { path: path.to_owned(), mode, oid, sha256, stamp });
         Ok(())
     }
 
-    /// Makes a symbolic link, if it stays in the tree. One that leads out is left out.
-    pub(crate) fn link_inside(&mut self, path: &[u8], target: &[u8]) -> Result<(), SinkFault> {
+    /// Makes a symbolic link, if it stays in the tree, and returns whether it does. Another one is left out.
+    pub(crate) fn link_inside(&mut self, path: &[u8], target: &[u8]) -> Result<bool, SinkFault> {
         if stays_inside(path, target) {
-            return self.link(path, target);
+            return self.link(path, target).map(|()| true);
         }
         self.count_entry(path)?;
         self.leave_out(path, "a symbolic link that leads out of the tree");
-        Ok(())
+        Ok(false)
     }
 
     /// Makes a symbolic link as it is in its source, wherever it leads: nothing here follows it, and the guard lets no
@@ -175,11 +238,30 @@ impl<'a> Sink<'a> {
         self.file(path, executable, size, None, &mut from)
     }
 
-    /// Removes the file at `path`, for a later one of the same name. Anything else stays.
-    pub(crate) fn forget(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+    /// Removes the file at `path` again, of which nothing remains. Anything else stays.
+    pub(crate) fn withdraw(&mut self, path: &[u8]) -> Result<(), SinkFault> {
         let (folder, name) = split(path);
         let dir = self.enter(folder)?;
-        Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+        rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
+        self.withdrawn.insert(path.to_owned());
+        Ok(())
+    }
+
+    /// Whether policy takes `path` for the name of a secret.
+    pub(crate) fn is_secret(&self, path: &[u8]) -> bool {
+        let path = LogicalPath::parse(&String::from_utf8_lossy(path));
+        path.is_ok_and(|path| self.rules.kind_of_path(&path) == FileKind::SecretLike)
+    }
+
+    /// The files and links that are there, by path, and what was left out.
+    pub(super) fn into_rows(self) -> (Vec<Row>, LeftOutReport) {
+        let Self { mut rows, withdrawn, left_out, .. } = self;
+        // Of two entries of one name, which an archive may have, the later is the one that is there.
+        rows.reverse();
+        rows.sort_by(|a, b| a.path.cmp(&b.path));
+        rows.dedup_by(|later, first| later.path == first.path);
+        rows.retain(|row| !withdrawn.contains(&row.path));
+        (rows, left_out)
     }
 
     /// Every folder with its stamp, once all is written.
@@ -194,19 +276,14 @@ impl<'a> Sink<'a> {
 
     /// Reports what the tree does not have.
     pub(crate) fn leave_out(&mut self, path: &[u8], reason: &str) {
-        if self.left_out.len() < MAX_LEFT_OUT {
-            self.left_out.push(LeftOut { path: shown(path), reason: reason.to_owned() });
-        }
+        self.left_out.add(path, reason);
     }
 
-    /// Counts an entry that is not in the tree, and is not told again.
-    pub(crate) fn pass_over(&mut self) -> Result<(), ImportFault> {
+    /// Counts an entry, which need not be in the tree.
+    pub(crate) fn pass_over(&mut self, path: &[u8]) -> Result<(), ImportFault> {
         self.check_cancelled()?;
-        self.entries += 1;
-        if self.entries > self.limits.max_entries {
-            return Err(too_large("entries", self.limits.max_entries));
-        }
-        if self.entries.is_multiple_of(REPORT_EVERY) {
+        self.tally.add(path)?;
+        if self.tally.entries.is_multiple_of(REPORT_EVERY) {
             self.report("writing");
         }
         Ok(())
@@ -223,7 +300,11 @@ impl<'a> Sink<'a> {
     }
 
     fn count_entry(&mut self, path: &[u8]) -> Result<(), SinkFault> {
-        self.pass_over()?;
+        self.pass_over(path)?;
+        self.check_name(path)
+    }
+
+    fn check_name(&self, path: &[u8]) -> Result<(), SinkFault> {
         if path.len() > MAX_PATH_BYTES {
             return Err(SinkFault::Misfit("its path is too long"));
         }
@@ -285,6 +366,7 @@ impl<'a> Sink<'a> {
             let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |at| start + at);
             let fd = make_folder(self.last(), &path[start..end])?;
             if !self.folders.contains(&path[..end]) {
+                self.pass_over(&path[..end])?;
                 self.folders.insert(path[..end].to_owned());
             }
             self.open.push((path[..end].to_owned(), fd));

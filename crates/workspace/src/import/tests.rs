@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::testkit::{Rig, git, tree_of};
+use crate::testkit::{Rig, git, rules, tree_of};
 
 #[test]
 fn nothing_makes_an_empty_tree_with_a_commit_that_is_always_the_same() {
@@ -147,8 +147,10 @@ fn a_cancelled_import_leaves_nothing() {
         fs::write(source.join(n.to_string()), "x").unwrap();
     }
     let run = RunId::parse("r").unwrap();
-    let fault =
-        rig.workspaces.import(&run, ImportSource::Directory(source), &Gone(AtomicBool::new(false))).unwrap_err();
+    let fault = rig
+        .workspaces
+        .import(&run, ImportSource::Directory(source), &rules(), &Gone(AtomicBool::new(false)))
+        .unwrap_err();
     assert!(matches!(fault, ImportFault::Cancelled), "{fault:?}");
     assert_eq!(rig.names(), [".git-home"]);
 }
@@ -170,7 +172,7 @@ fn progress_tells_every_stage() {
         fs::write(source.join(n.to_string()), n.to_string()).unwrap();
     }
     let told = Told(Mutex::default());
-    rig.workspaces.import(&RunId::parse("r").unwrap(), ImportSource::Directory(source), &told).unwrap();
+    rig.workspaces.import(&RunId::parse("r").unwrap(), ImportSource::Directory(source), &rules(), &told).unwrap();
     let told = told.0.into_inner().unwrap();
     let of = |stage| told.iter().filter(|(told, _)| *told == stage).map(|(_, files)| *files).collect::<Vec<_>>();
     assert!(of("writing").len() >= 3 && of("writing").is_sorted());
@@ -278,4 +280,53 @@ fn a_sweep_removes_what_was_killed_and_what_nobody_knows() {
     assert_eq!(removed, 3);
     assert_eq!(rig.names(), [".git-home", "known", "lost+found.not-a-run"]);
     assert_eq!(rig.workspaces.sweep(&|run| run.as_str() == "known").unwrap(), 0);
+}
+
+#[test]
+fn a_secret_of_a_folder_comes_in_under_no_other_name() {
+    let rig = Rig::new();
+    let source = rig.root("source");
+    // Before and after the secret's name, in the order of names.
+    fs::write(source.join("-first.txt"), "K").unwrap();
+    for name in [".env", ".env.local", "zz.txt"] {
+        fs::hard_link(source.join("-first.txt"), source.join(name)).unwrap();
+    }
+    fs::write(source.join("plain"), "x").unwrap();
+    fs::hard_link(source.join("plain"), source.join("twin")).unwrap();
+    let done = rig.import("r", ImportSource::Directory(source)).unwrap();
+    let left_out: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(left_out, ["-first.txt", "zz.txt"]);
+    let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
+    assert_eq!(tree, [".env", ".env.local", "plain", "twin"].map(PathBuf::from));
+}
+
+#[test]
+fn what_a_folder_holds_is_bounded_before_it_is_listed() {
+    let rig = Rig::with_limits(ImportLimits { max_entries: 20, ..ImportLimits::default() });
+    let source = rig.root("source");
+    for n in 0..21 {
+        fs::create_dir(source.join(format!("{n}"))).unwrap();
+        fs::write(source.join(format!("{n}/.git")), "x").unwrap();
+    }
+    let refused = rig.import("r", ImportSource::Directory(source.clone()));
+    assert!(matches!(refused, Err(ImportFault::Refused(refusal)) if refusal.about.limit == Some(20)));
+    let rig = Rig::with_limits(ImportLimits { max_name_bytes: 1000, ..ImportLimits::default() });
+    for n in 0..5 {
+        fs::write(source.join(format!("{n}/{}", "n".repeat(250))), "x").unwrap();
+    }
+    let refused = rig.import("r", ImportSource::Directory(source));
+    assert!(matches!(refused, Err(ImportFault::Refused(refusal)) if refusal.about.limit == Some(1000)));
+}
+
+#[test]
+fn the_ignore_rules_of_a_source_are_bounded_together() {
+    let rig = Rig::new();
+    let source = rig.root("source");
+    let rules = "# a comment\n".repeat(21_000);
+    for n in 0..40 {
+        fs::create_dir(source.join(format!("{n}"))).unwrap();
+        fs::write(source.join(format!("{n}/.gitignore")), &rules).unwrap();
+    }
+    let refused = rig.import("r", ImportSource::Directory(source));
+    assert!(matches!(refused, Err(ImportFault::Refused(refusal)) if refusal.about.limit == Some(8 << 20)));
 }

@@ -1,22 +1,36 @@
 //! What `git add -A` would take of a tree that came without git.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::sink::split;
+use super::ImportFault;
+use super::sink::{split, too_large};
 use crate::base::manifest::{MODE_LINK, Row};
 use crate::ignored::{RULES_NAME, RuleFile, read_rules};
 
+/// `.gitignore` files, each as the folder it lies in (empty for the root) and its text.
+type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// How many bytes the `.gitignore` files of a source may have together: they are held in memory while its run is open.
+const MAX_IGNORE_BYTES: u64 = 8 << 20;
+
 /// The `.gitignore` files among `rows`: each with the folder it lies in and its text.
-pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> std::io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreFiles, ImportFault> {
     let mut found = Vec::new();
+    let mut bytes = 0;
     for row in rows.iter().filter(|row| row.mode != MODE_LINK && split(&row.path).1 == RULES_NAME.as_bytes()) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let fd = rustix::fs::openat2(root, &row.path[..], flags, Mode::empty(), resolve)?;
-        found.push((split(&row.path).0.to_owned(), read_rules(fd)?));
+        let fd = rustix::fs::openat2(root, &row.path[..], flags, Mode::empty(), resolve).map_err(io::Error::from)?;
+        let text = read_rules(fd)?;
+        bytes += text.len() as u64;
+        if bytes > MAX_IGNORE_BYTES {
+            return Err(too_large("bytes of `.gitignore` files", MAX_IGNORE_BYTES));
+        }
+        found.push((split(&row.path).0.to_owned(), text));
     }
     Ok(found)
 }
@@ -24,21 +38,22 @@ pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> std::io::Resul
 /// The files with rules, by the folders that they lie in.
 type Rules<'a> = HashMap<&'a [u8], RuleFile>;
 
-/// The rows that no `.gitignore` of `ignores` rules out.
-pub(super) fn tracked<'a>(rows: &'a [Row], ignores: &[(Vec<u8>, Vec<u8>)]) -> Vec<&'a Row> {
+/// Keeps the rows that no `.gitignore` of `ignores` rules out.
+pub(super) fn retain_tracked(rows: &mut Vec<Row>, ignores: &[(Vec<u8>, Vec<u8>)]) {
     let rules: Rules<'_> = ignores.iter().map(|(folder, text)| (&folder[..], RuleFile::new(text.clone()))).collect();
     if rules.is_empty() {
-        return rows.iter().collect();
+        return;
     }
-    let mut folders = HashMap::new();
-    rows.iter()
-        .filter(|row| {
-            let folder = split(&row.path).0;
-            let folder_ignored =
-                *folders.entry(folder).or_insert_with(|| prefixes(folder).any(|path| is_ignored(&rules, path, true)));
-            !folder_ignored && !is_ignored(&rules, &row.path, false)
-        })
-        .collect()
+    let mut folders: HashMap<Vec<u8>, bool> = HashMap::new();
+    rows.retain(|row| {
+        let folder = split(&row.path).0;
+        let folder_ignored = folders.get(folder).copied().unwrap_or_else(|| {
+            let is_ignored = prefixes(folder).any(|path| is_ignored(&rules, path, true));
+            folders.insert(folder.to_owned(), is_ignored);
+            is_ignored
+        });
+        !folder_ignored && !is_ignored(&rules, &row.path, false)
+    });
 }
 
 /// `a`, `a/b`, `a/b/c` of `a/b/c`.

@@ -11,6 +11,7 @@
 
 #[cfg(test)]
 mod approvals;
+mod archives;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]

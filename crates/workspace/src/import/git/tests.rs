@@ -449,11 +449,48 @@ fn a_blob_with_a_thousand_names_is_counted_before_it_is_written() {
     git(&source, &["add", "."]);
     git(&source, &["commit", "-qm", "many"]);
     let most = Most::default();
-    let import = |run: &str| rig.workspaces.import(&RunId::parse(run).unwrap(), local(&source, None), &most);
+    let import = |run: &str| {
+        rig.workspaces.import(&RunId::parse(run).unwrap(), local(&source, None), &crate::testkit::rules(), &most)
+    };
     assert_eq!(refused(import("r")).about.limit, Some(500_000));
     assert_eq!(most.0.load(Ordering::Relaxed), 0, "some of it was written");
     git(&source, &["rm", "-qr", "--cached", "[5-9]*.txt"]);
     git(&source, &["commit", "-qm", "fewer"]);
     let done = import("r").unwrap();
     assert_eq!((done.files, done.bytes), (445, 445_000));
+}
+
+#[test]
+fn everything_that_a_tree_lists_is_counted_whatever_becomes_of_it() {
+    const EMPTY: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+    for (what, mode, leaf) in
+        [("submodules", "160000", "1".repeat(40)), ("trees without files", "40000", EMPTY.to_owned())]
+    {
+        let rig = Rig::with_limits(ImportLimits { max_entries: 5_000, ..ImportLimits::default() });
+        let source = repository(&rig, "source");
+        git(&source, &["hash-object", "-t", "tree", "-w", "/dev/null"]);
+        let names: Vec<_> = (0..20).map(|n| format!("d{n}")).collect();
+        let entries: Vec<_> = names.iter().map(|name| (mode, name.as_bytes(), leaf.as_str())).collect();
+        let mut tree = forge(&source, &entries);
+        for _ in 0..3 {
+            let entries: Vec<_> = names.iter().map(|name| ("40000", name.as_bytes(), tree.as_str())).collect();
+            tree = forge(&source, &entries);
+        }
+        assert_eq!(refused(rig.import("r", local(&source, None))).about.limit, Some(5_000), "{what}");
+    }
+}
+
+#[test]
+fn the_names_that_a_tree_lists_are_bounded_in_bytes() {
+    let long = "n".repeat(3000);
+    for (names, limit) in
+        [((0..20).map(|n| format!("{n}{long}")).collect::<Vec<_>>(), 50_000), (vec!["n".repeat(2 << 20)], 1 << 20)]
+    {
+        let rig = Rig::with_limits(ImportLimits { max_name_bytes: 50_000, ..ImportLimits::default() });
+        let source = repository(&rig, "source");
+        let blob = git(&source, &["rev-parse", "HEAD:run.sh"]).trim().to_owned();
+        let entries: Vec<_> = names.iter().map(|name| ("100644", name.as_bytes(), &*blob)).collect();
+        forge(&source, &entries);
+        assert_eq!(refused(rig.import("r", local(&source, None))).about.limit, Some(limit));
+    }
 }

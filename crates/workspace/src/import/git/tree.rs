@@ -7,13 +7,18 @@ use std::time::Duration;
 use super::{fetch_fault, no_repository};
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::git::{Bounds, Git, hex, parse_oid};
-use crate::import::sink::{Sink, SinkFault, is_git_internal, too_large};
+use crate::import::sink::{Sink, SinkFault, Tally, is_git_internal, too_large};
 use crate::import::{ImportFault, ImportLimits, ImportWatch};
 
 /// How long reading the fetched objects may take.
 const READ_TIME: Duration = Duration::from_mins(15);
 /// A link's target is a path.
 const MAX_LINK_BYTES: u64 = 4096;
+/// A tree in a tree.
+const MODE_FOLDER: u32 = 0o040_000;
+
+/// How long a line of the list may be: the longest path that a folder could have, and more.
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// One file of the commit's tree.
 pub(super) struct TreeEntry {
@@ -32,31 +37,38 @@ pub(super) fn list(
     sink: &mut Sink<'_>,
 ) -> Result<Vec<TreeEntry>, ImportFault> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
-    let args = ["ls-tree", "-r", "-l", "-z", "--full-tree", "--end-of-options", commit];
+    // With its folders, so that a tree of trees without files has an end too.
+    let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", "--end-of-options", commit];
     let mut over = None;
     let said = git.talk(&args, &bounds, |stdin, stdout| {
         drop(stdin);
         let mut from = BufReader::with_capacity(256 * 1024, stdout);
         let (mut entries, mut line) = (Vec::new(), Vec::new());
         let (mut last_cut, mut bytes) = (Vec::new(), 0u64);
+        let mut listed = Tally::new(limits);
         // A tree of trees can name more files than there are atoms: it is not read to its end.
-        while entries.len() as u64 <= limits.max_entries && bytes <= limits.max_bytes {
+        let fault = loop {
             line.clear();
-            if from.read_until(0, &mut line)? == 0 {
+            if from.by_ref().take(MAX_LINE_BYTES).read_until(0, &mut line)? == 0 {
                 return Ok(entries);
             }
-            let listed = parse_entry(line.strip_suffix(b"\0").unwrap_or(&line))?;
-            let size = listed.size;
-            if let Some(entry) = keep(listed, &mut last_cut, sink) {
+            if line.pop() != Some(0) {
+                break too_large("bytes in one path", MAX_LINE_BYTES);
+            }
+            let entry = parse_entry(&line)?;
+            if let Err(fault) = listed.add(&entry.path) {
+                break fault;
+            }
+            let size = entry.size;
+            if let Some(entry) = keep(entry, &mut last_cut, sink) {
                 bytes = bytes.saturating_add(size);
                 entries.push(entry);
             }
-        }
-        over = Some(if bytes > limits.max_bytes {
-            too_large("bytes", limits.max_bytes)
-        } else {
-            too_large("entries", limits.max_entries)
-        });
+            if bytes > limits.max_bytes {
+                break too_large("bytes", limits.max_bytes);
+            }
+        };
+        over = Some(fault);
         Err(io::ErrorKind::FileTooLarge.into())
     });
     said.map_err(|fault| over.unwrap_or_else(|| fetch_fault(fault)))
@@ -106,6 +118,8 @@ fn keep(listed: Listed, last_cut: &mut Vec<u8>, sink: &mut Sink<'_>) -> Option<T
             sink.leave_out(&path, "a submodule");
             return None;
         }
+        // A folder is made with what lies in it.
+        MODE_FOLDER => return None,
         MODE_LINK => MODE_LINK,
         mode if mode & 0o170_000 == 0o100_000 => {
             if mode & 0o111 == 0 {
@@ -133,9 +147,8 @@ pub(super) fn write(
     let mut over = None;
     let said = git.talk(&["cat-file", "--batch", "--buffer"], &bounds, |mut stdin, stdout| {
         thread::scope(|scope| {
-            let asked: Vec<_> = entries.iter().map(|entry| hex(&entry.oid)).collect();
-            // Asks from beside, since git stops reading while nobody takes its answers.
-            scope.spawn(move || asked.iter().try_for_each(|oid| writeln!(stdin, "{oid}")));
+            // Asks from another thread, since git stops reading while nobody takes its answers.
+            scope.spawn(move || entries.iter().try_for_each(|entry| writeln!(stdin, "{}", hex(&entry.oid))));
             let mut from = BufReader::with_capacity(256 * 1024, stdout);
             for entry in entries {
                 if let Err(fault) = write_entry(entry, &mut from, sink) {

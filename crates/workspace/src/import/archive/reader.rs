@@ -1,0 +1,346 @@
+//! The entries of a tar, one after the other: old, ustar, GNU and pax.
+//!
+//! An entry has one meaning here or none: a header whose checksum is wrong, a pax header that breaks its grammar, two
+//! names for one entry, or a global header that renames or resizes what follows it refuse the archive, since programs
+//! differ in what they read there. What extends a header is bounded before it is read.
+
+use std::io::{self, Read};
+use std::rc::Rc;
+
+use model::Refusal;
+use tar::{EntryType, GnuExtSparseHeader, Header};
+
+use super::sparse::SparseMap;
+use super::stream::{Decoded, Meter};
+use crate::import::ImportFault;
+
+/// The most that may be in front of an entry's own bytes: all that extends its header. Names end at 4 KiB, so that most
+/// of this is for the attributes that pax knows.
+const MAX_HEADERS_BYTES: u64 = 1 << 20;
+/// Everything in a tar is in blocks of so many bytes.
+const BLOCK_BYTES: usize = 512;
+/// The longest key of a pax record: the longest name of an extended attribute, with what comes before it.
+const MAX_KEY_BYTES: usize = 1024;
+
+/// One entry, with all that extends its header applied.
+pub(super) struct Member {
+    pub(super) kind: EntryType,
+    /// As the archive has it.
+    pub(super) path: Vec<u8>,
+    /// What a link names.
+    pub(super) link: Vec<u8>,
+    pub(super) is_executable: bool,
+    /// Bytes that the archive has of it, which [`Reader`] reads next.
+    pub(super) size: u64,
+    /// Where the bytes belong, if it is a sparse file.
+    pub(super) sparse: Option<SparseMap>,
+    /// Whether its bytes begin with the map of a sparse file in pax form.
+    pub(super) is_pax_sparse: bool,
+}
+
+/// Reads entries, and the bytes of the last one.
+pub(super) struct Reader<'a> {
+    from: Decoded<'a>,
+    meter: Rc<Meter>,
+    /// Bytes of the entry that are yet to be read.
+    left: u64,
+    /// What fills its last block.
+    padding: u64,
+}
+
+/// What precedes an entry's header and is meant for it.
+#[derive(Default)]
+struct Extensions {
+    bytes: u64,
+    has_pax: bool,
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    size: Option<u64>,
+    is_pax_sparse: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(from: Decoded<'a>, meter: Rc<Meter>) -> Self {
+        Self { from, meter, left: 0, padding: 0 }
+    }
+
+    /// The next entry; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Member>, ImportFault> {
+        let mut extensions = Extensions::default();
+        loop {
+            self.skip()?;
+            let Some(header) = self.header()? else {
+                // The end, or an entry that is missing after its extensions.
+                return if extensions.bytes == 0 { Ok(None) } else { Err(self.damaged()) };
+            };
+            let size = size_of(&header).ok_or_else(|| self.damaged())?;
+            self.expect(size)?;
+            // The oldest form knows no extensions: there, these are entries of an unknown type.
+            let is_known = header.as_ustar().is_some() || header.as_gnu().is_some();
+            match header.entry_type().as_byte() {
+                b'x' if is_known => self.pax(size, &mut extensions)?,
+                b'g' if is_known => self.global_pax()?,
+                b'L' if is_known => {
+                    let name = self.long_name(size, &mut extensions)?;
+                    set_once(&mut extensions.path, name)?;
+                }
+                b'K' if is_known => {
+                    let name = self.long_name(size, &mut extensions)?;
+                    set_once(&mut extensions.link, name)?;
+                }
+                _ => return self.member(&header, extensions).map(Some),
+            }
+        }
+    }
+
+    /// Reads what is left of the stream, whose end says whether it is whole.
+    pub(super) fn finish(&mut self) -> Result<(), ImportFault> {
+        io::copy(&mut self.from, &mut io::sink()).map_err(|fault| self.meter.fault(&fault))?;
+        Ok(())
+    }
+
+    fn member(&mut self, header: &Header, mut extensions: Extensions) -> Result<Member, ImportFault> {
+        let sparse = self.sparse_map(header, &mut extensions)?;
+        if let Some(size) = extensions.size {
+            self.expect(size)?;
+        }
+        let path = extensions.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let link = extensions.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
+        let kind = match header.entry_type() {
+            // As it was written before there was a type for folders.
+            EntryType::Regular if path.ends_with(b"/") => EntryType::Directory,
+            kind => kind,
+        };
+        Ok(Member {
+            sparse,
+            is_pax_sparse: extensions.is_pax_sparse,
+            kind,
+            path,
+            link: link.unwrap_or_default(),
+            is_executable: header.mode().is_ok_and(|mode| mode & 0o111 != 0),
+            size: self.left,
+        })
+    }
+
+    /// The map of a sparse file, which goes on behind its header.
+    fn sparse_map(&mut self, header: &Header, extensions: &mut Extensions) -> Result<Option<SparseMap>, ImportFault> {
+        if !header.entry_type().is_gnu_sparse() {
+            return Ok(None);
+        }
+        if extensions.has_pax {
+            return Err(damaged_pax("it extends a sparse file of GNU's form"));
+        }
+        let (mut map, mut goes_on) = SparseMap::of(header).ok_or_else(|| self.damaged())?;
+        while goes_on {
+            extensions.count(BLOCK_BYTES as u64)?;
+            let mut block = GnuExtSparseHeader::new();
+            self.from.read_exact(block.as_mut_bytes()).map_err(|fault| self.meter.fault(&fault))?;
+            map.extend(&block.sparse).ok_or_else(|| self.damaged())?;
+            goes_on = block.is_extended();
+        }
+        if map.holds(self.left) { Ok(Some(map)) } else { Err(self.damaged()) }
+    }
+
+    /// The next header; `None` at a block of zeros or at the stream's end.
+    fn header(&mut self) -> Result<Option<Header>, ImportFault> {
+        let mut block = [0; BLOCK_BYTES];
+        let mut filled = 0;
+        while filled < BLOCK_BYTES {
+            match self.from.read(&mut block[filled..]) {
+                Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) => return Err(self.damaged()),
+                Ok(count) => filled += count,
+                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+                Err(fault) => return Err(self.meter.fault(&fault)),
+            }
+        }
+        if block == [0; BLOCK_BYTES] {
+            return Ok(None);
+        }
+        let mut header = Header::new_old();
+        header.as_mut_bytes().copy_from_slice(&block);
+        // The sum counts its own field as blanks.
+        let outside: u32 = block[..148].iter().chain(&block[156..]).map(|byte| u32::from(*byte)).sum();
+        match header.cksum() {
+            Ok(sum) if sum == outside + 8 * u32::from(b' ') => Ok(Some(header)),
+            _ => Err(self.damaged()),
+        }
+    }
+
+    /// From here on come `size` bytes of an entry.
+    fn expect(&mut self, size: u64) -> Result<(), ImportFault> {
+        let stored = size.checked_next_multiple_of(BLOCK_BYTES as u64).ok_or_else(|| self.damaged())?;
+        (self.left, self.padding) = (size, stored - size);
+        Ok(())
+    }
+
+    /// Passes over what is left of the entry.
+    fn skip(&mut self) -> Result<(), ImportFault> {
+        let rest = self.left.saturating_add(self.padding);
+        (self.left, self.padding) = (0, 0);
+        match io::copy(&mut (&mut self.from).take(rest), &mut io::sink()) {
+            Ok(passed) if passed == rest => Ok(()),
+            Ok(_) => Err(self.damaged()),
+            Err(fault) => Err(self.meter.fault(&fault)),
+        }
+    }
+
+    fn long_name(&mut self, size: u64, extensions: &mut Extensions) -> Result<Vec<u8>, ImportFault> {
+        extensions.count(size)?;
+        let mut name = self.take_bytes(size)?;
+        if name.last() == Some(&0) {
+            name.pop();
+        }
+        Ok(name)
+    }
+
+    fn pax(&mut self, size: u64, extensions: &mut Extensions) -> Result<(), ImportFault> {
+        extensions.count(size)?;
+        if std::mem::replace(&mut extensions.has_pax, true) {
+            return Err(damaged_pax("there are two for one entry"));
+        }
+        let mut found = Extensions::default();
+        while self.left > 0 {
+            let (key, value) = self.pax_key()?;
+            match &key[..] {
+                // Of two records the later counts.
+                b"path" => found.path = Some(self.pax_value(value)?),
+                b"linkpath" => found.link = Some(self.pax_value(value)?),
+                b"size" => {
+                    let digits = self.pax_value(value)?;
+                    found.size = Some(decimal(&digits).ok_or_else(|| damaged_pax("its `size` is no number"))?);
+                }
+                key => {
+                    found.is_pax_sparse |= key.starts_with(b"GNU.sparse.");
+                    self.pass_value(value)?;
+                }
+            }
+        }
+        (extensions.size, extensions.is_pax_sparse) = (found.size, found.is_pax_sparse);
+        found.path.map_or(Ok(()), |path| set_once(&mut extensions.path, path))?;
+        found.link.map_or(Ok(()), |link| set_once(&mut extensions.link, link))
+    }
+
+    /// A header for all entries that follow: comments, mostly. Nothing of it is kept, so that its size does not matter.
+    fn global_pax(&mut self) -> Result<(), ImportFault> {
+        while self.left > 0 {
+            let (key, value) = self.pax_key()?;
+            if matches!(&key[..], b"path" | b"linkpath" | b"size") || key.starts_with(b"GNU.sparse.") {
+                return Err(damaged_pax("a global one names or resizes every entry after it"));
+            }
+            self.pass_value(value)?;
+        }
+        Ok(())
+    }
+
+    /// The key of the next record, and how many bytes its value has.
+    fn pax_key(&mut self) -> Result<(Vec<u8>, u64), ImportFault> {
+        const NO_LENGTH: &str = "a record does not begin with its length";
+        let digits = self.pax_until(b' ', 20, NO_LENGTH)?;
+        let length = decimal(&digits).ok_or_else(|| damaged_pax(NO_LENGTH))?;
+        let rest = length.checked_sub(digits.len() as u64 + 1).filter(|rest| *rest <= self.left);
+        let rest = rest.ok_or_else(|| damaged_pax("a record's length is wrong"))?;
+        let key = self.pax_until(b'=', MAX_KEY_BYTES, "a record has no key")?;
+        // The key's end and the record's.
+        let value = rest.checked_sub(key.len() as u64 + 2).filter(|_| !key.is_empty());
+        Ok((key, value.ok_or_else(|| damaged_pax("a record's length is wrong"))?))
+    }
+
+    fn pax_until(&mut self, end: u8, most: usize, problem: &str) -> Result<Vec<u8>, ImportFault> {
+        let mut found = Vec::new();
+        while self.left > 0 && found.len() <= most {
+            match self.byte()? {
+                byte if byte == end => return Ok(found),
+                byte => found.push(byte),
+            }
+        }
+        Err(damaged_pax(problem))
+    }
+
+    fn pax_value(&mut self, bytes: u64) -> Result<Vec<u8>, ImportFault> {
+        let value = self.take_bytes(bytes)?;
+        self.pass_value(0)?;
+        Ok(value)
+    }
+
+    /// Passes over `bytes` of a value, and over the end of its record.
+    fn pass_value(&mut self, bytes: u64) -> Result<(), ImportFault> {
+        let passed = io::copy(&mut self.by_ref().take(bytes), &mut io::sink());
+        let passed = passed.map_err(|fault| self.meter.fault(&fault))?;
+        if passed == bytes && self.byte()? == b'\n' { Ok(()) } else { Err(damaged_pax("a record has no end")) }
+    }
+
+    fn byte(&mut self) -> Result<u8, ImportFault> {
+        let mut byte = [0];
+        self.read_exact(&mut byte).map_err(|fault| self.meter.fault(&fault))?;
+        Ok(byte[0])
+    }
+
+    /// The next `count` bytes of the entry, which are bounded by then.
+    fn take_bytes(&mut self, count: u64) -> Result<Vec<u8>, ImportFault> {
+        let mut bytes = Vec::new();
+        let read = self.by_ref().take(count).read_to_end(&mut bytes);
+        match read.map_err(|fault| self.meter.fault(&fault))? as u64 {
+            read if read == count => Ok(bytes),
+            _ => Err(self.damaged()),
+        }
+    }
+
+    fn damaged(&self) -> ImportFault {
+        self.meter.fault(&io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        let count = self.from.read(&mut buffer[..most])?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+impl Extensions {
+    /// Counts what is kept in memory until the entry is known.
+    fn count(&mut self, size: u64) -> Result<(), ImportFault> {
+        self.bytes = self.bytes.saturating_add(size.max(1));
+        if self.bytes <= MAX_HEADERS_BYTES {
+            return Ok(());
+        }
+        Err(Refusal::invalid(
+            format!("the archive has more than {MAX_HEADERS_BYTES} bytes of headers in front of one entry"),
+            "Pack it without extended attributes, long comments and names of more than 4,096 bytes.",
+        )
+        .about(|about| about.limit = Some(MAX_HEADERS_BYTES))
+        .into())
+    }
+}
+
+fn set_once(name: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), ImportFault> {
+    if name.replace(value).is_none() { Ok(()) } else { Err(damaged_pax("an entry has two names")) }
+}
+
+/// The size that a header has, if it is one: octal digits, or a binary number that is not negative.
+fn size_of(header: &Header) -> Option<u64> {
+    let is_negative = header.as_old().size[0] == 0xff;
+    header.entry_size().ok().filter(|_| !is_negative)
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    let is_plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+fn damaged_pax(problem: &str) -> ImportFault {
+    Refusal::invalid(
+        format!("the archive holds a damaged extended header (pax): {problem}"),
+        "Pack it again, for example with `tar --format=gnu`.",
+    )
+    .into()
+}

@@ -1,0 +1,119 @@
+//! The bytes of an archive: decompressed where they are compressed, and counted.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::rc::Rc;
+
+use flate2::read::MultiGzDecoder;
+use model::Refusal;
+
+use crate::import::{ImportFault, ImportLimits};
+
+/// Below so many bytes, what is in an archive may be any multiple of its size.
+const RATIO_FREE_BYTES: u64 = 64 << 20;
+
+type Head<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
+
+/// The bytes of the tar, whether or not they are compressed.
+pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<Decoded<'a>, ImportFault> {
+    let mut raw = Raw { from: archive, meter: meter.clone() };
+    let mut magic = Vec::new();
+    (&mut raw).take(2).read_to_end(&mut magic).map_err(|fault| meter.fault(&fault))?;
+    if magic.is_empty() {
+        return Err(Refusal::invalid("the archive is empty", "Send a tar or tar.gz.").into());
+    }
+    let is_gzip = magic == [0x1f, 0x8b];
+    let head: Head<'a> = Cursor::new(magic).chain(raw);
+    let stream: Box<dyn Read + 'a> =
+        if is_gzip { Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, head))) } else { Box::new(head) };
+    Ok(Decoded { from: BufReader::with_capacity(256 * 1024, stream), meter: meter.clone() })
+}
+
+/// How much came in and how much it became.
+#[derive(Default)]
+pub(super) struct Meter {
+    limits: ImportLimits,
+    raw_bytes: Cell<u64>,
+    /// With the holes of sparse files.
+    decoded_bytes: Cell<u64>,
+    /// What the caller's own stream failed with.
+    broken: RefCell<Option<io::Error>>,
+    is_over: Cell<bool>,
+}
+
+impl Meter {
+    pub(super) fn new(limits: ImportLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Counts `bytes` more of what the archive becomes.
+    pub(super) fn add(&self, bytes: u64) -> io::Result<()> {
+        let decoded = self.decoded_bytes.get().saturating_add(bytes);
+        self.decoded_bytes.set(decoded);
+        // Headers and padding come on top of what the files have.
+        let most = self.limits.max_bytes.saturating_add(self.limits.max_entries.saturating_mul(2048));
+        let is_swollen = decoded > RATIO_FREE_BYTES && decoded / self.limits.max_ratio > self.raw_bytes.get();
+        if decoded > most || is_swollen {
+            self.is_over.set(true);
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(())
+    }
+
+    /// What a failed read means: the stream's end, a bound, or an archive that is none.
+    pub(super) fn fault(&self, fault: &io::Error) -> ImportFault {
+        if let Some(broken) = self.broken.take() {
+            return ImportFault::Io(broken);
+        }
+        if self.is_over.get() {
+            return Refusal::invalid(
+                "the archive becomes too large when it is unpacked",
+                "Import a smaller tree: leave out what is built, vendored or data.",
+            )
+            .about(|about| {
+                about.limit = Some(self.limits.max_bytes);
+                about.actual = Some(self.decoded_bytes.get());
+            })
+            .into();
+        }
+        tracing::debug!(error = %fault, "an archive was refused");
+        Refusal::invalid("the archive is damaged or no tar or tar.gz", "Send a whole tar or tar.gz.").into()
+    }
+}
+
+/// The stream as it comes in.
+struct Raw<'a> {
+    from: &'a mut dyn Read,
+    meter: Rc<Meter>,
+}
+
+impl Read for Raw<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.from.read(buffer) {
+            Ok(count) => {
+                self.meter.raw_bytes.set(self.meter.raw_bytes.get() + count as u64);
+                Ok(count)
+            }
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(fault),
+            Err(fault) => {
+                let kind = fault.kind();
+                self.meter.broken.replace(Some(fault));
+                Err(kind.into())
+            }
+        }
+    }
+}
+
+/// The stream after decompression, counted: headers, padding and all.
+pub(super) struct Decoded<'a> {
+    from: BufReader<Box<dyn Read + 'a>>,
+    meter: Rc<Meter>,
+}
+
+impl Read for Decoded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        self.meter.add(count as u64)?;
+        Ok(count)
+    }
+}
