@@ -176,7 +176,6 @@ async fn read_body(mut body: Body, limit: u64, patience: Duration) -> Result<Byt
             let Ok(data) = frame.map_err(|_| broken_off())?.into_data() else { continue };
             length += data.len() as u64;
             if length > limit {
-                drain(&mut body).await;
                 return Err(Problem::body_too_large(limit));
             }
             match first.take() {
@@ -251,26 +250,6 @@ pub(crate) enum CutShort {
     TooSlow,
     /// Its sender went away.
     BrokenOff,
-}
-
-/// Takes in what a refused body still has, within bounds: a client that is still writing when the connection closes
-/// never reads why.
-async fn drain(body: &mut Body) {
-    const MAX_BYTES: usize = 1024 * 1024;
-    const PATIENCE: Duration = Duration::from_millis(500);
-
-    let rest = async {
-        let mut taken = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            taken += frame.data_ref().map_or(0, Bytes::len);
-            if taken > MAX_BYTES {
-                return;
-            }
-        }
-    };
-    if tokio::time::timeout(PATIENCE, rest).await.is_err() {
-        tracing::debug!("a refused body was not drained");
-    }
 }
 
 fn broken_off() -> Problem {

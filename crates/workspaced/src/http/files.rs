@@ -309,7 +309,12 @@ fn receive(body: Body, patience: std::time::Duration) -> Upload {
     let mut body = Incoming::new(body, patience);
     tokio::spawn(async move {
         loop {
-            let piece = match body.piece().await {
+            let piece = tokio::select! {
+                piece = body.piece() => piece,
+                // Nobody wants the rest.
+                () = sender.closed() => return,
+            };
+            let piece = match piece {
                 Ok(None) => return,
                 Ok(Some(data)) => Ok(data),
                 Err(CutShort::BrokenOff) => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)),

@@ -1,5 +1,6 @@
 //! The accept loop: connections counted, slow ones cut, the rest let finish at the end.
 
+mod body;
 mod wire;
 
 use std::convert::Infallible;
@@ -9,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use model::{Code, Refusal};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ use tower::Service as _;
 
 use crate::config::Limits;
 use crate::http::problem::Problem;
+use crate::http::serve::body::BodyTracker;
 use crate::http::serve::wire::{Patience, Phase, Told, Wire};
 use crate::telemetry;
 
@@ -34,6 +36,8 @@ const MAX_BUFFER_BYTES: usize = 64 * 1024;
 /// Connections that the system keeps until they are taken; it keeps no more than it likes itself. Of more than these, each
 /// waits for a second and longer until it asks again.
 const BACKLOG: u32 = 4096;
+/// Connections too many that are being refused at the same time; more are closed without an answer.
+const MAX_REFUSALS: usize = 64;
 /// The most headers of a request.
 const MAX_HEADERS: usize = 64;
 
@@ -43,6 +47,7 @@ struct Server {
     router: Router,
     patience: Patience,
     places: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
 }
 
 /// Listens on `address`.
@@ -65,7 +70,8 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: &Limits
     // The wire has the clocks; this one makes hyper look at it again when a request has been answered.
     http.timer(TokioTimer::new()).header_read_timeout(patience.longest_read());
     http.max_buf_size(MAX_BUFFER_BYTES).max_headers(MAX_HEADERS);
-    let server = Server { http, router, patience, places: Arc::new(Semaphore::new(limits.max_connections)) };
+    let places = Arc::new(Semaphore::new(limits.max_connections));
+    let server = Server { http, router, patience, places, refusals: Arc::new(Semaphore::new(MAX_REFUSALS)) };
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
@@ -97,7 +103,7 @@ impl Server {
     fn take(&self, stream: TcpStream, watcher: Watcher) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             telemetry::connection_refused();
-            refuse(&stream);
+            self.refuse(stream);
             return;
         };
         if let Err(error) = stream.set_nodelay(true) {
@@ -106,12 +112,14 @@ impl Server {
         let phase = Phase::fresh();
         let wire = TokioIo::new(Wire::new(stream, phase.clone(), self.patience));
         let router = self.router.clone();
+        let bodies = BodyTracker::new();
         let service = service_fn(move |request: Request<Incoming>| {
             phase.begin();
-            let (mut router, phase) = (router.clone(), phase.clone());
+            let (mut router, phase, bodies) = (router.clone(), phase.clone(), bodies.clone());
             async move {
-                let response = router.call(request.map(Body::new)).await?;
-                Ok::<_, Infallible>(response.map(|body| Told::new(body, phase)))
+                let mut response = router.call(bodies.track(request)).await?;
+                let unread = bodies.settle(&mut response).await;
+                Ok::<_, Infallible>(response.map(|body| Told::new(body, phase, unread)))
             }
         });
         let connection = watcher.watch(self.http.serve_connection(wire, service));
@@ -120,6 +128,22 @@ impl Server {
             if let Err(error) = connection.await {
                 // Clients that go away, are slow or speak something else: their own affair.
                 tracing::debug!(%error, "a connection ended");
+            }
+        });
+    }
+
+    /// Answers a connection too many that there are as many as the service takes. The request is not looked at.
+    fn refuse(&self, stream: TcpStream) {
+        let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
+        let mut wire = Wire::new(stream, Phase::unread(), self.patience);
+        tokio::spawn(async move {
+            let _permit = permit;
+            let answered = async {
+                wire.write_all(too_many_connections().as_bytes()).await?;
+                wire.shutdown().await
+            };
+            if let Err(error) = answered.await {
+                tracing::debug!(%error, "a connection was refused without an answer");
             }
         });
     }
@@ -141,20 +165,17 @@ impl Drop for Counted {
     }
 }
 
-/// Tells a client that there is no place for it, without waiting for what it has to say.
-fn refuse(stream: &TcpStream) {
+/// The whole answer to a connection too many.
+fn too_many_connections() -> String {
     let refusal = Refusal::new(
         Code::Unavailable,
         "the service has as many connections as it takes",
         "Try again in a moment, and keep connections for several requests.",
     );
     let (body, media_type) = Problem::from(refusal).text();
-    let answer = format!(
+    format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {media_type}\r\nretry-after: 1\r\nconnection: close\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
-    );
-    if stream.try_write(answer.as_bytes()).is_err() {
-        tracing::debug!("a connection was refused without a word");
-    }
+    )
 }

@@ -23,6 +23,8 @@ mod bounds;
 #[cfg(test)]
 mod checkpoints;
 #[cfg(test)]
+mod connections;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod deploy;

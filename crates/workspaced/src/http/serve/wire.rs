@@ -22,6 +22,10 @@ const HEAD: u8 = 1;
 const BUSY: u8 = 2;
 /// The last request is answered; the next has not begun.
 const IDLE: u8 = 3;
+/// The last request is answered without having been read to its end; there is no next one.
+const UNREAD: u8 = 4;
+/// How long a connection that ends with unread input waits for more of it.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// What a connection waits for, known to both ends of it: the stream and the service.
 #[derive(Clone, Debug)]
@@ -38,8 +42,18 @@ impl Phase {
         self.0.store(BUSY, Ordering::Relaxed);
     }
 
-    fn end(&self) {
-        self.0.store(IDLE, Ordering::Relaxed);
+    /// Of a connection whose input nobody reads.
+    pub(super) fn unread() -> Self {
+        Self(Arc::new(AtomicU8::new(UNREAD)))
+    }
+
+    fn end(&self, unread: bool) {
+        self.0.store(if unread { UNREAD } else { IDLE }, Ordering::Relaxed);
+    }
+
+    /// Whether the connection, were it closed now, may leave input unread: half a head, or the rest of a body.
+    fn leaves_input(&self) -> bool {
+        matches!(self.get(), HEAD | UNREAD)
     }
 
     fn get(&self) -> u8 {
@@ -100,12 +114,17 @@ pub(super) struct Wire<S> {
     /// The phase that `read` runs for.
     read_for: u8,
     write: Clock,
+    /// Whether the sending side is closed.
+    shut: bool,
+    /// For all of what is read after that.
+    linger: Clock,
 }
 
 impl<S> Wire<S> {
     /// Puts clocks on `stream`.
     pub(super) fn new(stream: S, phase: Phase, patience: Patience) -> Self {
-        Self { stream, phase, patience, read: Clock::default(), read_for: FRESH, write: Clock::default() }
+        let (read, write, linger) = (Clock::default(), Clock::default(), Clock::default());
+        Self { stream, phase, patience, read, read_for: FRESH, write, shut: false, linger }
     }
 
     fn check_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -151,7 +170,27 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncRead + Unpin> Wire<S> {
+    /// Discards input until the client closes its side, or for as long as patience has it. The system resets a connection
+    /// that is closed with unread input, and the client of a connection that was reset may never read its answer.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut discarded = [0; 8 * 1024];
+        loop {
+            if self.linger.is_over(self.patience.stall, cx) {
+                return Poll::Ready(());
+            }
+            let mut buf = ReadBuf::new(&mut discarded);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => self.read.stop(),
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending if self.read.is_over(LINGER.min(self.patience.stall), cx) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
@@ -180,8 +219,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let closed = Pin::new(&mut this.stream).poll_shutdown(cx);
-        this.check_write(closed, cx)
+        if !this.shut {
+            let closed = Pin::new(&mut this.stream).poll_shutdown(cx);
+            ready!(this.check_write(closed, cx))?;
+            this.shut = true;
+            this.read.stop();
+        }
+        if this.phase.leaves_input() { this.poll_linger(cx).map(Ok) } else { Poll::Ready(Ok(())) }
     }
 }
 
@@ -190,18 +234,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 pub(super) struct Told<B> {
     body: B,
     phase: Phase,
+    unread: bool,
 }
 
 impl<B> Told<B> {
-    /// Watches `body`.
-    pub(super) fn new(body: B, phase: Phase) -> Self {
-        Self { body, phase }
+    /// Watches `body`, which answers a request that stays `unread` in part, or does not.
+    pub(super) fn new(body: B, phase: Phase, unread: bool) -> Self {
+        Self { body, phase, unread }
     }
 }
 
 impl<B> Drop for Told<B> {
     fn drop(&mut self) {
-        self.phase.end();
+        self.phase.end(self.unread);
     }
 }
 
@@ -274,7 +319,7 @@ mod tests {
         phase.begin();
         let longer = Duration::from_millis(IDLE_MILLIS * 2);
         assert!(tokio::time::timeout(longer, wire.read_u8()).await.is_err(), "busy: no bound");
-        drop(Told::new((), phase));
+        drop(Told::new((), phase, false));
         let started = Instant::now();
         assert_timed_out(wire.read_u8().await, started, IDLE_MILLIS);
     }
@@ -286,5 +331,29 @@ mod tests {
         let started = Instant::now();
         assert_timed_out(wire.write_all(&[0; 65]).await, started, STALL_MILLIS);
         drop(client);
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_to_a_connection_that_ends_is_taken_until_the_client_is_done() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut wire = Wire::new(server, Phase::unread(), PATIENCE);
+        let ended = tokio::spawn(async move { wire.shutdown().await });
+        client.write_all(&[0; 1000]).await.unwrap();
+        assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0, "the end is announced first");
+        drop(client);
+        ended.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_ends_does_not_hold_a_connection_that_ends() {
+        for pause in [Duration::from_millis(STALL_MILLIS / 6), Duration::from_millis(STALL_MILLIS * 2)] {
+            let (mut client, server) = tokio::io::duplex(64);
+            tokio::spawn(async move {
+                while client.write_all(b"x").await.is_ok() {
+                    tokio::time::sleep(pause).await;
+                }
+            });
+            Wire::new(server, Phase::unread(), PATIENCE).shutdown().await.unwrap();
+        }
     }
 }
