@@ -245,6 +245,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         kinds: std::collections::BTreeMap::new(),
         budget: Budget::default(),
         run_budget: None,
+        quota: model::Quota::default(),
         max_file_bytes: 1 << 20,
         max_transfer_bytes: 1 << 30,
         require_approval_if: std::collections::BTreeSet::new(),

@@ -39,7 +39,9 @@ pub use patch::{
     FileModes, Hunk, HunkLine, HunkOffset, Patch, PatchFault, PatchOperation, Patched, Section, diff_modes,
 };
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};
-pub use policy::{Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Rules, Trigger};
+pub use policy::{
+    Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, Trigger,
+};
 pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
 pub use refusal::{About, Code, Conflict, Refusal, Result};
 pub use run::*;

@@ -144,6 +144,10 @@ pub(crate) struct Limits {
     pub(crate) write_threads: usize,
     pub(crate) import_threads: usize,
     pub(crate) max_live_runs: usize,
+    /// Runs that are not deleted; `None` where they are not bounded.
+    pub(crate) max_runs: Option<u64>,
+    /// Bytes of all runs' files; `None` where they are not bounded.
+    pub(crate) max_disk_bytes: Option<u64>,
     /// How long the tree may lack what was answered, while many mutations of a run are under way; zero: never.
     pub(crate) write_behind: Duration,
     pub(crate) drain: Duration,
@@ -226,6 +230,8 @@ impl Settings {
             write_threads: number("write-threads", self.write_threads, 4 * cores, 1024)?,
             import_threads: number("import-threads", self.import_threads, 2, 1024)?,
             max_live_runs: number("max-live-runs", self.max_live_runs, 1024, 1_000_000)?,
+            max_runs: self.max_runs.filter(|runs| *runs > 0),
+            max_disk_bytes: self.max_disk_bytes.filter(|bytes| *bytes > 0),
             write_behind: write_behind(self.write_behind_ms)?,
             drain: seconds("drain-seconds", self.drain_seconds, 20)?,
         })

@@ -203,6 +203,7 @@ pub(crate) fn policy() -> Policy {
         kinds: BTreeMap::new(),
         budget: Budget::default(),
         run_budget: None,
+        quota: model::Quota::default(),
         max_file_bytes: 1 << 20,
         max_transfer_bytes: 1 << 30,
         require_approval_if: BTreeSet::new(),

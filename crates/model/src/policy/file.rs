@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::globs::{Globs, Purpose};
 use super::profiles::{MAX_FILE_BYTES, MAX_NUMBER, with_overrides};
-use super::{BudgetOverrides, PolicyOverrides, Profiles, Trigger};
+use super::{BudgetOverrides, PolicyOverrides, Profiles, QuotaOverrides, Trigger};
 use crate::{FileKind, Verdict};
 
 /// What is wrong with a file of profiles, and where.
@@ -39,6 +39,7 @@ struct Profile {
     kinds: Option<Spanned<BTreeMap<FileKind, Verdict>>>,
     budget: Option<BudgetOverrides>,
     run_budget: Option<BudgetOverrides>,
+    quota: Option<QuotaOverrides>,
     max_file_bytes: Option<Spanned<u64>>,
     max_transfer_bytes: Option<Spanned<u64>>,
     require_approval_if: Option<BTreeSet<Trigger>>,
@@ -112,6 +113,7 @@ impl Profile {
             kinds: self.kinds.map(Spanned::into_inner),
             budget: self.budget,
             run_budget: self.run_budget,
+            quota: self.quota,
             max_file_bytes: self.max_file_bytes.map(Spanned::into_inner),
             max_transfer_bytes: self.max_transfer_bytes.map(Spanned::into_inner),
             require_approval_if: self.require_approval_if,

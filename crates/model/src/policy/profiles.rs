@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Budget, BudgetOverrides, Policy, PolicyOverrides, Rules, Trigger};
+use super::{Budget, BudgetOverrides, Policy, PolicyOverrides, Quota, Rules, Trigger};
 use crate::{Code, FileKind, Refusal, Result, Verdict};
 
 /// The profile that a run has where it names none.
@@ -47,7 +47,7 @@ impl Profiles {
 
     /// The policy of a profile (`SUPERVISED_PR` where none is named) with `overrides` over it.
     ///
-    /// A list, `kinds` apart, replaces the profile's; `kinds` and the budgets replace member by member.
+    /// A list, `kinds` apart, replaces the profile's; `kinds`, `quota` and the budgets replace member by member.
     ///
     /// # Errors
     ///
@@ -90,6 +90,7 @@ fn base_policy(name: &str) -> Policy {
         kinds: FileKind::ALL.into_iter().map(|kind| (kind, verdict(kind))).collect(),
         budget: Budget::default(),
         run_budget: None,
+        quota: Quota::default(),
         max_file_bytes: 1024 * 1024,
         max_transfer_bytes: 1024 * 1024 * 1024,
         require_approval_if: BTreeSet::from([Trigger::TouchesLockfile, Trigger::TouchesSecuritySensitivePath]),
@@ -117,6 +118,9 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     if let Some(run_budget) = &overrides.run_budget {
         let none = BudgetOverrides::default();
         policy.run_budget = Some(run_budget.or(profile.run_budget.as_ref().unwrap_or(&none)));
+    }
+    if let Some(quota) = &overrides.quota {
+        policy.quota = quota.over(&profile.quota);
     }
     policy.max_file_bytes = overrides.max_file_bytes.unwrap_or(profile.max_file_bytes);
     policy.max_transfer_bytes = overrides.max_transfer_bytes.unwrap_or(profile.max_transfer_bytes);
@@ -168,8 +172,14 @@ fn check_numbers(overrides: &PolicyOverrides) -> Result<()> {
         ("maxFileBytes".to_owned(), overrides.max_file_bytes, MAX_FILE_BYTES),
         ("maxTransferBytes".to_owned(), overrides.max_transfer_bytes, MAX_NUMBER),
     ];
-    let numbers =
-        of("budget", &overrides.budget).into_iter().chain(of("runBudget", &overrides.run_budget)).chain(sizes);
+    let quota = overrides.quota.clone().unwrap_or_default();
+    let quota = [
+        ("quota.maxTreeBytes".to_owned(), quota.max_tree_bytes, MAX_NUMBER),
+        ("quota.maxFiles".to_owned(), quota.max_files, MAX_NUMBER),
+        ("quota.pendingApprovals".to_owned(), quota.pending_approvals, MAX_NUMBER),
+    ];
+    let budgets = of("budget", &overrides.budget).into_iter().chain(of("runBudget", &overrides.run_budget));
+    let numbers = budgets.chain(quota).chain(sizes);
     for (name, number, limit) in numbers {
         if let Some(actual) = number.filter(|number| *number > limit) {
             let message = format!("`{name}` is {actual}; it may be {limit} at most");

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::globs::{Globs, MAX_GLOB_BYTES, MAX_GLOBS, Purpose};
-use super::{Budget, BudgetOverrides, PolicyOverrides, Profiles, Trigger};
+use super::{Budget, BudgetOverrides, Policy, PolicyOverrides, Profiles, Quota, Trigger};
 use crate::{Code, FileKind, LogicalPath, Refusal, Rules, Verdict};
 
 fn resolve(json: &str) -> Result<Rules, Refusal> {
@@ -40,6 +40,7 @@ fn the_built_in_profiles_are_those_of_the_contract() {
     assert_eq!((policy.max_file_bytes, policy.max_transfer_bytes), (1 << 20, 1 << 30));
     assert_eq!((policy.allow_mode_change, policy.ignored_files), (false, Verdict::Deny));
     assert_eq!(policy.run_budget, None);
+    assert_eq!(policy.quota, Quota { max_tree_bytes: 4 << 30, max_files: 200_000, pending_approvals: 100 });
     assert_eq!(policy.kinds.len(), FileKind::ALL.len());
     assert_eq!(policy.kinds[&FileKind::Lockfile], Verdict::RequireApproval);
     let autonomous = resolve(r#"{"profile":"AUTONOMOUS"}"#).unwrap();
@@ -53,10 +54,12 @@ fn the_built_in_profiles_are_those_of_the_contract() {
 fn overrides_replace_what_they_name_and_nothing_else() {
     let rules = resolve(
         r#"{"profile":"AUTONOMOUS","write":["src/**"],"kinds":{"LOCKFILE":"ALLOW"},"budget":{"maxFilesTouched":5},
-            "runBudget":{"maxInsertions":100},"requireApprovalIf":["deletesFile"],"ignoredFiles":"ALLOW"}"#,
+            "runBudget":{"maxInsertions":100},"requireApprovalIf":["deletesFile"],"ignoredFiles":"ALLOW",
+            "quota":{"maxFiles":7}}"#,
     )
     .unwrap();
     let policy = rules.policy();
+    assert_eq!(policy.quota, Quota { max_files: 7, ..Quota::default() });
     assert_eq!((policy.profile.as_str(), policy.write.as_slice()), ("AUTONOMOUS", &["src/**".to_owned()][..]));
     assert_eq!(policy.read, ["**"]);
     assert_eq!(policy.kinds[&FileKind::Lockfile], Verdict::Allow);
@@ -109,6 +112,7 @@ fn what_is_wrong_with_a_policy_is_named() {
         (r#"{"kinds":{"DIRECTORY":"ALLOW"}}"#, "DIRECTORY"),
         (r#"{"maxFileBytes":67108865}"#, "`maxFileBytes`"),
         (r#"{"runBudget":{"maxBytes":9007199254740992}}"#, "`runBudget.maxBytes`"),
+        (r#"{"quota":{"maxTreeBytes":9007199254740992}}"#, "`quota.maxTreeBytes`"),
     ];
     for (json, named) in table {
         let refusal = resolve(json).unwrap_err();
@@ -214,6 +218,7 @@ fn the_operators_own_profiles_stand_beside_the_built_in_ones() {
         [profiles.small]
         maxFileBytes = 1000
         runBudget.maxBytes = 5000
+        quota = { maxTreeBytes = 6000, pendingApprovals = 2 }
         kinds = { GENERATED = "ALLOW" }
         ignoredFiles = "REQUIRE_APPROVAL"
         "#,
@@ -227,11 +232,19 @@ fn the_operators_own_profiles_stand_beside_the_built_in_ones() {
     assert_eq!(small.require_approval_if.len(), 2);
     assert_eq!(small.kinds[&FileKind::Generated], Verdict::Allow);
     // A run's overrides go over the operator's profile, member by member.
-    let overrides = serde_json::from_str(r#"{"profile":"small","runBudget":{"maxInsertions":7}}"#).unwrap();
+    let overrides = serde_json::from_str(r#"{"profile":"small","quota":{},"runBudget":{"maxInsertions":7}}"#).unwrap();
     let rules = profiles.resolve(&overrides).unwrap();
     let run_budget = rules.policy().run_budget.clone().unwrap();
     assert_eq!((run_budget.max_bytes, run_budget.max_insertions), (Some(5000), Some(7)));
+    assert_eq!(rules.policy().quota, Quota { max_tree_bytes: 6000, pending_approvals: 2, ..Quota::default() });
     assert_eq!(Profiles::with_toml("").unwrap().names().count(), 3);
+}
+
+#[test]
+fn a_policy_that_was_stored_before_there_were_quotas_has_the_default() {
+    let mut stored = serde_json::to_value(resolve("{}").unwrap().policy()).unwrap();
+    stored.as_object_mut().unwrap().remove("quota").unwrap();
+    assert_eq!(serde_json::from_value::<Policy>(stored).unwrap().quota, Quota::default());
 }
 
 #[test]

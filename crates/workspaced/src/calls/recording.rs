@@ -102,7 +102,8 @@ pub(crate) fn verdict_of(code: Code) -> Verdict {
         | Code::RunNeedsRepair
         | Code::PolicyDeniedSecret
         | Code::PolicyDenied
-        | Code::PatchBudgetExceeded => Verdict::Deny,
+        | Code::PatchBudgetExceeded
+        | Code::QuotaExceeded => Verdict::Deny,
         Code::ApprovalRequired => Verdict::RequireApproval,
         Code::BodyTooLarge
         | Code::Unauthenticated

@@ -113,6 +113,14 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_MAX_LIVE_RUNS", value_name = "N")]
     #[serde(alias = "max_live_runs")]
     pub(super) max_live_runs: Option<u64>,
+    /// Runs that are not deleted, at most; 0 for no limit [default: 0]
+    #[arg(long, env = "WORKSPACED_MAX_RUNS", value_name = "N")]
+    #[serde(alias = "max_runs")]
+    pub(super) max_runs: Option<u64>,
+    /// Bytes of all runs' files together, with imports and uploads that are coming in, at most; 0 for no limit [default: 0]
+    #[arg(long, env = "WORKSPACED_MAX_DISK_BYTES", value_name = "BYTES")]
+    #[serde(alias = "max_disk_bytes")]
+    pub(super) max_disk_bytes: Option<u64>,
     /// How long a run's folder may lack what was answered while 16 or more of its mutations are under way; 0: never
     /// [default: 1000]
     #[arg(long, env = "WORKSPACED_WRITE_BEHIND_MS", value_name = "MILLISECONDS")]
@@ -183,6 +191,8 @@ impl Settings {
             write_threads: self.write_threads.or(under.write_threads),
             import_threads: self.import_threads.or(under.import_threads),
             max_live_runs: self.max_live_runs.or(under.max_live_runs),
+            max_runs: self.max_runs.or(under.max_runs),
+            max_disk_bytes: self.max_disk_bytes.or(under.max_disk_bytes),
             write_behind_ms: self.write_behind_ms.or(under.write_behind_ms),
             drain_seconds: self.drain_seconds.or(under.drain_seconds),
             checkpoint_seconds: self.checkpoint_seconds.or(under.checkpoint_seconds),

@@ -81,6 +81,10 @@ pub(crate) struct ServiceLimits {
     import_threads: usize,
     /// Runs that are held open; others are opened when they are called.
     max_live_runs: usize,
+    /// Runs that are not deleted; `null` where they are not bounded.
+    max_runs: Option<u64>,
+    /// Bytes of all runs' files together; `null` where they are not bounded.
+    max_disk_bytes: Option<u64>,
     /// How long a run's folder may lack what was answered, while 16 or more of its mutations are under way; 0: never.
     /// Whatever is asked of the service finds it.
     write_behind_millis: u64,
@@ -134,6 +138,8 @@ pub(super) async fn get_limits(
             write_threads: limits.write_threads,
             import_threads: limits.import_threads,
             max_live_runs: limits.max_live_runs,
+            max_runs: limits.max_runs,
+            max_disk_bytes: limits.max_disk_bytes,
             write_behind_millis: u64::try_from(limits.write_behind.as_millis()).unwrap_or(u64::MAX),
         },
         bundle: BundleLimits { max_author_characters: MAX_AUTHOR, max_message_bytes: MAX_MESSAGE_BYTES },

@@ -130,6 +130,7 @@ fn operation_of(tool: &Tool) -> Value {
             "content": {"application/json": schema("Problem".to_owned())},
         });
         responses["422"] = problem("It is more than the run's policy lets one call do.", "PATCH_BUDGET_EXCEEDED");
+        responses["507"] = problem("The run, or the service, would hold more than its quota.", "QUOTA_EXCEEDED");
     }
     json!({
         "tags": ["tools"],

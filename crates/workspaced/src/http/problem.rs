@@ -240,6 +240,7 @@ pub(crate) fn status(code: Code) -> StatusCode {
         Code::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
         Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
         Code::Unavailable | Code::RunNeedsRepair => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

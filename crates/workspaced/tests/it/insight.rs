@@ -77,6 +77,8 @@ async fn a_bound_that_is_set_is_the_bound_that_is_told_and_kept(#[values(Backend
         ("--write-threads", 7, "/service/writeThreads"),
         ("--import-threads", 3, "/service/importThreads"),
         ("--max-live-runs", 99, "/service/maxLiveRuns"),
+        ("--max-runs", 44, "/service/maxRuns"),
+        ("--max-disk-bytes", 987_654, "/service/maxDiskBytes"),
         ("--write-behind-ms", 0, "/service/writeBehindMillis"),
     ];
     let setup = settings.iter().fold(Setup::new(backend), |setup, (flag, value, _)| setup.arg(flag, value));

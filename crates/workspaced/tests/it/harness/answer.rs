@@ -34,6 +34,7 @@ fn status_of(code: &str) -> u16 {
         "PATCH_BUDGET_EXCEEDED" => 422,
         "RATE_LIMITED" => 429,
         "INTERNAL" => 500,
+        "QUOTA_EXCEEDED" => 507,
         "UNAVAILABLE" | "RUN_NEEDS_REPAIR" => 503,
         other => panic!("the contract has no code {other}"),
     }
