@@ -3,12 +3,16 @@
 //! Forms that cannot be told from harmless text are left out: JSON web tokens (every test suite has some), passwords in
 //! addresses, and long random strings without a mark of their issuer.
 
+mod scan;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Match, MatchKind};
 use memchr::memmem;
+
+pub(crate) use scan::{CredentialScan, Credentials};
 
 /// How far behind its mark a credential is looked at, so that a hostile text costs no more than its length.
 const MAX_BODY_BYTES: usize = 160;
@@ -134,13 +138,17 @@ pub(crate) fn readable(text: &[u8]) -> Cow<'_, [u8]> {
 
 /// Every credential in `text`: what it is, and the bytes from its mark to its end.
 fn credentials(text: &[u8]) -> impl Iterator<Item = (&'static str, &[u8])> {
-    MARKS.iter().flat_map(move |marks| marks.find_iter(text)).filter_map(move |mark| {
-        let form = &FORMS[mark.pattern().as_usize()];
-        // The mark begins a word: `task-…` is no `sk-…`.
-        let glued = mark.start() > 0 && ALNUM(&text[mark.start() - 1]) && ALNUM(&form.mark.as_bytes()[0]);
-        let length = if glued { None } else { form.body.length(&text[mark.end()..]) };
-        length.map(|length| (form.what, &text[mark.start()..mark.end() + length]))
-    })
+    let marks = MARKS.iter().flat_map(move |marks| marks.find_iter(text));
+    marks.filter_map(move |mark| credential_at(text, &mark))
+}
+
+/// The credential that begins with `mark` in `text`, if it is one.
+fn credential_at<'a>(text: &'a [u8], mark: &Match) -> Option<(&'static str, &'a [u8])> {
+    let form = &FORMS[mark.pattern().as_usize()];
+    // The mark begins a word: `task-…` is no `sk-…`.
+    let glued = mark.start() > 0 && ALNUM(&text[mark.start() - 1]) && ALNUM(&form.mark.as_bytes()[0]);
+    let length = if glued { None } else { form.body.length(&text[mark.end()..]) };
+    length.map(|length| (form.what, &text[mark.start()..mark.end() + length]))
 }
 
 impl Body {

@@ -5,7 +5,7 @@ mod change;
 mod path;
 mod sensitive;
 
-pub use self::change::{bytes_written, explain_path, judge_change, judge_new_text};
+pub use self::change::{bytes_written, explain_path, judge_change, judge_new_text, judge_scanned};
 pub use self::path::judge_path;
 use crate::{Effect, FileKind, LogicalPath, Refusal, Usage, Verdict};
 
@@ -58,6 +58,8 @@ pub struct ChangeFacts<'a> {
     pub old_text: Option<&'a [u8]>,
     /// The new text, where there is one.
     pub new_text: Option<&'a [u8]>,
+    /// Whether a text of it is too large to be held: what only a comparison tells counts as changed then.
+    pub not_compared: bool,
 }
 
 /// What policy says, and which rules say so.

@@ -22,6 +22,7 @@ mod policy;
 mod record;
 mod refusal;
 mod run;
+mod scan;
 mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
@@ -33,6 +34,7 @@ pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, RunId, TokenId, ToolCallId};
 pub use judge::{
     Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_change, judge_new_text, judge_path,
+    judge_scanned,
 };
 pub use kind::{FileKind, is_binary};
 pub use patch::{
@@ -45,6 +47,7 @@ pub use policy::{
 pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
 pub use refusal::{About, Code, Conflict, Refusal, Result};
 pub use run::*;
+pub use scan::{ContentScan, ScannedContent};
 pub use text::{
     Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, decode, detect_encoding, encode, page,
 };

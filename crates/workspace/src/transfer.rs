@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use model::{Access, FileKind, FileState, LogicalPath, Rules, Sha256};
+use model::{Access, ContentScan, FileKind, FileState, LogicalPath, Rules, ScannedContent, Sha256};
 use rustix::fs::FileType;
 use sha2::Digest as _;
 
@@ -107,6 +107,33 @@ impl Transfer {
             return Err(std::io::Error::other("the file was written to while it was sent"));
         }
         Ok(piece)
+    }
+
+    /// What is learned of all bytes together, which go by piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// As for [`piece`](Self::piece).
+    pub(crate) fn scan(&self) -> std::io::Result<ScannedContent> {
+        let (mut scan, mut offset) = (ContentScan::default(), 0);
+        loop {
+            let piece = self.piece(offset, PIECE_BYTES as u64)?;
+            if piece.is_empty() {
+                return Ok(scan.finish());
+            }
+            offset += piece.len() as u64;
+            scan.feed(&piece);
+        }
+    }
+
+    /// The same, of a text; `None` of a binary file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`piece`](Self::piece).
+    pub(crate) fn scan_text(&self) -> std::io::Result<Option<ScannedContent>> {
+        let is_binary = read::is_binary(self.state.kind, &self.piece(0, HEAD_BYTES as u64)?);
+        if is_binary { Ok(None) } else { self.scan().map(Some) }
     }
 
     /// All bytes, where they are at most `max_bytes`.

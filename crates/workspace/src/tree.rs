@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{Access, Code, FileKind, FileState, LogicalPath, Refusal, Rules, Sha256, Verdict};
+use model::{Access, Code, FileKind, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::base::manifest::Stamp;
@@ -45,6 +45,8 @@ pub struct Target {
     pub path: LogicalPath,
     /// The file that is there; `None` where nothing is.
     pub before: Option<(FileState, Vec<u8>)>,
+    /// What was learned of a text that is too large to be held, for which one NUL stands in `before`.
+    pub unread: Option<ScannedContent>,
     /// The version under which the file was read; `None` where nothing is, or where that is not known.
     pub seen: Option<Seen>,
     /// Whether git ignores it and does not track it; only looked at where policy then asks for a person.
@@ -57,8 +59,9 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(pub(crate) Stamp);
 
-/// A file that a mutation finds: its state, its bytes, and the version that they were read from.
-type FoundFile = (FileState, Vec<u8>, Option<Seen>);
+/// A file that a mutation finds: its state, its bytes, the version that they were read from, and what was learned of them
+/// where they are a text that is too large to be held.
+type FoundFile = (FileState, Vec<u8>, Option<Seen>, Option<ScannedContent>);
 
 /// What stands at a path.
 pub(crate) enum There<F> {
@@ -123,6 +126,7 @@ impl Tree {
             FileState { sha256: Sha256::of(&bytes), size_bytes, mode, kind },
             bytes,
             stamp.map(|stamp| Seen(stamp.in_tree())),
+            None,
         )))
     }
 
@@ -211,13 +215,13 @@ impl Workspace {
             if state.kind != by_name {
                 self.tree.judge(rules, Access::Mutate, path, None, state.kind, Wait::Allowed)?;
             }
-            Ok(There::File((state, bytes, None)))
+            Ok(There::File((state, bytes, None, None)))
         })
     }
 
     /// As [`targets`](Self::targets), for a mutation that neither tells nor makes contents: a text may have as many bytes as
     /// a transfer. Of one with more than `maxFileBytes` the bytes stay on the disk: one NUL stands for them, which makes any
-    /// diff a binary one.
+    /// diff a binary one, and [`Target::unread`] has what is to be judged of them.
     ///
     /// # Errors
     ///
@@ -247,12 +251,13 @@ impl Workspace {
         if read::is_binary(kind, &transfer.piece(0, read::HEAD_BYTES as u64)?) {
             return Err(unsupported_binary(path).into());
         }
-        let seen = transfer.seen();
-        Ok(There::File((transfer.state, vec![0], Some(seen))))
+        let (seen, scanned) = (transfer.seen(), transfer.scan()?);
+        Ok(There::File((transfer.state, vec![0], Some(seen), Some(scanned))))
     }
 
     /// As [`targets`](Self::targets), for files of any kind and size. Of one with more than `max_bytes` the bytes stay on
-    /// the disk: one NUL stands for them, which makes any diff a binary one.
+    /// the disk: one NUL stands for them, which makes any diff a binary one, and [`Target::unread`] has what is to be judged
+    /// of a text.
     ///
     /// # Errors
     ///
@@ -269,9 +274,12 @@ impl Workspace {
                 There::Nothing => There::Nothing,
                 There::Room(refusal) => There::Room(refusal),
                 There::File(transfer) => {
-                    let bytes = transfer.whole(max_bytes)?.unwrap_or_else(|| vec![0]);
                     let seen = transfer.seen();
-                    There::File((transfer.state, bytes, Some(seen)))
+                    let (bytes, scanned) = match transfer.whole(max_bytes)? {
+                        Some(bytes) => (bytes, None),
+                        None => (vec![0], transfer.scan_text()?),
+                    };
+                    There::File((transfer.state, bytes, Some(seen), scanned))
                 }
             })
         })
@@ -285,10 +293,11 @@ impl Workspace {
             match look(path) {
                 Ok(found) => {
                     let ignored = asks_for_ignored && self.tree.is_ignored(path, None, Wait::Allowed)?;
-                    let mut target = Target { path: path.clone(), before: None, seen: None, ignored, makes_room: None };
+                    let path = path.clone();
+                    let mut target = Target { path, before: None, unread: None, seen: None, ignored, makes_room: None };
                     match found {
-                        There::File((state, bytes, seen)) => {
-                            (target.before, target.seen) = (Some((state, bytes)), seen);
+                        There::File((state, bytes, seen, unread)) => {
+                            (target.before, target.seen, target.unread) = (Some((state, bytes)), seen, unread);
                         }
                         There::Nothing => {}
                         There::Room(refusal) => target.makes_room = Some(refusal),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Change, ChangeFacts, ChangeSet, Code, Content, Counts, Effect, FileDiff, FileKind, FileState, LogicalPath, Refusal,
-    Rules, Side, StepBytes, bytes_written, diff_file,
+    Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
 use workspace::{Overlay, Seen, Target};
@@ -38,6 +38,8 @@ pub(crate) struct Upload {
     pub(crate) content: Content,
     /// Its kind.
     pub(crate) kind: FileKind,
+    /// How many lines it has, where it is a text that is not in memory.
+    pub(crate) lines: Option<u64>,
 }
 
 /// A change set that is ready to be judged, with the answer that the call gets if it is carried out.
@@ -51,6 +53,10 @@ pub(crate) struct Planned {
     pub(crate) kinds: BTreeMap<LogicalPath, FileKind>,
     /// The bytes that are there now.
     before: BTreeMap<LogicalPath, Vec<u8>>,
+    /// The lines of texts that are there now and too large to be held.
+    unread: BTreeMap<LogicalPath, u64>,
+    /// The lines of texts that come in and are not in memory.
+    incoming: BTreeMap<LogicalPath, u64>,
     /// Bytes that each change writes anew, where the diff tells; see [`bytes_written`].
     written: BTreeMap<LogicalPath, u64>,
     /// The versions that those bytes were read from.
@@ -117,8 +123,9 @@ impl Planned {
 
     /// Draws the change of an upload, whose bytes need not be in memory.
     pub(crate) fn draw_upload(targets: Vec<Target>, upload: Upload) -> Self {
-        let Upload { path, content, kind } = upload;
+        let Upload { path, content, kind, lines } = upload;
         let mut found = Before::of(targets);
+        found.incoming.extend(lines.map(|lines| (path.clone(), lines)));
         let state = found.states.remove(&path);
         let effect = if state.is_some() { Effect::Replace } else { Effect::Create };
         let kinds = BTreeMap::from([(path.clone(), kind)]);
@@ -156,6 +163,8 @@ impl Planned {
             diff: Vec::new(),
             kinds,
             before: found.bytes,
+            unread: found.unread,
+            incoming: found.incoming,
             written: BTreeMap::new(),
             seen: found.seen,
             ignored: found.ignored,
@@ -171,8 +180,9 @@ impl Planned {
     fn draw_diffs(&mut self) {
         for at in 0..self.changes.changes.len() {
             if let Some(diff) = self.diff_of(&self.changes.changes[at]) {
+                let whole = self.counts_of_whole(&self.changes.changes[at]);
                 let change = &mut self.changes.changes[at];
-                change.counts = diff.counts;
+                change.counts = whole.unwrap_or(diff.counts);
                 // Of a file that takes another's place the diff shows all, though lines of it may have been there.
                 if let Some(bytes) = diff.bytes_written.filter(|_| change.effect == Effect::Replace) {
                     self.written.insert(change.path.clone(), bytes);
@@ -180,6 +190,28 @@ impl Planned {
                 self.diff.extend_from_slice(&diff.text);
             }
         }
+    }
+
+    /// The counts of a change that is not compared line by line, since a text of it is too large: all lines go, and all come.
+    fn counts_of_whole(&self, change: &Change) -> Option<Counts> {
+        let path = &change.path;
+        let moves = matches!(change.effect, Effect::MoveFrom { .. } | Effect::MoveTo { .. });
+        if moves || !(self.unread.contains_key(path) || self.incoming.contains_key(path)) {
+            return None;
+        }
+        let held = |bytes: &[u8]| Some(ScannedContent::of(bytes)).filter(|one| !one.is_binary).map(|one| one.lines);
+        let old = match self.unread.get(path) {
+            Some(lines) => Some(*lines),
+            None => self.before.get(path).map_or(Some(0), |bytes| held(bytes)),
+        };
+        let new = match (self.incoming.get(path), change.after.as_ref().map(|content| &content.bytes)) {
+            (Some(lines), _) => Some(*lines),
+            (None, None) => Some(0),
+            (None, Some(StepBytes::Inline(bytes))) => held(bytes),
+            (None, Some(StepBytes::Staged(_))) => None,
+        };
+        // A binary file has no lines, nor has what comes into its place or out of it.
+        Some(Counts { insertions: new?, deletions: old? })
     }
 
     /// The diff of one change. A move is one diff, told where it goes to.
@@ -250,8 +282,10 @@ impl Planned {
             Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => &change.path,
         };
         let old_mode = self.at(source).and_then(|source| source.before.as_ref()).map(|state| state.mode);
-        let old_text = self.before.get(source).map(Vec::as_slice);
-        let new_text = change.after.as_ref().map(Content::inline);
+        let is_unread = self.unread.contains_key(source);
+        let old_text = self.before.get(source).filter(|_| !is_unread).map(Vec::as_slice);
+        let in_memory = change.after.as_ref().filter(|content| matches!(content.bytes, StepBytes::Inline(_)));
+        let new_text = in_memory.map(Content::inline);
         let kind = self.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown);
         ChangeFacts {
             path: &change.path,
@@ -261,7 +295,7 @@ impl Planned {
             deletions: change.counts.deletions,
             bytes: match self.written.get(&change.path) {
                 Some(bytes) => *bytes,
-                None => bytes_written(old_text, new_text, text_bytes(kind, change)),
+                None => bytes_written(old_text, new_text, self.text_bytes(kind, change)),
             },
             mode_change: match (old_mode, &change.after) {
                 (Some(old), Some(content)) => (old ^ content.mode) & 0o111 != 0,
@@ -271,7 +305,19 @@ impl Planned {
             touched_before,
             old_text,
             new_text,
+            not_compared: is_unread || self.incoming.contains_key(&change.path),
         }
+    }
+
+    /// Bytes that count against a budget of text; a binary file has the bound of its transfer instead, and what is moved
+    /// was there before.
+    fn text_bytes(&self, kind: FileKind, change: &Change) -> u64 {
+        let Some(content) = &change.after else { return 0 };
+        let is_text = match content.bytes {
+            StepBytes::Inline(_) => kind != FileKind::Binary,
+            StepBytes::Staged(_) => self.incoming.contains_key(&change.path),
+        };
+        if is_text { content.size_bytes } else { 0 }
     }
 }
 
@@ -280,6 +326,8 @@ impl Planned {
 struct Before {
     states: BTreeMap<LogicalPath, FileState>,
     bytes: BTreeMap<LogicalPath, Vec<u8>>,
+    unread: BTreeMap<LogicalPath, u64>,
+    incoming: BTreeMap<LogicalPath, u64>,
     seen: BTreeMap<LogicalPath, Seen>,
     ignored: BTreeSet<LogicalPath>,
 }
@@ -293,6 +341,9 @@ impl Before {
             }
             if let Some(seen) = target.seen {
                 all.seen.insert(target.path.clone(), seen);
+            }
+            if let Some(scanned) = target.unread {
+                all.unread.insert(target.path.clone(), scanned.lines);
             }
             if let Some((state, bytes)) = target.before {
                 all.states.insert(target.path.clone(), state);
@@ -308,16 +359,6 @@ fn shown(content: &Content) -> &[u8] {
     match &content.bytes {
         StepBytes::Inline(bytes) => bytes,
         StepBytes::Staged(_) => &[0],
-    }
-}
-
-/// Bytes that count against a budget of text; a binary file has the bound of its transfer instead.
-pub(crate) fn text_bytes(kind: FileKind, change: &Change) -> u64 {
-    match &change.after {
-        Some(content) if kind != FileKind::Binary && matches!(content.bytes, StepBytes::Inline(_)) => {
-            content.size_bytes
-        }
-        Some(_) | None => 0,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use model::{LogicalPath, Refusal, RunId, Sha256, ToolCallId};
+use model::{ContentScan, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -58,7 +58,17 @@ impl Said {
 }
 
 /// The bytes of an upload as they come in; an error ends them.
-pub(crate) type Upload = mpsc::Receiver<io::Result<Bytes>>;
+pub(crate) type Pieces = mpsc::Receiver<io::Result<Bytes>>;
+
+/// A file that is sent.
+pub(crate) struct Upload<F> {
+    /// The version that it replaces; `None` where nothing may be there.
+    pub(crate) expected: Option<Sha256>,
+    /// How many bytes its sender announces.
+    pub(crate) announced: Option<u64>,
+    /// Begins to take the bytes in. Not before it is known that they are wanted: a sender may wait for that.
+    pub(crate) begin: F,
+}
 
 impl Service {
     /// Opens a file to be sent, and records that it was.
@@ -93,25 +103,30 @@ impl Service {
         self.finish(head, said.check(members)).await
     }
 
-    /// Stores a file: where nothing is, or where the version `expected` is.
+    /// Stores a file: where nothing is, or where the version that the caller expects is.
     pub(crate) async fn put_file(
         &self,
         run: &RunId,
         caller: Caller,
         path: &str,
-        expected: Option<Sha256>,
         said: &Said,
-        upload: Upload,
+        upload: Upload<impl FnOnce() -> Pieces>,
     ) -> Result<Answer, Failed> {
-        let members = said.members(&serde_json::json!({"path": path}));
+        let expected = upload.expected;
+        let members = said.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
         let (head, early) = Head::of(run, caller.clone(), &files::PUT, members);
         let path = match (said.check(early), LogicalPath::parse_file(path)) {
             (Ok(_), Ok(path)) => path,
             (Err(refusal), _) => return self.finish(head, Err(refusal)).await,
             (Ok(_), Err(rule)) => return self.finish(head, Err(Refusal::path(path, rule))).await,
         };
-        let content = match self.take_in(&head, upload).await {
+        let content = match self.take_in(&head, &path, upload).await {
             Ok(content) => content,
+            // It is recorded.
+            Err(CallError::Refused(refusal)) if refusal.about.seq.is_some() => {
+                let told = Disclosure::of(&head).apply(Err(refusal.into()));
+                return told.map_err(|error| Failed { tool_call_id: head.tool_call_id, error });
+            }
             Err(CallError::Refused(refusal)) => {
                 use model::Code::{InvalidRequest, RateLimited, Unavailable};
                 let came_in = !matches!(refusal.code, Unavailable | InvalidRequest | RateLimited);
@@ -121,8 +136,8 @@ impl Service {
             Err(error) => return Err(Failed { tool_call_id: head.tool_call_id, error }),
         };
         let staged = match &content {
-            NewContent::Inline(_) => None,
-            NewContent::Staged(file) => Some(file.name.clone()),
+            NewContent::Inline(_) | NewContent::Announced(_) => None,
+            NewContent::Staged(file, _) => Some(file.name.clone()),
         };
         let put = PutFile { path, expected, content };
         let (head, members) = Head::of(run, caller, &files::PUT, said.members(&put.to_input()));
@@ -158,27 +173,47 @@ impl Service {
         done
     }
 
-    /// Takes an upload in: small ones into memory, others into the run's `tmp/`.
-    async fn take_in(&self, head: &Head, mut upload: Upload) -> Result<NewContent, CallError> {
+    /// Takes an upload in: small ones into memory, others into the run's `tmp/`, once they are judged by what is known of
+    /// them before.
+    async fn take_in(
+        &self,
+        head: &Head,
+        path: &LogicalPath,
+        upload: Upload<impl FnOnce() -> Pieces>,
+    ) -> Result<NewContent, CallError> {
         if !head.may() {
             // Refused by the call itself, which records it; the bytes are not looked at.
             return Ok(NewContent::Inline(Vec::new()));
         }
         let live = self.live(&head.run_id).await?;
+        let Upload { expected, announced, begin } = upload;
+        let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
+        let announce = async |size: Option<u64>| {
+            let put = PutFile { path: path.clone(), expected, content: NewContent::Announced(size) };
+            pipeline::judge_announced(self, head, &live, put).await
+        };
+        if announced.is_some_and(is_large) {
+            announce(announced).await?;
+        }
+        let mut pieces = begin();
         let mut first = Vec::new();
-        while let Some(piece) = upload.recv().await {
+        while let Some(piece) = pieces.recv().await {
             first.extend_from_slice(&piece.map_err(|_| broken_off())?);
-            if first.len() > INLINE_BYTES {
+            if is_large(first.len() as u64) {
+                if announced.is_none() {
+                    announce(None).await?;
+                }
                 let limit = live.rules.policy().max_transfer_bytes;
                 // A thread waits for every piece of it, and of them there are so many.
                 let place = self.0.pools.receive.enter(&head.run_id, self.0.limits.request_timeout).await?;
-                let mut rest = Pieces { first: io::Cursor::new(first), rest: upload, piece: Bytes::new() };
+                let mut rest = Incoming::new(first, pieces);
                 let work = move || {
                     let _place = place;
-                    stage(&live, &mut rest, limit)
+                    let staged = stage(&live, &mut rest, limit)?;
+                    Ok((staged, rest.scan.finish()))
                 };
-                let staged = self.blocking(work).await?;
-                return Ok(NewContent::Staged(staged));
+                let (staged, scanned) = self.blocking(work).await?;
+                return Ok(NewContent::Staged(staged, scanned));
             }
         }
         Ok(NewContent::Inline(first))
@@ -190,7 +225,7 @@ impl Service {
     }
 }
 
-fn stage(live: &crate::service::LiveRun, from: &mut Pieces, limit: u64) -> Result<StagedFile, CallError> {
+fn stage(live: &crate::service::LiveRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, CallError> {
     let staged = live.workspace.stage_file(from, limit);
     staged.inspect_err(pipeline::end_on_lost_sync).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => Refusal::new(
@@ -209,15 +244,20 @@ fn broken_off() -> Refusal {
     Refusal::invalid("the upload broke off; nothing was changed", "Send the whole file again.")
 }
 
-/// An upload as a reader, for a thread that may block.
-struct Pieces {
+/// An upload as a reader, for a thread that may block. What goes by is looked at.
+struct Incoming {
     first: io::Cursor<Vec<u8>>,
-    rest: Upload,
+    rest: Pieces,
     piece: Bytes,
+    scan: ContentScan,
 }
 
-impl Read for Pieces {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl Incoming {
+    fn new(first: Vec<u8>, rest: Pieces) -> Self {
+        Self { first: io::Cursor::new(first), rest, piece: Bytes::new(), scan: ContentScan::default() }
+    }
+
+    fn next(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.first.read(buffer)?;
         if count > 0 {
             return Ok(count);
@@ -231,6 +271,14 @@ impl Read for Pieces {
         }
         let count = buffer.len().min(self.piece.len());
         buffer[..count].copy_from_slice(&self.piece.split_to(count));
+        Ok(count)
+    }
+}
+
+impl Read for Incoming {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.next(buffer)?;
+        self.scan.feed(&buffer[..count]);
         Ok(count)
     }
 }

@@ -32,6 +32,7 @@ use crate::change::{Ahead, Planned};
 use crate::lane::Lane;
 use crate::service::{LiveRun, Service};
 use crate::telemetry;
+use crate::tools::files::PutFile;
 use crate::tools::{Mutation, PlanContext, ToolRun};
 
 use answers::{changed_meanwhile, denied, done_answer, dry_entry, entry_of, needs_repair, not_pending, paths_of};
@@ -264,12 +265,51 @@ pub(crate) async fn foresee(
     Ok(prepare(service, head, live, tool, Until::Judged).await?.decision)
 }
 
+/// Judges an upload by all that is known before its bytes are here; what is refused is recorded.
+pub(crate) async fn judge_announced(
+    service: &Service,
+    head: &Head,
+    live: &Arc<LiveRun>,
+    upload: PutFile,
+) -> Result<(), CallError> {
+    let _turn = if head.claimed { Some(live.claims.enter(&head.tool_call_id).await) } else { None };
+    match first_answer(service, head).await? {
+        First::New => {}
+        // With its bytes it may be the call that the ID belongs to; without them nobody can tell.
+        First::Reused => return Ok(()),
+        First::Answered(Err(refusal)) if refusal.about.seq.is_none() => {
+            return Err(service.record_refused(head, &[], refusal).await);
+        }
+        First::Answered(told) => return told.map(drop).map_err(CallError::from),
+    }
+    let paths = upload.paths();
+    let seen: Vec<_> = paths.iter().filter_map(|path| Some((path.clone(), upload.seen(path)?))).collect();
+    let judged = match recover::enter_settled(service, live, paths.clone()).await {
+        Ok(_pass) => prepare(service, head, live, Box::new(upload), Until::Judged).await,
+        Err(error) => Err(error),
+    };
+    let refusal = match judged {
+        Ok(Judged { decision: Decision { verdict: Verdict::Deny, reasons, refusal }, .. }) => {
+            refusal.unwrap_or_else(|| denied(reasons))
+        }
+        Ok(_) => return Ok(()),
+        Err(CallError::Refused(refusal)) => conflict::tell(service, live, &seen, refusal).await,
+        Err(error) => return Err(service.record_failed(head, &paths, error).await),
+    };
+    Err(service.record_refused(head, &paths, refusal).await)
+}
+
 fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Judged, CallError> {
     let planned = plan(live, head, tool, &Ahead::default())?;
     let written = live.lane.written().unwrap_or_default();
     let facts = planned.facts(|path| written.contains(path));
-    let decision = judge_change(&live.rules, &facts, &live.lane.usage());
+    let mut decision = judge_change(&live.rules, &facts, &live.lane.usage());
     let usage = Usage::of(&facts);
+    if decision.verdict == Verdict::RequireApproval
+        && let Some(refusal) = large::refuse_waiting(&planned, &decision.reasons)
+    {
+        decision = Decision { verdict: Verdict::Deny, refusal: Some(refusal), ..decision };
+    }
     Ok(Judged { planned, decision, usage, staged: None })
 }
 
@@ -344,9 +384,13 @@ fn told_of_room(refusal: Refusal, rooms: Vec<Refusal>) -> Refusal {
 
 /// The refusal of a call that brings a credential along. It comes before all that tells of what is there.
 fn brought_secret(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
-    tool.brings().into_iter().find_map(|brought| {
-        let there = targets.iter().find(|target| target.path == brought.into).and_then(|target| target.before.as_ref());
-        judge_new_text(&brought.path, there.map(|(_, bytes)| bytes.as_slice()), &brought.text)
+    let staged = tool.brings_staged(targets);
+    staged.or_else(|| {
+        tool.brings().into_iter().find_map(|brought| {
+            let there =
+                targets.iter().find(|target| target.path == brought.into).and_then(|target| target.before.as_ref());
+            judge_new_text(&brought.path, there.map(|(_, bytes)| bytes.as_slice()), &brought.text)
+        })
     })
 }
 

@@ -238,6 +238,11 @@ pub(crate) trait Mutation: Send {
         Vec::new()
     }
 
+    /// The refusal of a credential in what the call brings along outside of memory.
+    fn brings_staged(&self, _targets: &[Target]) -> Option<Refusal> {
+        None
+    }
+
     /// Plans the change from what is there; `targets` stand in the order of [`paths`](Self::paths).
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal>;
 

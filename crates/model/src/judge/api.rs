@@ -50,6 +50,11 @@ pub(super) fn changes_public_api(path: &LogicalPath, old: Option<&[u8]>, new: Op
     offered(old) != offered(new)
 }
 
+/// Whether a file of that name may have public declarations.
+pub(super) fn may_hold_one(path: &LogicalPath) -> bool {
+    language_of(path).is_some()
+}
+
 fn language_of(path: &LogicalPath) -> Option<Language> {
     with_folded(path.file_name(), |name| match name.rsplit_once('.')?.1 {
         "rs" => Some(Language::Rust),

@@ -6,7 +6,10 @@ use super::sensitive::{is_build_file, is_security_sensitive};
 use super::{Access, ChangeFacts, Decision, PathFacts, api, judge_path};
 use crate::diff::bytes_anew;
 use crate::policy::BudgetOverrides;
-use crate::{Budget, Code, Effect, FileKind, LogicalPath, Refusal, Rules, Trigger, Usage, Verdict, new_credential};
+use crate::{
+    Budget, Code, Effect, FileKind, LogicalPath, Refusal, Rules, ScannedContent, Trigger, Usage, Verdict,
+    new_credential,
+};
 
 /// Judges a whole change set by what it does: credentials in new text, mode bits, budgets, triggers. Every path has been
 /// through [`judge_path`](crate::judge_path) with [`Access::Mutate`](crate::Access::Mutate) before.
@@ -61,6 +64,7 @@ pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Dec
         touched_before: true,
         old_text: None,
         new_text: None,
+        not_compared: false,
     };
     let directory = facts.kind == FileKind::Directory;
     if directory { Decision::allow(Vec::new()) } else { judge_change(rules, &[change], &Usage::default()) }
@@ -81,9 +85,17 @@ fn judge_secrets(changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
 ///
 /// What a call brings along is judged so before it is told whether the file is there and which version.
 pub fn judge_new_text(path: &LogicalPath, old: Option<&[u8]>, new: &[u8]) -> Option<Refusal> {
-    let what = new_credential(old, new)?;
+    new_credential(old, new).map(|what| credential_refusal(path, what))
+}
+
+/// As [`judge_new_text`], of contents that are not in memory.
+pub fn judge_scanned(path: &LogicalPath, old: &ScannedContent, new: &ScannedContent) -> Option<Refusal> {
+    new.new_credential(old).map(|what| credential_refusal(path, what))
+}
+
+fn credential_refusal(path: &LogicalPath, what: &str) -> Refusal {
     let reason = format!("credential:{}", what.to_lowercase().replace(' ', "-"));
-    Some(secret_refusal(path, &reason, &format!("would hold a credential that it did not hold before: {what}")))
+    secret_refusal(path, &reason, &format!("would hold a credential that it did not hold before: {what}"))
 }
 
 fn secret_refusal(path: &LogicalPath, reason: &str, what: &str) -> Refusal {
@@ -232,6 +244,7 @@ fn fires(trigger: Trigger, facts: &ChangeFacts<'_>) -> bool {
         Trigger::TouchesSecuritySensitivePath => is_security_sensitive(facts.path),
         Trigger::TouchesLockfile => facts.kind == FileKind::Lockfile,
         Trigger::DeletesFile => *facts.effect == Effect::Delete,
+        Trigger::ChangesPublicApi if facts.not_compared => api::may_hold_one(facts.path),
         Trigger::ChangesPublicApi => api::changes_public_api(facts.path, facts.old_text, facts.new_text),
     }
 }

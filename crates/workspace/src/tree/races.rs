@@ -65,7 +65,7 @@ fn no_read_gets_out() {
             0 => tree.read(&rules, path, 1000).map(|read| read.bytes),
             1 => tree.try_read(&rules, path, 1000).unwrap_or(Err(Fault::Cancelled)).map(|read| read.bytes),
             _ => match tree.target(&rules, path, &|_| false) {
-                Ok(There::File((_, bytes, _))) => Ok(bytes),
+                Ok(There::File((_, bytes, ..))) => Ok(bytes),
                 Ok(There::Nothing | There::Room(_)) => panic!("the file is always there"),
                 Err(fault) => Err(fault),
             },

@@ -64,7 +64,7 @@ impl Ahead {
         let over = |target: Target| {
             self.check_way(&target.path, go)?;
             Ok(match self.0.get(&target.path) {
-                Some(stand) => Target { before: stand.then.clone(), ..target },
+                Some(stand) => Target { before: stand.then.clone(), unread: None, ..target },
                 None => target,
             })
         };

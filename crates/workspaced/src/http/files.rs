@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use workspace::Transfer;
 
 use crate::calls::{Answer, Failed};
-use crate::files::{Said, Upload};
+use crate::files::{Pieces, Said, Upload};
 use crate::http::auth::RunCaller;
 use crate::http::extract::{CutShort, Incoming, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
@@ -109,8 +109,10 @@ pub(super) async fn put_file(
         (Some(_) | None, Some(_)) => Err(bad_precondition()),
     };
     let (expected, said) = expecting(wanted, said);
-    let upload = receive(body, service.0.limits.body_timeout);
-    let answer = service.put_file(&run, caller, &place.1, expected, &said, upload).await.map_err(precondition)?;
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let patience = service.0.limits.body_timeout;
+    let upload = Upload { expected, announced, begin: move || receive(body, patience) };
+    let answer = service.put_file(&run, caller, &place.1, &said, upload).await.map_err(precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(stored(status, answer))
 }
@@ -304,7 +306,7 @@ fn stream_of(transfer: Transfer, from: u64, to: u64) -> Body {
 }
 
 /// Hands a body on piece by piece. A body that breaks off, or comes too slowly, ends in an error.
-fn receive(body: Body, patience: std::time::Duration) -> Upload {
+fn receive(body: Body, patience: std::time::Duration) -> Pieces {
     let (sender, receiver) = mpsc::channel(PIECES_WAITING);
     let mut body = Incoming::new(body, patience);
     tokio::spawn(async move {

@@ -5,6 +5,7 @@ use model::{Content, Effect, LogicalPath, Refusal, Sha256, Step, StepBytes};
 use super::{changed_meanwhile, end_on_lost_sync};
 use crate::CallError;
 use crate::change::Planned;
+use crate::files::INLINE_BYTES;
 use crate::service::LiveRun;
 
 /// Copies every large file that the plan moves; nothing is left of them where one cannot be.
@@ -27,6 +28,26 @@ pub(super) fn refuse_in_batch(planned: &Planned) -> Result<(), Refusal> {
         let message = format!("`{from}` is too large to be moved together with other calls");
         Err(Refusal::new(model::Code::FileTooLarge, message, "Move it by a call of its own.").at(from))
     })
+}
+
+/// Refuses a plan that would wait for a person with content that is not kept for that long.
+pub(super) fn refuse_waiting(planned: &Planned, reasons: &[String]) -> Option<Refusal> {
+    let comes_in = |change: &&model::Change| {
+        let staged = change.after.as_ref().filter(|content| matches!(content.bytes, StepBytes::Staged(_)));
+        staged.is_some() && !matches!(change.effect, Effect::MoveTo { .. })
+    };
+    let change = planned.changes.changes.iter().find(comes_in)?;
+    let limit = INLINE_BYTES as u64;
+    let message = format!(
+        "the change of `{}` needs a person's approval, and a content of more than {limit} bytes is not kept for one",
+        change.path
+    );
+    let hint = "Send at most as many bytes, or ask the operator for a policy that allows the change.";
+    Some(Refusal::new(model::Code::FileTooLarge, message, hint).at(&change.path).about(|about| {
+        about.reasons = reasons.to_vec();
+        about.limit = Some(limit);
+        about.actual = change.after.as_ref().map(|content| content.size_bytes).filter(|bytes| *bytes > limit);
+    }))
 }
 
 /// The files of `steps` that lie in the run's `tmp/`.

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use model::{
-    Code, Content, Effect, FileKind, FileState, LogicalPath, PathRejected, Permission, Refusal, Rules, Sha256,
-    StepBytes,
+    Code, Content, Effect, FileKind, FileState, LogicalPath, PathRejected, Permission, Refusal, Rules, ScannedContent,
+    Sha256, StepBytes, judge_scanned,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{Fault, StagedFile, Target, Workspace};
@@ -110,8 +110,10 @@ pub(crate) struct PutFile {
 pub(crate) enum NewContent {
     /// In memory.
     Inline(Vec<u8>),
-    /// In the run's `tmp/`.
-    Staged(StagedFile),
+    /// In the run's `tmp/`, with what was learned of them on their way there.
+    Staged(StagedFile, ScannedContent),
+    /// Not here yet: as many as their sender says, where it does.
+    Announced(Option<u64>),
 }
 
 impl PutFile {
@@ -119,7 +121,8 @@ impl PutFile {
     pub(crate) fn to_input(&self) -> PutInput {
         let content_base64 = match &self.content {
             NewContent::Inline(bytes) => BASE64_STANDARD.encode(bytes),
-            NewContent::Staged(file) => format!("sha256:{}", file.sha256),
+            NewContent::Staged(file, _) => format!("sha256:{}", file.sha256),
+            NewContent::Announced(_) => String::new(),
         };
         PutInput { path: self.path.to_string(), content_base64, expected_sha256: self.expected }
     }
@@ -153,8 +156,20 @@ impl Mutation for PutFile {
     fn brings(&self) -> Vec<Brought> {
         match &self.content {
             NewContent::Inline(bytes) => vec![Brought::to(&self.path, bytes.clone())],
-            NewContent::Staged(_) => Vec::new(),
+            NewContent::Staged(..) | NewContent::Announced(_) => Vec::new(),
         }
+    }
+
+    fn brings_staged(&self, targets: &[Target]) -> Option<Refusal> {
+        let NewContent::Staged(_, scanned) = &self.content else { return None };
+        let target = targets.first();
+        let old = match target.and_then(|target| target.unread.clone()) {
+            Some(unread) => unread,
+            None => target
+                .and_then(|target| target.before.as_ref())
+                .map_or_else(ScannedContent::default, |(_, bytes)| ScannedContent::of(bytes)),
+        };
+        judge_scanned(&self.path, &old, scanned)
     }
 
     fn permission(&self, _targets: &[Target]) -> Option<Permission> {
@@ -169,18 +184,27 @@ impl Mutation for PutFile {
             (_, Some(_)) => expect_version(&self.path, before.as_ref().map(|state| state.sha256), self.expected)?,
         }
         let mode = before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode);
-        let (content, head) = match &self.content {
-            NewContent::Inline(bytes) => (Content::new(bytes.clone(), mode), bytes.as_slice()),
-            NewContent::Staged(file) => {
+        let (content, kind, lines) = match &self.content {
+            NewContent::Inline(bytes) => {
+                (Content::new(bytes.clone(), mode), FileKind::of_file(&self.path, bytes), None)
+            }
+            NewContent::Staged(file, scanned) => {
                 let bytes = StepBytes::Staged(file.name.clone());
-                (Content { bytes, size_bytes: file.size_bytes, sha256: file.sha256, mode }, file.head.as_slice())
+                let content = Content { bytes, size_bytes: file.size_bytes, sha256: file.sha256, mode };
+                let lines = Some(scanned.lines).filter(|_| !scanned.is_binary);
+                (content, FileKind::of_file(&self.path, &file.head), lines)
+            }
+            NewContent::Announced(size_bytes) => {
+                // Whether it is text is not known: what depends on that is judged when the bytes are here.
+                let (bytes, size_bytes) = (StepBytes::Staged(String::new()), size_bytes.unwrap_or(0));
+                let content = Content { bytes, size_bytes, sha256: Sha256::ZERO, mode };
+                (content, FileKind::of_path(&self.path), None)
             }
         };
         let limit = context.rules.policy().max_transfer_bytes;
         if content.size_bytes > limit {
             return Err(too_large(&self.path, limit, content.size_bytes));
         }
-        let kind = FileKind::of_file(&self.path, head);
         let stored = StoredFile {
             path: self.path.clone(),
             created: before.is_none(),
@@ -188,7 +212,7 @@ impl Mutation for PutFile {
             new_sha256: Some(content.sha256),
             size_bytes: content.size_bytes,
         };
-        let mut planned = Planned::draw_upload(targets, Upload { path: self.path.clone(), content, kind });
+        let mut planned = Planned::draw_upload(targets, Upload { path: self.path.clone(), content, kind, lines });
         let done = if stored.created { "created" } else { "replaced" };
         planned.summary = format!("{done} {} ({} bytes)", self.path, stored.size_bytes);
         planned.output = members(&stored);

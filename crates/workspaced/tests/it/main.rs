@@ -111,6 +111,8 @@ mod tampering;
 #[cfg(test)]
 mod tokens;
 #[cfg(test)]
+mod uploads;
+#[cfg(test)]
 mod vectors;
 #[cfg(test)]
 mod weak_spots;

@@ -216,7 +216,8 @@ async fn text_is_stored_byte_by_byte(#[values(Backend::Sqlite, Backend::Postgres
 async fn a_text_that_no_answer_holds_is_moved_and_deleted(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let policy = json!({"maxFileBytes": 1000, "maxTransferBytes": 1_000_000, "budget": {"maxFilesDeleted": 1}});
+    let budget = json!({"maxFilesDeleted": 1, "maxDeletions": 20_000});
+    let policy = json!({"maxFileBytes": 1000, "maxTransferBytes": 1_000_000, "budget": budget});
     let text = "a line of a large text\n".repeat(20_000);
     let extra = json!({"policy": policy});
     let (_server, run) = Run::shared_with(backend, &[("large.txt", &text), ("small.txt", "s\n")], extra).await;

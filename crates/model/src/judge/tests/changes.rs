@@ -77,6 +77,7 @@ impl Edit {
             touched_before: self.touched_before,
             old_text: self.old.as_deref(),
             new_text: self.new.as_deref(),
+            not_compared: false,
         }
     }
 }

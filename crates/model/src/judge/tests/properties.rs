@@ -137,6 +137,7 @@ fn judge(rules: &Rules, access: Access, call: &Call) -> (Verdict, Option<Code>) 
         touched_before: false,
         old_text: None,
         new_text: None,
+        not_compared: false,
     };
     let decision = judge_change(rules, &[facts], &Usage::default());
     assert_eq!(decision.refusal.is_some(), decision.verdict == Verdict::Deny);

@@ -1,0 +1,212 @@
+//! What is learned of a content that is not held in memory, while it goes by.
+
+use encoding_rs::{Decoder, UTF_16BE, UTF_16LE};
+
+use crate::credential::{CredentialScan, Credentials};
+use crate::is_binary;
+
+/// So many first bytes tell whether it is text.
+const HEAD_BYTES: usize = 8 * 1024;
+/// So many bytes are decoded at a time.
+const DECODED: usize = 16 * 1024;
+
+/// Takes a content piece by piece. Holds a bounded part of it, whatever its length.
+#[derive(Default)]
+pub struct ContentScan {
+    head: Vec<u8>,
+    form: Form,
+    lines: u64,
+    /// The last character, as a byte, was no line's end.
+    is_open: bool,
+    credentials: CredentialScan,
+}
+
+/// What was learned of a content.
+#[derive(Clone, Debug, Default)]
+pub struct ScannedContent {
+    /// Its lines, where it is text: line ends, and what follows the last of them.
+    pub lines: u64,
+    /// Whether its first bytes are those of a binary file.
+    pub is_binary: bool,
+    credentials: Credentials,
+}
+
+/// How the bytes are characters, which the first two tell.
+#[derive(Default)]
+enum Form {
+    #[default]
+    Unknown,
+    /// One byte for each ASCII character.
+    Bytes,
+    Utf16(Decoder),
+}
+
+impl std::fmt::Debug for ContentScan {
+    // Bytes of a user's file do not belong into a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ContentScan({} lines)", self.lines)
+    }
+}
+
+impl ScannedContent {
+    /// What is learned of `content`, which is in memory.
+    pub fn of(content: &[u8]) -> Self {
+        let mut scan = ContentScan::default();
+        scan.feed(content);
+        scan.finish()
+    }
+
+    /// The well-known credential that this content holds and `old` does not, if any: what it is, never the value. The same
+    /// as [`new_credential`](crate::new_credential) says.
+    pub fn new_credential(&self, old: &Self) -> Option<&'static str> {
+        self.credentials.not_in(&old.credentials)
+    }
+}
+
+impl ContentScan {
+    /// Goes on with `piece`.
+    pub fn feed(&mut self, piece: &[u8]) {
+        let before = self.head.len();
+        self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES - before)]);
+        match &mut self.form {
+            Form::Unknown if self.head.len() < 2 => {}
+            Form::Unknown => {
+                // Nothing was taken yet of what the head holds.
+                let start = self.head[..before].to_vec();
+                match self.head[..2] {
+                    [0xff, 0xfe] => self.form = Form::Utf16(UTF_16LE.new_decoder_without_bom_handling()),
+                    [0xfe, 0xff] => self.form = Form::Utf16(UTF_16BE.new_decoder_without_bom_handling()),
+                    _ => self.form = Form::Bytes,
+                }
+                if matches!(self.form, Form::Bytes) {
+                    self.take(&start);
+                    self.take(piece);
+                } else {
+                    self.decode(&piece[2 - before..], false);
+                }
+            }
+            Form::Bytes => self.take(piece),
+            Form::Utf16(_) => self.decode(piece, false),
+        }
+    }
+
+    /// The content has ended.
+    pub fn finish(mut self) -> ScannedContent {
+        match &self.form {
+            Form::Unknown => {
+                let head = self.head.clone();
+                self.take(&head);
+            }
+            Form::Bytes => {}
+            Form::Utf16(_) => self.decode(&[], true),
+        }
+        ScannedContent {
+            lines: self.lines + u64::from(self.is_open),
+            is_binary: is_binary(&self.head),
+            credentials: self.credentials.finish(),
+        }
+    }
+
+    fn decode(&mut self, piece: &[u8], is_last: bool) {
+        let (mut rest, mut text) = (piece, vec![0; DECODED]);
+        loop {
+            let Form::Utf16(decoder) = &mut self.form else { return };
+            let (result, read, written, _) = decoder.decode_to_utf8(rest, &mut text, is_last);
+            rest = &rest[read..];
+            self.take(&text[..written]);
+            if result == encoding_rs::CoderResult::InputEmpty {
+                return;
+            }
+        }
+    }
+
+    /// Takes text of one byte for each ASCII character.
+    fn take(&mut self, text: &[u8]) {
+        let Some(last) = text.last() else { return };
+        self.lines += memchr::memchr_iter(b'\n', text).count() as u64;
+        self.is_open = *last != b'\n';
+        self.credentials.feed(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{count_changes, new_credential};
+
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----\n";
+
+    fn in_pieces(content: &[u8], pieces: &[usize]) -> ScannedContent {
+        let (mut scan, mut rest) = (ContentScan::default(), content);
+        for piece in pieces.iter().cycle() {
+            let (now, later) = rest.split_at((*piece).clamp(1, rest.len().max(1)).min(rest.len()));
+            scan.feed(now);
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        scan.finish()
+    }
+
+    fn utf16(text: &str) -> Vec<u8> {
+        [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect()
+    }
+
+    #[test]
+    fn a_credential_is_found_however_it_is_cut() {
+        let token = format!("ghp_{}", "a1".repeat(20));
+        for secret in [KEY, &token] {
+            for before in [0, 1, 5, GATHERED_AND_MORE - 30, GATHERED_AND_MORE, 300_000] {
+                let text = format!("{}\n{secret}\n{}", "x".repeat(before), "y\n".repeat(50_000));
+                for bytes in [text.clone().into_bytes(), utf16(&text)] {
+                    for pieces in [&[1][..], &[3, 1000], &[65_536], &[1 << 20]] {
+                        let found = in_pieces(&bytes, pieces).new_credential(&ScannedContent::default());
+                        assert_eq!(found, new_credential(None, &bytes), "{before} {pieces:?}");
+                        assert!(found.is_some());
+                    }
+                }
+            }
+        }
+    }
+
+    const GATHERED_AND_MORE: usize = 80 * 1024;
+
+    #[test]
+    fn a_credential_that_was_there_is_none_that_is_new() {
+        let (old, new) = (ScannedContent::of(KEY.as_bytes()), format!("{}\n{KEY}", "x".repeat(200_000)));
+        assert_eq!(in_pieces(new.as_bytes(), &[1000]).new_credential(&old), None);
+        let other = new.replace("MIIE", "MIIF");
+        assert_eq!(in_pieces(other.as_bytes(), &[1000]).new_credential(&old), Some("private key"));
+    }
+
+    #[test]
+    fn lines_are_counted_as_the_diff_counts_them() {
+        for text in ["", "a", "a\n", "a\nb", "\n\n", "a\r\nb\r\n"] {
+            let counts = count_changes(b"", text.as_bytes());
+            assert_eq!(in_pieces(text.as_bytes(), &[1]).lines, counts.insertions, "{text:?}");
+            if !text.is_empty() {
+                assert_eq!(in_pieces(&utf16(text), &[1]).lines, counts.insertions, "{text:?} in UTF-16");
+            }
+        }
+        assert!(in_pieces(b"%PDF-1.7\nabc", &[4]).is_binary && !in_pieces(b"abc\n", &[2]).is_binary);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_no_difference(
+            parts in prop::collection::vec(prop_oneof![
+                Just("sk-".to_owned()), Just("-----BEGIN ".to_owned()), Just("PRIVATE KEY-----\n".to_owned()),
+                Just("-----END PRIVATE KEY-----".to_owned()), Just("AKIA".to_owned()), "[A-Z0-9]{16}", "[a-z0-9]{40}",
+                Just("\n".to_owned()), Just(" ".to_owned()), Just("x".repeat(9000)), Just("ghp_".to_owned()),
+            ], 0..60),
+            pieces in prop::collection::vec(1_usize..40_000, 1..6),
+        ) {
+            let text = parts.concat();
+            let found = in_pieces(text.as_bytes(), &pieces).new_credential(&ScannedContent::default());
+            prop_assert_eq!(found, new_credential(None, text.as_bytes()));
+        }
+    }
+}
