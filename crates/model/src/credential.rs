@@ -7,6 +7,7 @@ mod scan;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, Match, MatchKind};
@@ -100,6 +101,8 @@ static FORMS: &[Form] = &[
     form("Docker Hub token", "dckr_pat_", Exactly(URL_SAFE, 27)),
     form("Linear API key", "lin_api_", Exactly(ALNUM, 40)),
     form("Grafana token", "glsa_", Other(grafana_token)),
+    form("workspaced token", "wsr_", AtLeast(ALNUM, 40)),
+    form("workspaced token", "wso_", AtLeast(ALNUM, 40)),
 ];
 
 /// Finds the mark of every form in one pass. `None` if the table is bad, which a test excludes.
@@ -126,6 +129,43 @@ pub fn new_credential(old: Option<&[u8]>, new: &[u8]) -> Option<&'static str> {
     found.find(|(_, value)| !known.contains(value)).map(|(what, _)| what)
 }
 
+/// `text` with each well-known credential replaced by `[redacted: kind]`; borrowed where it holds none.
+///
+/// For what people and agents write freely: reasons, notes, labels. More is taken out than [`credential_in`] needs to see: a
+/// private key up to its end mark or the end of the text, every other form up to the end of its word.
+pub fn redact(text: &str) -> Cow<'_, str> {
+    let mut redacted = String::new();
+    let mut done = 0;
+    for (what, span) in credential_spans(text.as_bytes()) {
+        // A mark inside what was taken out already.
+        if span.start < done {
+            continue;
+        }
+        let end = if what == "private key" { end_of_key(text, span.start) } else { end_of_word(text, span.end) };
+        redacted.push_str(&text[done..span.start]);
+        redacted.extend(["[redacted: ", what, "]"]);
+        done = end;
+    }
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    redacted.push_str(&text[done..]);
+    Cow::Owned(redacted)
+}
+
+/// Where the private key ends that begins at `start`.
+fn end_of_key(text: &str, start: usize) -> usize {
+    const END: &str = "-----END";
+    let Some(end) = text[start..].find(END).map(|at| start + at + END.len()) else { return text.len() };
+    text[end..].find("-----").map_or(text.len(), |at| end + at + "-----".len())
+}
+
+/// Where the word ends that goes on at `from`: a form is looked at no further than its own length.
+fn end_of_word(text: &str, from: usize) -> usize {
+    let goes_on = |byte: &&u8| BASE64(byte) || URL_SAFE(byte);
+    from + text.as_bytes().iter().skip(from).take_while(goes_on).count()
+}
+
 /// `text` with one byte for each ASCII character.
 pub(crate) fn readable(text: &[u8]) -> Cow<'_, [u8]> {
     let decoded = match text {
@@ -140,6 +180,14 @@ pub(crate) fn readable(text: &[u8]) -> Cow<'_, [u8]> {
 fn credentials(text: &[u8]) -> impl Iterator<Item = (&'static str, &[u8])> {
     let marks = MARKS.iter().flat_map(move |marks| marks.find_iter(text));
     marks.filter_map(move |mark| credential_at(text, &mark))
+}
+
+/// Every credential in `text`: what it is, and where it is, from its mark to its end.
+fn credential_spans(text: &[u8]) -> impl Iterator<Item = (&'static str, Range<usize>)> {
+    let marks = MARKS.iter().flat_map(move |marks| marks.find_iter(text));
+    marks.filter_map(move |mark| {
+        credential_at(text, &mark).map(|(what, value)| (what, mark.start()..mark.start() + value.len()))
+    })
 }
 
 /// The credential that begins with `mark` in `text`, if it is one.

@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::fold::{fold_name, with_folded};
+pub use self::fold::fold_name;
+pub(crate) use self::fold::with_folded;
 use self::secret::Parent;
 use crate::LogicalPath;
 use crate::path::is_git_internal;

@@ -27,7 +27,7 @@ mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
 pub use checkpoint::{Checkpoint, CheckpointInvalid, CheckpointKey, CheckpointLeaf, CheckpointVerifier};
-pub use credential::{credential_in, new_credential};
+pub use credential::{credential_in, new_credential, redact};
 pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
@@ -36,11 +36,11 @@ pub use judge::{
     Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_change, judge_new_text, judge_path,
     judge_scanned,
 };
-pub use kind::{FileKind, is_binary};
+pub use kind::{FileKind, fold_name, is_binary};
 pub use patch::{
     FileModes, Hunk, HunkLine, HunkOffset, Patch, PatchFault, PatchOperation, Patched, Section, diff_modes,
 };
-pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected};
+pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, is_unprintable};
 pub use policy::{
     Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, Trigger,
 };

@@ -223,12 +223,18 @@ pub(crate) fn is_git_internal(name: &str) -> bool {
     with_folded(name, |folded| folded.split('\\').any(is_git))
 }
 
-fn check_new_name(name: &str) -> Result<(), PathRejected> {
+/// Whether `c` is a control, ends a line, or changes the direction of the text around it: a name that holds one does not
+/// read as what it is.
+pub fn is_unprintable(c: char) -> bool {
     let bidirectional =
-        |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || bidirectional || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+fn check_new_name(name: &str) -> Result<(), PathRejected> {
     if name.len() > MAX_NAME_BYTES {
         Err(PathRejected::NameTooLong)
-    } else if name.chars().any(|c| c.is_control() || bidirectional(c) || matches!(c, '\u{2028}' | '\u{2029}')) {
+    } else if name.chars().any(is_unprintable) {
         Err(PathRejected::ControlCharacter)
     } else if name.contains('\\') {
         Err(PathRejected::Backslash)

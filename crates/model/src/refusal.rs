@@ -1,10 +1,11 @@
 //! What a caller is told when a call is refused: a code, a message, what to do next, and what it is about.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ApprovalId, LogicalPath, PathRejected, Sha256};
+use crate::{ApprovalId, LogicalPath, PathRejected, Sha256, redact};
 
 /// The answer of anything that may be refused.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;
@@ -198,6 +199,19 @@ impl Refusal {
         if self.about.withhold_content() {
             "The token lacks file:read, so nothing of the file is shown: ask for a token that may read it."
                 .clone_into(&mut self.hint);
+        }
+        self
+    }
+
+    /// The same refusal without credentials: what it repeats of a caller's input is recorded and shown to others.
+    #[must_use]
+    pub fn redacted(mut self) -> Self {
+        let about = &mut self.about;
+        let texts = [&mut self.message, &mut self.hint].into_iter().chain(&mut about.reasons).chain(&mut about.path);
+        for text in texts {
+            if let Cow::Owned(redacted) = redact(text) {
+                *text = redacted;
+            }
         }
         self
     }

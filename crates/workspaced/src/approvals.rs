@@ -27,7 +27,9 @@ pub(crate) struct ApprovalFilter {
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct NewDecision {
-    /// Who decides, as the orchestrator names them; 1 to 128 characters.
+    /// Who decides, as the orchestrator names them; 1 to 128 characters, none of them a control or bidirectional one. What
+    /// reads as the name of a caller, such as `operator:…`, `run-token:…` or `service`, is refused. A credential in it or in
+    /// the note is replaced by `[redacted: kind]`.
     #[schema(min_length = 1, max_length = 128, example = "alice")]
     decided_by: String,
     /// What they note, at most 2,000 characters.
@@ -44,15 +46,35 @@ impl NewDecision {
     /// `INVALID_REQUEST`.
     pub(crate) fn check(self) -> Result<Decider, Refusal> {
         let name = self.decided_by.trim();
-        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
-            let message = format!("`decidedBy` takes 1 to {MAX_NAME} characters");
+        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(model::is_unprintable) {
+            let message =
+                format!("`decidedBy` takes 1 to {MAX_NAME} characters, none of them a control or bidirectional one");
             return Err(Refusal::invalid(message, "Name the person who decides."));
+        }
+        if reads_as_actor(name) {
+            let message = "`decidedBy` reads as the name of a caller of this service";
+            return Err(Refusal::invalid(message, "Name the person who decides, without `operator:` and the like."));
         }
         if self.note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE || note.contains('\0')) {
             let message = format!("`note` takes at most {MAX_NOTE} characters");
             return Err(Refusal::invalid(message, "Give a shorter note, or leave it out."));
         }
-        Ok(Decider { decided_by: name.to_owned(), note: self.note })
+        let note = self.note.map(|note| model::redact(&note).into_owned());
+        Ok(Decider { decided_by: model::redact(name).into_owned(), note })
+    }
+}
+
+/// Whether a name looks like one by which the audit names callers: the service itself, an operator, a run's token.
+fn reads_as_actor(name: &str) -> bool {
+    // Other scripts have characters that are drawn as a colon.
+    let colon = |c| matches!(c, '\u{a789}' | '\u{2d0}' | '\u{2236}' | '\u{589}' | '\u{5c3}' | '\u{703}' | '\u{704}');
+    let folded = model::fold_name(name).replace(colon, ":");
+    let kind = folded.split(':').next().unwrap_or_default();
+    let kind: String = kind.chars().filter(char::is_ascii_alphanumeric).collect();
+    match kind.as_str() {
+        "service" => true,
+        "operator" | "runtoken" => folded.contains(':'),
+        _ => false,
     }
 }
 

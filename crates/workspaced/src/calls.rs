@@ -2,6 +2,7 @@
 
 mod recording;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -336,19 +337,20 @@ impl Head {
             self.input_sha256 = Sha256::of(self.input.as_bytes());
         }
         if let Some(raw) = id {
-            self.tool_call_id = ToolCallId::parse(&raw)
-                .map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter toolCallId, or leave it out."))?;
+            self.tool_call_id = check_id(&raw)?;
             self.claimed = true;
         }
-        self.step_id = text_member(&mut members, "stepId")?;
-        if self.step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > MAX_STEP_ID) {
+        let step_id = text_member(&mut members, "stepId")?;
+        if step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > MAX_STEP_ID) {
             return Err(Refusal::invalid(
                 format!("`stepId` takes 1 to {MAX_STEP_ID} characters"),
                 "Give a shorter stepId, or leave it out.",
             ));
         }
+        self.step_id = step_id.map(|step_id| self.redact_input("stepId", step_id));
         if self.tool.mutates() {
-            self.reason = Some(take_reason(&mut members)?);
+            let reason = take_reason(&mut members)?;
+            self.reason = Some(self.redact_input("reason", reason));
             self.dry_run = match members.remove("dryRun") {
                 None => false,
                 Some(Value::Bool(dry_run)) => dry_run,
@@ -360,6 +362,17 @@ impl Head {
             self.mount = text_member(&mut members, "mount")?;
         }
         Ok(members)
+    }
+
+    /// What is recorded of the member `name`: `text` without credentials. They go from the input that may be kept too; the
+    /// input's hash stays that of what was sent, so that a repetition is the same call.
+    fn redact_input(&mut self, name: &str, text: String) -> String {
+        let Cow::Owned(redacted) = model::redact(&text) else { return text };
+        if let Ok(Value::Object(mut input)) = serde_json::from_str(&self.input) {
+            input.insert(name.to_owned(), Value::from(redacted.as_str()));
+            self.input = canonical_json(&input);
+        }
+        redacted
     }
 
     /// An input that was kept, without the members that every mutation has.
@@ -416,6 +429,16 @@ impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+fn check_id(raw: &str) -> Result<ToolCallId, Refusal> {
+    if let Some(what) = model::credential_in(raw.as_bytes()) {
+        // It names the call in records and addresses, so that nothing can be put in place of it.
+        let message = format!("`toolCallId` holds a credential: {what}");
+        return Err(Refusal::invalid(message, "Give an ID that is no secret, or leave it out."));
+    }
+    ToolCallId::parse(raw)
+        .map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter toolCallId, or leave it out."))
 }
 
 fn text_member(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Refusal> {

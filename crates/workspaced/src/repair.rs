@@ -260,7 +260,9 @@ fn draft_of(offline: &Offline, config: &RepairConfig, rule: &str, reason: &str) 
         outcome: Outcome::Ok,
         paths_read: Vec::new(),
         paths_written: Vec::new(),
-        reason: Some(config.reason.clone().unwrap_or_else(|| reason.to_owned())),
+        reason: Some(
+            config.reason.as_deref().map_or_else(|| reason.to_owned(), |reason| model::redact(reason).into_owned()),
+        ),
         reasons: vec![rule.to_owned()],
         run_id: offline.run().clone(),
         step_id: None,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{FORMS, MARKS, credential_in, new_credential};
+use super::{FORMS, MARKS, credential_in, new_credential, redact};
 
 const BODY: &str = "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfnYgU6mUGbD7Zq1example0";
 
@@ -67,6 +67,8 @@ fn samples() -> Vec<(&'static str, String)> {
             format!("AGE-SECRET-KEY-1{}", "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L".repeat(2).get(..58).unwrap()),
         ),
         ("Azure storage key", format!("AccountKey={word}{word}abcdef==")),
+        ("workspaced token", format!("wsr_{word}")),
+        ("workspaced token", format!("wso_{hex}{hex}{hex}{hex}")),
     ]
 }
 
@@ -84,6 +86,32 @@ fn every_form_is_found_wherever_it_stands() {
             assert_eq!(credential_in(text.as_bytes()), Some(what), "{text:?}");
         }
     }
+}
+
+#[test]
+fn what_is_redacted_leaves_nothing_of_a_credential() {
+    for (what, sample) in samples() {
+        let text = format!("see {sample} for the rest");
+        let redacted = redact(&text);
+        assert!(redacted.starts_with("see ") && redacted.contains(&format!("[redacted: {what}]")), "{redacted:?}");
+        assert_eq!(credential_in(redacted.as_bytes()), None, "{redacted:?}");
+        let words = sample.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() > 15);
+        for word in words.filter(|word| !["KEY", "aws", "AWS"].contains(word)) {
+            assert!(!redacted.contains(word), "{redacted:?} still holds {word}");
+        }
+        assert_eq!(redact(&redacted), redacted, "once is enough");
+    }
+    let samples = samples();
+    let (first, second) = (&samples[11].1, &samples[13].1);
+    let text = format!("é{first}\n{second}ü, {first}");
+    let want = "é[redacted: AWS access key ID]\n[redacted: AWS secret access key]ü, [redacted: AWS access key ID]";
+    assert_eq!(redact(&text), want);
+    assert!(matches!(redact("nothing to see, not even sk-"), std::borrow::Cow::Borrowed(_)));
+    // Longer than a form is looked at, and a key that nothing ends.
+    let long = format!("ghp_{}", "aB3dE5gH7j".repeat(40));
+    assert_eq!(redact(&long), "[redacted: GitHub token]");
+    let open = format!("key: -----{} PRIVATE KEY-----\n{BODY}\nq9Zx8Yw7Vu6Ts5Rq4Po3Nm2Lk1Ji0Hg", "BEGIN");
+    assert_eq!(redact(&open), "key: [redacted: private key]");
 }
 
 #[test]
@@ -199,6 +227,13 @@ proptest! {
         let (_, sample) = &samples()[at % samples().len()];
         let cut = &sample.as_bytes()[..cut.min(sample.len())];
         credential_in(&[cut, &bytes].concat());
+    }
+
+    #[test]
+    fn any_text_is_redacted(before in "\\PC{0,20}", after in "\\PC{0,20}", at in 0_usize..64) {
+        let (_, sample) = &samples()[at % samples().len()];
+        let text = format!("{before} {sample}{after}");
+        prop_assert_eq!(credential_in(redact(&text).as_bytes()), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ const STACK_BYTES: usize = 256;
 
 /// Folds a name to what look-alikes share: compatibility form, lower case, without invisible characters, control
 /// characters and accents, and with the letters of other scripts that look like ASCII letters in their place.
-pub(crate) fn fold_name(name: &str) -> String {
+pub fn fold_name(name: &str) -> String {
     let visible = |c: &char| !(c.is_control() || is_ignorable(*c) || is_combining_mark(*c));
     // Capitals are replaced before the letter case goes: a Greek capital Nu looks like N, its small letter like v.
     let latin = name.nfkd().filter(visible).map(to_ascii);

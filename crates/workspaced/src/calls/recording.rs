@@ -12,6 +12,7 @@ use crate::tools::Told;
 impl Service {
     /// Records a refused call, and gives the refusal back with the record's `seq` and hash.
     pub(crate) async fn record_refused(&self, head: &Head, paths: &[LogicalPath], refusal: Refusal) -> CallError {
+        let refusal = refusal.redacted();
         match self.append_aside(refused_entry(head, paths, &refusal)).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
             Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
@@ -145,7 +146,7 @@ pub(crate) fn tried(refusal: &Refusal) -> Option<String> {
     let path = refusal.about.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
     let mut shown = "path: ".to_owned();
     let mut length = 0;
-    for character in path.chars() {
+    for character in model::redact(path).chars() {
         // Whoever reads the audit sees what the path holds, and not what it would make of the line.
         let escaped = match character {
             '"' | '\'' => character.to_string(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ledger::{Decides, Entry};
 use model::{
     Approval, ApprovalFile, ApprovalId, ApprovalState, Code, Effect, LogicalPath, Outcome, Permission, Record, Refusal,
-    RunId, ToolCallId, Verdict,
+    RunId, Sha256, ToolCallId, Verdict,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -213,7 +213,7 @@ pub(crate) struct Decided {
     seq: Option<u64>,
     /// That record's hash, the head of the run's chain when it was written: who keeps it is a witness of the chain.
     #[serde(skip_serializing_if = "Option::is_none")]
-    head_hash: Option<model::Sha256>,
+    head_hash: Option<Sha256>,
 }
 
 impl Decided {
@@ -418,11 +418,18 @@ impl Service {
             let (tool, tool_call_id) = (approval.tool.clone(), approval.tool_call_id.clone());
             vec![KeptCall { tool, tool_call_id, reason: approval.reason.clone(), input }]
         };
-        calls.into_iter().map(|call| head_of(&approval.run_id, call, decider)).collect()
+        let mut heads = Vec::with_capacity(calls.len());
+        for call in calls {
+            // What is kept of the input has no credentials in it: only the record knows the whole input's hash.
+            let first = self.0.ledger.call(&approval.run_id, &call.tool_call_id).await?;
+            let input_sha256 = first.map_or_else(|| Sha256::of(call.input.as_bytes()), |first| first.input_sha256);
+            heads.push(head_of(&approval.run_id, call, input_sha256, decider)?);
+        }
+        Ok(heads)
     }
 }
 
-fn head_of(run: &RunId, call: KeptCall, decider: Option<&Decider>) -> Result<Head, CallError> {
+fn head_of(run: &RunId, call: KeptCall, input_sha256: Sha256, decider: Option<&Decider>) -> Result<Head, CallError> {
     let tool = tools::find_recorded(&call.tool).ok_or_else(|| CallError::Internal("a kept call has no tool".into()))?;
     Ok(Head {
         run_id: run.clone(),
@@ -431,7 +438,7 @@ fn head_of(run: &RunId, call: KeptCall, decider: Option<&Decider>) -> Result<Hea
         // The ID is this call's own: nothing to check.
         claimed: false,
         step_id: None,
-        input_sha256: model::Sha256::of(call.input.as_bytes()),
+        input_sha256,
         input: call.input,
         caller: Caller {
             actor: decider.map_or_else(|| "service".to_owned(), |decider| format!("operator:{}", decider.decided_by)),

@@ -366,7 +366,7 @@ impl Service {
             let paths = paths.get(place).unwrap_or(&none);
             let answer = match (failed, &error) {
                 (Some(other), error) if other != place => not_done(other, error),
-                (_, CallError::Refused(refusal)) => refusal.clone(),
+                (_, CallError::Refused(refusal)) => refusal.clone().redacted(),
                 (_, CallError::Internal(_)) => {
                     entries.push(failed_entry(head, paths));
                     answers.push(None);

@@ -46,7 +46,8 @@ pub(crate) struct NewRun {
     /// Read-only trees beside its own, at most 16.
     #[serde(default)]
     mounts: Option<Vec<NewMount>>,
-    /// The orchestrator's own notes, at most 64: names of 1 to 128 characters, values of at most 1,024.
+    /// The orchestrator's own notes, at most 64: names of 1 to 128 characters, values of at most 1,024. A credential in
+    /// one is replaced by `[redacted: kind]`.
     #[serde(default)]
     #[schema(example = json!({"ticket": "4711"}))]
     labels: Option<BTreeMap<String, String>>,
@@ -164,7 +165,7 @@ impl Service {
             source: request.source,
             policy: rules.policy().clone(),
             mounts,
-            labels: request.labels.unwrap_or_default(),
+            labels: redacted_labels(request.labels.unwrap_or_default()),
             import: ImportReport { progress: "waiting".to_owned(), ..ImportReport::default() },
             counts: RunCounts::default(),
             head_seq: 0,
@@ -217,7 +218,8 @@ impl Service {
             let path = path.into_os_string().into_string();
             let path = path.map_err(|_| Refusal::invalid("a mount's path is no UTF-8", "Give another folder."))?;
             checked.paths.push((mount.name.clone(), path));
-            checked.mounts.push(Mount { name: mount.name, description: mount.description, entries });
+            let description = model::redact(&mount.description).into_owned();
+            checked.mounts.push(Mount { name: mount.name, description, entries });
         }
         Ok(checked)
     }
@@ -274,6 +276,12 @@ fn check_labels(labels: Option<&BTreeMap<String, String>>) -> Result<(), Refusal
         }
     }
     Ok(())
+}
+
+/// The labels as they are kept: without credentials.
+fn redacted_labels(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let redacted = |text: String| model::redact(&text).into_owned();
+    labels.into_iter().map(|(name, value)| (redacted(name), redacted(value))).collect()
 }
 
 fn check_mount(mount: &NewMount) -> Result<(), Refusal> {

@@ -59,7 +59,7 @@ pub(crate) fn input_schema(tool: &Tool) -> Value {
         required.push("reason");
         members.push((
             "reason",
-            json!({"type": "string", "minLength": 1, "maxLength": 2000, "description": "Why: it goes into the audit."}),
+            json!({"type": "string", "minLength": 1, "maxLength": 2000, "description": "Why: it goes into the audit, a credential in it as `[redacted: kind]`."}),
         ));
         members.push((
             "dryRun",

@@ -222,3 +222,46 @@ async fn an_approval_that_nobody_decides_ends_with_a_record(
     assert_chain(&run.id, &records);
     assert_eq!(records.len(), 2, "{records:#?}");
 }
+
+#[rstest]
+#[tokio::test]
+async fn who_decides_is_no_caller_of_the_service(#[values(Backend::Sqlite)] backend: Backend) {
+    let (run, id) = waiting(backend).await;
+    let token = run.created["token"]["tokenId"].as_str().unwrap();
+    let bad = [
+        "",
+        "  ",
+        &"a".repeat(129),
+        "a\u{7}b",
+        "a\u{202e}b",
+        "a\u{2066}b",
+        "a\u{2028}b",
+        "operator:orchestrate",
+        "Operator:root",
+        " operator : x",
+        "\u{ff4f}perator\u{ff1a}x",
+        "\u{43e}perator:x",
+        "operator\u{a789}x",
+        "oper\u{200b}ator:x",
+        &format!("run-token:{token}"),
+        "RUN-TOKEN:x",
+        "run\u{2010}token:x",
+        "run token: x",
+        "service",
+        "Service",
+    ];
+    for name in bad {
+        for verb in ["approve", "deny"] {
+            let answer = run.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"decidedBy": name})).await;
+            assert_eq!(answer.refusal(), "INVALID_REQUEST", "{name:?}");
+        }
+    }
+    assert_eq!(state(&run, &id).await["state"], "pending");
+    for (at, name) in
+        ["ada@example.org", "the operator on duty", "oidc:ada", "Ünal Ö. (service desk)"].into_iter().enumerate()
+    {
+        let id = ask(&run, &format!("good-{at}"), "old\n", &format!("{at}\n")).await;
+        let body = json!({"decidedBy": name});
+        assert_eq!(run.operator.post(&format!("/v1/approvals/{id}/deny"), body).await.ok()["decidedBy"], name);
+    }
+}

@@ -91,6 +91,8 @@ mod readme;
 #[cfg(test)]
 mod rebuilding;
 #[cfg(test)]
+mod redacting;
+#[cfg(test)]
 mod replaying;
 #[cfg(test)]
 mod reverting;

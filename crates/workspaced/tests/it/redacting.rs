@@ -1,0 +1,122 @@
+//! A credential in what people and agents write freely is replaced before it is recorded, everywhere it would be shown.
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, assert_chain, sha256};
+
+/// Credentials, put together so that this file holds none.
+fn secrets() -> [String; 3] {
+    let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
+    [format!("ghp_{}", &word[..36]), format!("AKIA{}", "IOSFODNN7EXAMPLE"), format!("wsr_{word}{}", &word[..9])]
+}
+
+/// Every secret is gone from `told`, and the text around it is not.
+#[track_caller]
+fn assert_redacted(told: &str) {
+    for secret in secrets() {
+        assert!(!told.contains(&secret), "{told}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_credential_in_a_reason_is_recorded_nowhere(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")], json!({})).await;
+    let reason = format!("use {} as in the mail", secrets()[0]);
+    let write = json!({"toolCallId": "w1", "stepId": format!("step {}", secrets()[1]), "path": "b.txt",
+        "content": "b\n", "reason": reason});
+    let done = run.ok("write_file", write.clone()).await;
+    assert_eq!(run.ok("write_file", write.clone()).await, done, "the same call by its input as it was");
+    let mut other = write;
+    other["reason"] = json!("use [redacted: GitHub token] as in the mail");
+    run.call("write_file", other).await.refused("TOOL_CALL_ID_REUSED");
+    let record = &run.audit().await[0];
+    assert_eq!(record["reason"], "use [redacted: GitHub token] as in the mail");
+    assert_eq!(record["stepId"], "step [redacted: AWS access key ID]");
+
+    // One that waits for a person, is approved under other names, and is repeated afterwards.
+    let lock = json!({"toolCallId": "l1", "path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": reason});
+    let asked = run.call("write_file", lock.clone()).await.refused("APPROVAL_REQUIRED");
+    let approval = format!("/v1/approvals/{}", asked["approvalId"].as_str().unwrap());
+    assert_eq!(run.operator.get(&approval).await.ok()["reason"], "use [redacted: GitHub token] as in the mail");
+    let decision =
+        json!({"decidedBy": format!("ada {}", secrets()[2]), "note": format!("key {} is fine", secrets()[1])});
+    let decided = run.operator.post(&format!("{approval}/approve"), decision).await.ok();
+    assert_eq!(decided["state"], "approved", "{decided:#}");
+    assert_eq!(decided["decidedBy"], "ada [redacted: workspaced token]");
+    assert_eq!(decided["note"], "key [redacted: AWS access key ID] is fine");
+    assert_eq!(run.on_disk("Cargo.lock"), "new\n");
+    run.call("write_file", lock).await.refused("APPROVAL_REQUIRED");
+    let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/l1", run.id)).await.ok();
+    assert_eq!(call["outcome"], "ok", "{call:#}");
+
+    // Batches, the files plane, what is refused, and what repeats a caller's words.
+    let calls = json!([{"tool": "write_file", "input": {"path": "c.txt", "content": "c\n", "reason": reason}}]);
+    run.agent.post(&format!("/v1/runs/{}/batch", run.id), json!({"calls": calls, "atomic": true})).await.ok();
+    let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/d.bin", run.id));
+    let request = request.header("if-none-match", "*").header("x-reason", &reason).body("\0d");
+    run.agent.send(request).await.is(201);
+    run.call("write_file", json!({"path": "a.txt", "content": "x\n", "reason": reason}))
+        .await
+        .refused("WRITE_CONFLICT");
+    for (tool, input) in [
+        ("read_file", json!({"path": "a.txt", "mount": secrets()[0]})),
+        ("read_file", json!({"path": format!("../{}", secrets()[0])})),
+        ("write_file", json!({"path": "../x", secrets()[0].as_str(): 1, "content": "", "reason": "r"})),
+        (
+            "write_file",
+            json!({"toolCallId": "r1", "path": "x", secrets()[1].as_str(): 1, "content": "", "reason": "r"}),
+        ),
+        ("list_dir", json!({"toolCallId": secrets()[0]})),
+    ] {
+        let answer = run.call(tool, input).await;
+        assert!((400..500).contains(&answer.status), "{}", answer.text());
+    }
+    assert_redacted(&json!(run.audit().await).to_string());
+    assert_chain(&run.id, &run.audit().await);
+    for path in ["/v1/approvals", "/v1/audit?limit=1000", "/v1/runs"] {
+        assert_redacted(&run.operator.get(path).await.text());
+    }
+    let bundle = run.agent.get(&format!("/v1/runs/{}/bundle", run.id)).await;
+    assert_redacted(&bundle.text());
+    assert!(server.stop().success());
+    assert_redacted(&server.log());
+    if backend == Backend::Sqlite {
+        let database = std::fs::read(server.data_dir().join("workspaced.db")).unwrap();
+        assert_redacted(&String::from_utf8_lossy(&database));
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_credential_in_labels_and_descriptions_is_redacted(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let docs = server.template(&[("a.md", "a\n")]);
+    let labels = json!({"ticket": format!("see {}", secrets()[0]), "plain": "text"});
+    let mounts = json!([{"name": "docs", "description": format!("by {}", secrets()[1]), "path": docs}]);
+    let run = server.run(json!({"labels": labels, "mounts": mounts})).await;
+    let want = json!({"ticket": "see [redacted: GitHub token]", "plain": "text"});
+    assert_eq!((&run.created["run"]["labels"], &run.get().await["labels"]), (&want, &want));
+    let tools = run.agent.get("/v1/tools").await.ok();
+    assert_eq!(tools["mounts"][0]["description"], "by [redacted: AWS access key ID]");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_reason_is_as_long_as_it_was_sent(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let secret = &secrets()[1];
+    // Longer when it is redacted, and short enough as it was sent; and the other way round.
+    let long = format!("{}{secret}", "x ".repeat((2000 - secret.len()) / 2));
+    assert_eq!(long.chars().count(), 2000);
+    let write = |path: &str, reason: &str| json!({"path": path, "content": "x\n", "reason": reason});
+    run.ok("write_file", write("a.txt", &long)).await;
+    let too_long = format!("ghp_{}", "aB3dE5gH7j".repeat(200));
+    run.call("write_file", write("b.txt", &too_long)).await.refused("INVALID_REQUEST");
+    assert!(run.audit().await[0]["reason"].as_str().unwrap().ends_with("x [redacted: AWS access key ID]"));
+    let records: Vec<Value> = run.audit().await;
+    assert!(records.iter().all(|record| !record.to_string().contains(secret.as_str())), "{records:#?}");
+}
