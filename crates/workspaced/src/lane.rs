@@ -7,13 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::{LogicalPath, Usage};
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
 /// The mutations of one run that are under way or wait.
 #[derive(Debug)]
 pub(crate) struct Lane {
     inner: Mutex<Inner>,
-    left: Notify,
 }
 
 #[derive(Debug)]
@@ -31,6 +30,10 @@ struct Inner {
 struct Holder {
     number: u64,
     paths: Vec<LogicalPath>,
+    /// How many that came earlier hold one of the paths, or wait for it.
+    earlier: usize,
+    /// Wakes it when there are none any more; `None` where it need not wait.
+    go: Option<oneshot::Sender<()>>,
 }
 
 /// The right to change some paths, until it is dropped.
@@ -44,27 +47,19 @@ impl Lane {
     /// A lane of a run that has used up `usage`; `unsettled` where the ledger may hold steps that the tree has not seen.
     pub(crate) fn new(usage: Usage, unsettled: bool) -> Self {
         let inner = Inner { next: 0, holders: Vec::new(), usage, written: None, unsettled };
-        Self { inner: Mutex::new(inner), left: Notify::new() }
+        Self { inner: Mutex::new(inner) }
     }
 
     /// Waits until no earlier mutation holds any of `paths`, or a path above or beneath one; the root holds them all.
     pub(crate) async fn enter(&self, paths: Vec<LogicalPath>) -> Pass<'_> {
-        let number = {
-            let mut inner = self.lock();
-            inner.next += 1;
-            let number = inner.next;
-            inner.holders.push(Holder { number, paths });
-            number
-        };
+        let (number, turn) = self.lock().queue(paths);
         // Made before the wait, so that a caller who gives up while waiting leaves the queue too.
         let pass = Pass { lane: self, number };
-        loop {
-            let left = self.left.notified();
-            if self.lock().is_first(number) {
-                return pass;
-            }
-            left.await;
+        if let Some(turn) = turn {
+            // The other end is kept until this pass is dropped, and used before.
+            let _ = turn.await;
         }
+        pass
     }
 
     /// What the run has used up, with what calls under way have reserved.
@@ -123,17 +118,46 @@ impl Lane {
 }
 
 impl Inner {
-    fn is_first(&self, number: u64) -> bool {
-        let Some(at) = self.holders.iter().position(|holder| holder.number == number) else { return true };
-        let (earlier, own) = (&self.holders[..at], &self.holders[at].paths);
-        !earlier.iter().any(|holder| holder.paths.iter().any(|held| own.iter().any(|path| overlap(held, path))))
+    /// Adds a holder of `paths`; what it has to wait for, if anything.
+    fn queue(&mut self, paths: Vec<LogicalPath>) -> (u64, Option<oneshot::Receiver<()>>) {
+        self.next += 1;
+        let earlier = self.holders.iter().filter(|holder| holder.meets(&paths)).count();
+        let (go, turn) = if earlier == 0 {
+            (None, None)
+        } else {
+            let (go, turn) = oneshot::channel();
+            (Some(go), Some(turn))
+        };
+        self.holders.push(Holder { number: self.next, paths, earlier, go });
+        (self.next, turn)
+    }
+
+    /// Removes a holder, and wakes those that waited for it alone: nobody is woken who cannot go on.
+    fn leave(&mut self, number: u64) {
+        let Ok(at) = self.holders.binary_search_by_key(&number, |holder| holder.number) else { return };
+        let left = self.holders.remove(at);
+        for later in self.holders[at..].iter_mut().filter(|later| later.meets(&left.paths)) {
+            later.earlier -= 1;
+            if later.earlier == 0
+                && let Some(go) = later.go.take()
+            {
+                // One that has given up meanwhile leaves the queue by itself.
+                let _ = go.send(());
+            }
+        }
+    }
+}
+
+impl Holder {
+    /// Whether one of its paths is one of `paths`, or lies above or below one.
+    fn meets(&self, paths: &[LogicalPath]) -> bool {
+        self.paths.iter().any(|held| paths.iter().any(|path| overlap(held, path)))
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        self.lane.lock().holders.retain(|holder| holder.number != self.number);
-        self.lane.left.notify_waiters();
+        self.lane.lock().leave(self.number);
     }
 }
 
@@ -144,6 +168,8 @@ pub(crate) fn overlap(a: &LogicalPath, b: &LogicalPath) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -182,5 +208,48 @@ mod tests {
         assert!(waits(&lane, &["b"]).await);
         drop(second);
         assert!(!waits(&lane, &["b"]).await);
+    }
+
+    #[tokio::test]
+    async fn only_who_can_go_on_is_woken() {
+        const WAITERS: usize = 500;
+        let lane = Arc::new(Lane::new(Usage::default(), false));
+        let first = lane.enter(paths(&["a"])).await;
+        let (polls, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let mut tasks = Vec::new();
+        for number in 0..WAITERS {
+            let (lane, polls, done) = (Arc::clone(&lane), Arc::clone(&polls), Arc::clone(&done));
+            tasks.push(tokio::spawn(async move {
+                let mut entering = std::pin::pin!(lane.enter(paths(&["a"])));
+                let pass = std::future::poll_fn(|context| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    entering.as_mut().poll(context)
+                });
+                let _pass = pass.await;
+                done.lock().unwrap().push(number);
+            }));
+            tokio::task::yield_now().await;
+        }
+        drop(first);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*done.lock().unwrap(), (0..WAITERS).collect::<Vec<_>>());
+        assert!(polls.load(Ordering::Relaxed) <= 2 * WAITERS, "{polls:?} polls of {WAITERS} waiters");
+        assert!(lane.lock().holders.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_keeps_nobody_waiting() {
+        let lane = Lane::new(Usage::default(), false);
+        let first = lane.enter(paths(&["a"])).await;
+        let mut second = Box::pin(lane.enter(paths(&["a", "b"])));
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut second).await.is_err());
+        let mut third = Box::pin(lane.enter(paths(&["b"])));
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut third).await.is_err());
+        drop(second);
+        let third = third.await;
+        drop((first, third));
+        assert!(lane.lock().holders.is_empty());
     }
 }
