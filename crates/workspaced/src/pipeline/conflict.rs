@@ -1,6 +1,7 @@
 //! What a caller whose version is out of date is told: what has changed since.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Refusal, Sha256, Side, diff_file};
 use workspace::Fault;
@@ -28,8 +29,16 @@ pub(super) async fn tell(
     }
     let about = refusal.about.path.as_deref();
     let Some((path, sha256)) = seen.iter().find(|(path, _)| Some(path.as_str()) == about) else { return refusal };
-    match diff(service, live, path, *sha256).await {
-        Ok(diff) => refusal.about(|about| about.diff = diff),
+    match since(service, live, path, *sha256).await {
+        Ok(Since { diff, absent: None }) => refusal.about(|about| about.diff = diff),
+        Ok(Since { diff, absent: Some(existed) }) => {
+            let message = if existed {
+                format!("`{path}` does not exist any more")
+            } else {
+                format!("`{path}` does not exist and never has in this run, so it has no version to expect")
+            };
+            Refusal { message, ..refusal }.about(|about| about.diff = diff)
+        }
         Err(error) => {
             // The refusal stands without it.
             tracing::warn!(error = &error as &dyn std::error::Error, "what has changed since could not be told");
@@ -38,12 +47,16 @@ pub(super) async fn tell(
     }
 }
 
-async fn diff(
-    service: &Service,
-    live: &Arc<LiveRun>,
-    path: &LogicalPath,
-    seen: Sha256,
-) -> Result<Option<String>, CallError> {
+/// What has become of a file since the version that a caller has seen.
+#[derive(Default)]
+struct Since {
+    /// From that version to what is there, as far as both are known and may be shown.
+    diff: Option<String>,
+    /// Where no file is there: whether there ever was one, at the start or by a call of the run.
+    absent: Option<bool>,
+}
+
+async fn since(service: &Service, live: &Arc<LiveRun>, path: &LogicalPath, seen: Sha256) -> Result<Since, CallError> {
     super::catch_up::catch_up_at(service, live, std::slice::from_ref(path)).await?;
     let (run, at) = (Arc::clone(live), path.clone());
     // Judged as a read, also where nothing is there any more.
@@ -51,11 +64,30 @@ async fn diff(
     let now = match now {
         Now::Text(text) => Some(text),
         Now::Nothing => None,
-        Now::Hidden => return Ok(None),
+        Now::Hidden => return Ok(Since::default()),
     };
-    let Version::Kept(seen) = service.version(live, path, seen, NEWEST).await? else { return Ok(None) };
+    let absent = if now.is_none() { Some(existed(service, live, path).await?) } else { None };
+    let Version::Kept(seen) = service.version(live, path, seen, NEWEST).await? else {
+        return Ok(Since { diff: None, absent });
+    };
     let path = path.clone();
-    service.blocking(move || Ok(write(&path, &seen, now.as_deref()))).await
+    let diff = service.blocking(move || Ok(write(&path, &seen, now.as_deref()))).await?;
+    Ok(Since { diff, absent })
+}
+
+/// Whether there ever was a file at `path`: at the start, or by a call of the run.
+async fn existed(service: &Service, live: &Arc<LiveRun>, path: &LogicalPath) -> Result<bool, CallError> {
+    if service.0.ledger.last_change(&live.run_id, path, NEWEST).await?.is_some() {
+        return Ok(true);
+    }
+    let (run, path) = (Arc::clone(live), path.clone());
+    // No byte of it is wanted: one that is too large is there too.
+    let found = move || match run.workspace.base_file(&path, 0, &AtomicBool::new(false)) {
+        Ok(found) => Ok(found.is_some()),
+        Err(Fault::Io(error)) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(true),
+        Err(fault) => Err(fault.into()),
+    };
+    service.blocking(found).await
 }
 
 /// What stands at a path, as far as the caller may know.

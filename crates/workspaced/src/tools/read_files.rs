@@ -72,6 +72,12 @@ pub(crate) struct OneFile {
     /// What is wrong, where something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// With `FILE_TOO_LARGE`: the most bytes, of this file or of all files of the call together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+    /// With `FILE_TOO_LARGE`: how many bytes there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actual: Option<u64>,
 }
 
 struct ReadFiles(Vec<(String, Result<LogicalPath, Refusal>)>);
@@ -147,7 +153,9 @@ fn read_one(
             "the call has told {told_bytes} bytes already; with `{path}` it would be {with_it}, and it tells {MAX_CONTENT_BYTES}"
         );
         return Err(Fault::Refused(
-            Refusal::new(Code::FileTooLarge, message, "Read it by a call of its own.").at(path),
+            Refusal::new(Code::FileTooLarge, message, "Read it by a call of its own.")
+                .at(path)
+                .about(|about| (about.limit, about.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(with_it as u64))),
         ));
     }
     *told_bytes = with_it;
@@ -159,7 +167,7 @@ fn read_one(
         encoding: Some(page.encoding),
         line_ending: Some(page.line_ending),
         content: Some(page.content),
-        message: None,
+        ..OneFile::default()
     };
     Ok((one, file.kind, file.sha256))
 }
@@ -167,5 +175,12 @@ fn read_one(
 fn refused(refusal: &Refusal) -> OneFile {
     let ignored = refusal.code == Code::PolicyDenied && refusal.about.reasons.iter().any(|reason| reason == "ignored");
     let status = if ignored { "IGNORED".to_owned() } else { refusal.code.to_string() };
-    OneFile { status, message: Some(refusal.message.clone()), ..OneFile::default() }
+    let too_large = refusal.code == Code::FileTooLarge;
+    OneFile {
+        status,
+        message: Some(refusal.message.clone()),
+        limit: refusal.about.limit.filter(|_| too_large),
+        actual: refusal.about.actual.filter(|_| too_large),
+        ..OneFile::default()
+    }
 }

@@ -178,18 +178,25 @@ pub(super) fn already_exists(path: &LogicalPath) -> Refusal {
     .at(path)
 }
 
+/// What to do where a version is expected of a file that is not there.
+const ABSENT_HINT: &str = "Leave expectedSha256 out to create the file, or use find_files to see where it is.";
+
 /// Checks that the version at `path` is the one that the caller expects. Replacing needs one.
 pub(super) fn expect_version(
     path: &LogicalPath,
     current: Option<Sha256>,
     expected: Option<Sha256>,
 ) -> Result<(), Refusal> {
+    if let (None, Some(_)) = (current, expected) {
+        // Whether it ever did is known to the pipeline, which says so.
+        let message = format!("`{path}` does not exist, so it has no version to expect");
+        return Err(Refusal::new(Code::WriteConflict, message, ABSENT_HINT).at(path));
+    }
     let message = match (current, expected) {
-        (None, None) => return Ok(()),
+        (None, _) => return Ok(()),
         (Some(current), Some(expected)) if current == expected => return Ok(()),
         (Some(_), Some(_)) => format!("`{path}` is not the version that you expect"),
         (Some(_), None) => format!("`{path}` exists; replacing it needs expectedSha256"),
-        (None, Some(_)) => format!("`{path}` does not exist any more"),
     };
     Err(Refusal::new(
         Code::WriteConflict,

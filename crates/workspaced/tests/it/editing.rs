@@ -156,7 +156,9 @@ async fn read_files_tells_a_first_file_of_any_size_and_then_what_still_fits(
         let one = told(&[path]).await[path].clone();
         assert_eq!((&one["status"], one["content"].as_str()), (&json!("OK"), Some(&*run.on_disk(path))), "{path}");
     }
-    assert_eq!(told(&["more.txt"]).await["more.txt"]["status"], "FILE_TOO_LARGE");
+    let more = told(&["more.txt"]).await["more.txt"].clone();
+    assert_eq!(more["status"], "FILE_TOO_LARGE");
+    assert_eq!((&more["limit"], &more["actual"]), (&json!(1 << 20), &json!((1 << 20) + 1)), "{more:#}");
     // What tells nothing takes no room; from the first that tells something on, all of them are bounded together.
     let files = told(&["none", "empty.txt", "half.txt", "small.txt", "fits.txt"]).await;
     for (path, status) in
@@ -165,6 +167,8 @@ async fn read_files_tells_a_first_file_of_any_size_and_then_what_still_fits(
         assert_eq!(files[path]["status"], status, "{path}");
     }
     assert!(files["small.txt"]["message"].as_str().unwrap().contains("600000 bytes already"), "{}", files["small.txt"]);
+    assert_eq!((&files["small.txt"]["limit"], &files["small.txt"]["actual"]), (&json!(512 * 1024), &json!(600_002)));
+    assert_eq!((files["none"].get("limit"), files["half.txt"].get("actual")), (None, None));
     let files = told(&["fits.txt", "half.txt", "small.txt"]).await;
     for (path, status) in [("fits.txt", "OK"), ("half.txt", "FILE_TOO_LARGE"), ("small.txt", "OK")] {
         assert_eq!(files[path]["status"], status, "{path}");
@@ -187,4 +191,33 @@ async fn calls_are_undone_newest_first_all_or_nothing(#[values(Backend::Sqlite, 
     run.ok("revert_calls", json!({"toolCallIds": [undone["toolCallId"]], "reason": "redo"})).await;
     assert_eq!(run.snapshot(), tree);
     assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_version_of_a_file_that_is_not_there_is_a_conflict_that_says_so(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("gone.txt", "a\n")]).await;
+    run.create("made.txt", "m\n").await;
+    for (path, content) in [("gone.txt", "a\n"), ("made.txt", "m\n")] {
+        run.ok("delete_file", json!({"path": path, "expectedSha256": sha256(content), "reason": "r"})).await;
+    }
+    let tree = run.snapshot();
+    let write = |path: &str, mode: &str| json!({"path": path, "content": "x\n", "mode": mode, "expectedSha256": sha256("a\n"), "reason": "r"});
+    for (path, mode, says) in [
+        ("never.txt", "CREATE_OR_REPLACE", "never has in this run"),
+        ("never.txt", "CREATE_NEW", "never has in this run"),
+        ("gone.txt", "CREATE_OR_REPLACE", "does not exist any more"),
+        ("made.txt", "CREATE_OR_REPLACE", "does not exist any more"),
+    ] {
+        let told = run.call("write_file", write(path, mode)).await.refused("WRITE_CONFLICT");
+        assert!(told["message"].as_str().unwrap().contains(says), "{path} {mode}: {told:#}");
+        assert!(told["hint"].as_str().unwrap().contains("Leave expectedSha256 out"), "{told:#}");
+        assert_eq!((told.get("currentSha256"), &told["path"]), (None, &json!(path)));
+    }
+    for path in ["never.txt", "gone.txt"] {
+        run.call("write_file", write(path, "REPLACE_EXISTING")).await.refused("NOT_FOUND");
+    }
+    assert_eq!(run.snapshot(), tree);
 }
