@@ -202,6 +202,8 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     async fn create_token(&self, token: &Token) -> Result<()>;
     /// The token with this secret's hash.
     async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>>;
+    /// Hashes of tokens that are not revoked and have not expired at `now`, RFC 3339 UTC, in their order behind `after`.
+    async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>>;
     /// Revokes a token; false where the run has none of that ID.
     async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool>;
 

@@ -34,6 +34,8 @@ const SET_STATE: &str = "UPDATE run SET state = $2, closed_at = coalesce(closed_
 const SET_NEEDS_REPAIR: &str = "UPDATE run SET needs_repair = $2 WHERE run_id = $1";
 const TOKEN: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
     JOIN run ON run.run_no = token.run_no WHERE secret_sha256 = $1";
+const TOKEN_HASHES: &str = "SELECT secret_sha256 FROM token WHERE secret_sha256 > $1 AND revoked = $2 \
+    AND (expires_at IS NULL OR expires_at > $3) ORDER BY secret_sha256 LIMIT $4";
 const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
     WHERE token_id = $2 AND run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 const CALL: &str = "WITH earliest AS (\
@@ -194,6 +196,11 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
         self.one(TOKEN, vec![secret_sha256.into()], rows::token).await
+    }
+
+    async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {
+        let args = vec![after.into(), false.into(), now.into(), i64::from(limit).into()];
+        self.0.fetch(TOKEN_HASHES, args, |row| rows::sha256(&row.bytes(0)?)).await
     }
 
     async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool> {

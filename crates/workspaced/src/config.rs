@@ -137,6 +137,8 @@ pub(crate) struct Limits {
     pub(crate) max_archive_bytes: u64,
     /// Requests a second of one token, and how many at once.
     pub(crate) rate: Option<(u32, u32)>,
+    /// Requests a minute from one address without a valid token; 0 is no limit.
+    pub(crate) auth_failures_per_minute: u32,
     pub(crate) token_concurrency: usize,
     pub(crate) read_threads: usize,
     pub(crate) search_threads: usize,
@@ -223,6 +225,7 @@ impl Settings {
             max_body_bytes: within("max-body-bytes", self.max_body_bytes, 4 << 20, 1 << 30)?,
             max_archive_bytes: within("max-archive-bytes", self.max_archive_bytes, 1 << 30, 1 << 40)?,
             rate: (rate > 0).then_some((rate, burst)),
+            auth_failures_per_minute: self.auth_failures_per_minute.unwrap_or(600),
             token_concurrency: number("token-concurrency", self.token_concurrency, 256, 1_000_000)?,
             read_threads: number("read-threads", self.read_threads, 4 * cores, 1024)?,
             search_threads: number("search-threads", self.search_threads, cores, 1024)?,
@@ -269,16 +272,38 @@ impl Config {
     }
 }
 
+/// The fewest characters of an operator's token.
+const MIN_SECRET_CHARS: usize = 24;
+/// The least that an operator's token may hold, as its characters' frequencies tell: what is random in any alphabet from
+/// hexadecimal on has more.
+const MIN_SECRET_BITS: f64 = 64.0;
+
+/// How much a text holds at most if each character were drawn by itself, with the frequencies that it has.
+fn entropy_bits(text: &str) -> f64 {
+    let mut counts = [0_u16; 128];
+    for byte in text.bytes().take(usize::from(u16::MAX)) {
+        counts[usize::from(byte & 0x7f)] += 1;
+    }
+    let length = f64::from(counts.iter().sum::<u16>());
+    let bits = |count: &u16| f64::from(*count) * (length / f64::from(*count)).log2();
+    counts.iter().filter(|count| **count > 0).map(bits).sum()
+}
+
 impl Secret {
     fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, BadSetting> {
         match env(name) {
             None => Ok(None),
             // What compose files make of a variable that is not set.
             Some(secret) if secret.is_empty() => Ok(None),
-            Some(secret) if secret.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                Ok(Some(Self(Sha256::of(secret.as_bytes()))))
+            Some(secret) if !secret.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Err(BadSetting(format!("{name}: a token is printable ASCII without spaces")))
             }
-            Some(_) => Err(BadSetting(format!("{name}: a token is printable ASCII without spaces"))),
+            Some(secret) if secret.len() < MIN_SECRET_CHARS || entropy_bits(&secret) < MIN_SECRET_BITS => {
+                Err(BadSetting(format!(
+                    "{name}: too easy to guess: at least {MIN_SECRET_CHARS} random characters are needed, such as 64 of hex"
+                )))
+            }
+            Some(secret) => Ok(Some(Self(Sha256::of(secret.as_bytes())))),
         }
     }
 

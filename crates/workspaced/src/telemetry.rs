@@ -157,7 +157,12 @@ pub(crate) fn connection_refused() {
     metrics::counter!("workspaced_connections_refused_total").increment(1);
 }
 
-/// A token made too many requests.
+/// A request came without a good token.
+pub(crate) fn authentication_failed() {
+    metrics::counter!("workspaced_authentication_failures_total").increment(1);
+}
+
+/// A token, or an address without one, made too many requests.
 pub(crate) fn rate_limited() {
     metrics::counter!("workspaced_rate_limited_total").increment(1);
 }

@@ -135,7 +135,8 @@ fn lock(under_way: &UnderWay) -> MutexGuard<'_, HashMap<Sha256, Count>> {
     under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn limited(message: &str, wait: Duration) -> Refusal {
+/// Too many requests, of which another makes sense after `wait`.
+pub(crate) fn limited(message: &str, wait: Duration) -> Refusal {
     telemetry::rate_limited();
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     Refusal::new(Code::RateLimited, message, "Wait for the seconds that Retry-After says, then go on.")

@@ -1,6 +1,10 @@
 //! Who may call: operators' tokens, and the tokens of runs.
 
-use std::collections::BTreeSet;
+mod form;
+mod peers;
+
+use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +14,28 @@ use lru::LruCache;
 use model::{Code, Permission, Refusal, RunId, RunState, Sha256, Token, TokenId};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
+use tokio::sync::Semaphore;
 
 use crate::CallError;
-use crate::clock::{latest, new_secret, new_token_id, parse_time};
+use crate::clock::{latest, new_token, new_token_id, parse_time};
 use crate::config::Config;
 use crate::service::{Caller, Service, run_not_found};
+use crate::telemetry;
+
+use self::form::{OPERATOR_PREFIX, RUN_PREFIX, TokenForm};
+use self::peers::PeerFailures;
+
+pub(crate) use self::form::token_of;
 
 /// Where the ledger keeps the hash of the operator token that was made at the first start.
 const OPERATOR_SETTING: &str = "operator_token_sha256";
 /// The most run tokens that are remembered without asking the ledger.
 const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// Hashes of tokens that are taken from the ledger at a time.
+const PAGE: u32 = 10_000;
+/// Questions to the ledger at a time about tokens that this process does not know: they never take the connections that
+/// good callers need.
+const UNKNOWN_AT_A_TIME: usize = 1;
 
 /// What an operator may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +60,12 @@ pub(crate) struct Tokens {
     orchestrate: Sha256,
     audit: Option<Sha256>,
     cache: Mutex<LruCache<Sha256, Arc<Token>>>,
+    /// What begins the hash of every run token that may be good: others need not be asked about. 8 bytes of each are enough
+    /// for that, and a million tokens take 16 MB.
+    known: Mutex<HashSet<u64>>,
+    /// Taken for a question about a token that is not among them.
+    unknown: Semaphore,
+    failures: PeerFailures,
     /// Grows with every revocation, so that a look-up that was under way meanwhile is not remembered.
     revocations: AtomicU64,
 }
@@ -69,7 +91,7 @@ pub(crate) struct IssuedToken {
     /// Its name, for revoking it.
     pub(crate) token_id: TokenId,
     /// The secret: `Authorization: Bearer` takes it.
-    #[schema(example = "wsr_9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
+    #[schema(example = "wsr_7Qm3XcV0bT9kLr2WzYd8NfJh5PsGa4Ue1iOqKxMvBnC6l0w3RtZp1")]
     token: String,
     /// What it may do.
     permissions: Vec<Permission>,
@@ -90,9 +112,39 @@ impl Tokens {
             orchestrate,
             audit: config.audit_token.as_ref().map(crate::config::Secret::sha256),
             cache: Mutex::new(LruCache::new(CACHED)),
+            known: Mutex::new(known_hashes(ledger).await?),
+            unknown: Semaphore::new(UNKNOWN_AT_A_TIME),
+            failures: PeerFailures::new(config.limits.auth_failures_per_minute),
             revocations: AtomicU64::new(0),
         };
         Ok((tokens, printed))
+    }
+
+    /// Notes a token that is about to be stored, so that it is good as soon as it is.
+    pub(crate) fn note(&self, token: &Token) {
+        self.known().insert(beginning_of(&token.secret_sha256));
+    }
+
+    /// Counts a request without a good token.
+    ///
+    /// # Errors
+    ///
+    /// `RATE_LIMITED`, where too many of them come from `peer`.
+    pub(crate) fn fail(&self, peer: IpAddr) -> Result<(), Refusal> {
+        telemetry::authentication_failed();
+        self.failures.count(peer).map_err(|wait| {
+            crate::throttle::limited("too many requests without a valid token come from this address", wait)
+        })
+    }
+
+    /// Forgets addresses that have been quiet. Called now and then.
+    pub(crate) fn tidy(&self) {
+        self.failures.tidy();
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<u64>> {
+        // Nothing panics while it holds the lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cache(&self) -> MutexGuard<'_, LruCache<Sha256, Arc<Token>>> {
@@ -111,12 +163,28 @@ impl Tokens {
     }
 }
 
+/// What begins the hash of every token that may be good.
+async fn known_hashes(ledger: &dyn Ledger) -> ledger::Result<HashSet<u64>> {
+    let (mut known, mut after) = (HashSet::new(), Sha256::ZERO);
+    loop {
+        let page = ledger.token_hashes(&after, &latest(), PAGE).await?;
+        let Some(last) = page.last() else { return Ok(known) };
+        after = *last;
+        known.extend(page.iter().map(beginning_of));
+    }
+}
+
+/// The first 8 bytes of a hash.
+fn beginning_of(hash: &Sha256) -> u64 {
+    hash.as_bytes().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
 async fn made_once(ledger: &dyn Ledger) -> ledger::Result<(Sha256, Option<String>)> {
     let stored = |text: String| Sha256::parse(&text).map_err(|error| ledger::LedgerError::Internal(Box::new(error)));
     if let Some(text) = ledger.setting(OPERATOR_SETTING).await? {
         return Ok((stored(text)?, None));
     }
-    let secret = new_secret("wso");
+    let secret = new_token(OPERATOR_PREFIX);
     let hash = Sha256::of(secret.as_bytes());
     let kept = stored(ledger.set_setting_once(OPERATOR_SETTING, &hash.to_string()).await?)?;
     // Another process on the same database may have been first.
@@ -153,21 +221,46 @@ impl Caller {
 }
 
 impl Service {
-    /// Finds out whose token has this hash; `None` for one that is unknown, expired or revoked.
+    /// Finds out whose token it is; `None` for one that is unknown, expired or revoked.
+    ///
+    /// The ledger is asked about tokens that are known to be there, and not often: about others only where they have a good
+    /// checksum, one at a time, and as long as `peer` has not failed too often.
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
-    pub(crate) async fn identify(&self, hash: &Sha256) -> Result<Option<Identity>, CallError> {
+    /// `RATE_LIMITED`; or where the ledger fails.
+    pub(crate) async fn identify(
+        &self,
+        token: &str,
+        hash: &Sha256,
+        peer: IpAddr,
+    ) -> Result<Option<Identity>, CallError> {
         let tokens = &self.0.tokens;
         if let Some(scope) = tokens.operator(hash) {
             return Ok(Some(Identity::Operator(scope)));
         }
         let cached = tokens.cache().get(hash).cloned();
-        let found = if cached.is_some() { cached } else { self.look_up(hash).await? };
-        let Some(token) = found else { return Ok(None) };
-        let expired = token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= latest());
-        Ok((!expired).then_some(Identity::Run(token)))
+        let found = match (cached, TokenForm::of(token)) {
+            (Some(cached), _) => Some(cached),
+            (None, TokenForm::Foreign) => None,
+            (None, TokenForm::Checked | TokenForm::Unchecked) if tokens.known().contains(&beginning_of(hash)) => {
+                self.look_up(hash).await?
+            }
+            (None, TokenForm::Unchecked) => None,
+            (None, TokenForm::Checked) => {
+                // Counted before the ledger is asked. Where the token is good after all, one failure too many was counted.
+                tokens.fail(peer)?;
+                let turn = tokens.unknown.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+                let found = self.look_up(hash).await?;
+                drop(turn);
+                return Ok(found.filter(|token| !has_expired(token)).map(Identity::Run));
+            }
+        };
+        let found = found.filter(|token| !has_expired(token));
+        if found.is_none() {
+            tokens.fail(peer)?;
+        }
+        Ok(found.map(Identity::Run))
     }
 
     /// Asks the ledger for a token that is good but for its time, and remembers it.
@@ -176,11 +269,16 @@ impl Service {
         let revocations = tokens.revocations.load(Ordering::Acquire);
         let found = self.0.ledger.token(hash).await?;
         let found = found.filter(|token| same(&token.secret_sha256, hash) && !token.revoked).map(Arc::new);
+        if found.is_none() {
+            // It was revoked: nobody need be asked about it as about a good one again.
+            tokens.known().remove(&beginning_of(hash));
+        }
         if let Some(token) = &found {
             let mut cache = tokens.cache();
             if tokens.revocations.load(Ordering::Acquire) == revocations {
                 cache.put(*hash, Arc::clone(token));
             }
+            tokens.note(token);
         }
         Ok(found)
     }
@@ -196,6 +294,7 @@ impl Service {
         if stored.run.state == RunState::Deleted {
             return Err(Refusal::new(Code::RunClosed, "the run is deleted", "Its audit is still there.").into());
         }
+        self.0.tokens.note(&token);
         self.0.ledger.create_token(&token).await?;
         tracing::info!(run.id = %run, token.id = %token.token_id, "token issued");
         Ok(issued)
@@ -240,7 +339,7 @@ impl NewToken {
             Some(some) => some.into_iter().collect(),
         };
         let expires_at = self.expires_at.as_deref().map(future_time).transpose()?;
-        let secret = new_secret("wsr");
+        let secret = new_token(RUN_PREFIX);
         let token = Token {
             token_id: new_token_id(),
             run_id: run.clone(),
@@ -257,6 +356,10 @@ impl NewToken {
         };
         Ok((token, issued))
     }
+}
+
+fn has_expired(token: &Token) -> bool {
+    token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= latest())
 }
 
 fn future_time(raw: &str) -> Result<String, Refusal> {

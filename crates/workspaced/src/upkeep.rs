@@ -35,6 +35,7 @@ pub(crate) async fn run(service: Service) {
         if ticks.is_multiple_of(TICKS_A_FOLD) {
             telemetry::tidy_numbers();
             service.0.throttle.tidy();
+            service.0.tokens.tidy();
             pipeline::settle_left(&service).await;
         }
         if quiet.is_time_to_rest(service.0.answered.load(Ordering::Relaxed))

@@ -1,7 +1,7 @@
 //! Runs, their tokens, settings, and what a restart keeps.
 
 use ledger::{Appended, LedgerError, StoredRun};
-use model::{ImportReport, LeftOut, Outcome, Run, RunState, Sha256, TokenId, Usage, Verdict};
+use model::{ImportReport, LeftOut, Outcome, Run, RunState, Sha256, Token, TokenId, Usage, Verdict};
 use rstest::rstest;
 
 use crate::harness::{Backend, World, new_run, new_token, read, run_id, write};
@@ -173,6 +173,36 @@ async fn a_run_counts_its_calls_and_what_they_use(#[values(Backend::Sqlite, Back
     assert_eq!((found.run.head_seq, found.run.head_hash), (5, last.hash.unwrap()));
     let twice = Usage { files_touched: 6, insertions: 10, deletions: 4, files_deleted: 2, bytes: 18 };
     assert_eq!(found.usage, twice);
+}
+
+#[rstest]
+#[tokio::test]
+async fn hashes_of_good_tokens_are_listed_in_pages(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    world.run("r1").await;
+    let mut want = vec![new_token("r1", "tok-r1").secret_sha256];
+    for number in 0..5 {
+        let token = new_token("r1", &format!("good-{number}"));
+        let token = Token { expires_at: (number > 2).then(|| "2026-02-01T00:00:00.000000Z".to_owned()), ..token };
+        want.push(token.secret_sha256);
+        world.ledger.create_token(&token).await.unwrap();
+    }
+    let over = Token { expires_at: Some("2026-01-01T00:00:00.000000Z".to_owned()), ..new_token("r1", "over") };
+    let revoked = new_token("r1", "revoked");
+    for token in [&over, &revoked] {
+        world.ledger.create_token(token).await.unwrap();
+    }
+    assert!(world.ledger.revoke_token(&run_id("r1"), &revoked.token_id).await.unwrap());
+    want.sort_unstable();
+    let (mut found, mut after) = (Vec::new(), Sha256::ZERO);
+    loop {
+        let page = world.ledger.token_hashes(&after, "2026-01-15T00:00:00.000000Z", 2).await.unwrap();
+        assert!(page.len() <= 2);
+        let Some(last) = page.last() else { break };
+        after = *last;
+        found.extend(page);
+    }
+    assert_eq!(found, want);
 }
 
 #[rstest]

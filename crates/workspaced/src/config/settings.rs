@@ -82,6 +82,11 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_RATE_LIMIT_BURST", value_name = "N")]
     #[serde(alias = "rate_limit_burst")]
     pub(super) rate_limit_burst: Option<u32>,
+    /// Requests a minute without a valid token that are answered to one address; more are answered 429, while valid tokens
+    /// are served from there as ever. Behind a proxy all callers have one address. 0: no limit [default: 600]
+    #[arg(long, env = "WORKSPACED_AUTH_FAILURES_PER_MINUTE", value_name = "N")]
+    #[serde(alias = "auth_failures_per_minute")]
+    pub(super) auth_failures_per_minute: Option<u32>,
     /// Requests of one token that may be under way at a time [default: 256]
     #[arg(long, env = "WORKSPACED_TOKEN_CONCURRENCY", value_name = "N")]
     #[serde(alias = "token_concurrency")]
@@ -184,6 +189,7 @@ impl Settings {
             max_archive_bytes: self.max_archive_bytes.or(under.max_archive_bytes),
             rate_limit_per_second: self.rate_limit_per_second.or(under.rate_limit_per_second),
             rate_limit_burst: self.rate_limit_burst.or(under.rate_limit_burst),
+            auth_failures_per_minute: self.auth_failures_per_minute.or(under.auth_failures_per_minute),
             token_concurrency: self.token_concurrency.or(under.token_concurrency),
             read_threads: self.read_threads.or(under.read_threads),
             search_threads: self.search_threads.or(under.search_threads),

@@ -5,6 +5,9 @@ use clap::Parser as _;
 use super::*;
 
 /// Checks `serve` with these arguments. Tests leave the environment alone: it is the whole process'.
+/// A token as one is made.
+const GOOD: &str = "5b3f9a0c7e1d4826bf05a9c83d71e64f";
+
 fn check(arguments: &[&str]) -> Result<Config, BadSetting> {
     check_with(arguments, &|_| None)
 }
@@ -123,18 +126,37 @@ fn a_bad_address_or_database_is_refused_without_its_password() {
 
 #[test]
 fn tokens_come_from_the_environment_and_are_kept_as_hashes() {
-    let env = |name: &str| (name == "WORKSPACED_OPERATOR_TOKEN").then(|| "operator-secret".to_owned());
+    let env = |name: &str| (name == "WORKSPACED_OPERATOR_TOKEN").then(|| GOOD.to_owned());
     let config = check_with(&[], &env).unwrap();
-    assert_eq!(config.operator_token.as_ref().unwrap().sha256(), Sha256::of(b"operator-secret"));
-    assert!(config.audit_token.is_none() && !format!("{config:?}").contains("operator-secret"));
+    assert_eq!(config.operator_token.as_ref().unwrap().sha256(), Sha256::of(GOOD.as_bytes()));
+    assert!(config.audit_token.is_none() && !format!("{config:?}").contains(GOOD));
     let tokens = |value: &str| {
         let value = value.to_owned();
         check_with(&[], &|name| name.ends_with("_TOKEN").then(|| value.clone()))
     };
     assert!(tokens("").unwrap().operator_token.is_none(), "empty is not set");
-    assert!(told(tokens("same")).contains("must differ"));
+    assert!(told(tokens(GOOD)).contains("must differ"));
     let spaced = told(tokens("a b"));
     assert!(spaced.starts_with("WORKSPACED_OPERATOR_TOKEN") && !spaced.contains("a b"), "{spaced}");
+}
+
+#[test]
+fn no_operator_s_token_is_easy_to_guess() {
+    for name in ["WORKSPACED_OPERATOR_TOKEN", "WORKSPACED_AUDIT_TOKEN"] {
+        let check = |value: &str| check_with(&[], &|asked| (asked == name).then(|| value.to_owned()));
+        for weak in ["secret", "operator-secret", "0123456789abcdef", &"x".repeat(64), &"ab".repeat(20)] {
+            let told = told(check(weak));
+            assert!(told.starts_with(name) && told.contains("guess") && !told.contains(weak), "{told}");
+        }
+        for good in [
+            GOOD,
+            "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
+            "3c59dc04-8e88-4502-a0f3-9f2b1c7d6e5a",
+            "Vq7-pL2x_Rk9.Zt4mWb8+Ys3",
+        ] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Who calls, and for which run. A handler that takes one of these cannot forget to ask.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -58,6 +60,10 @@ pub(crate) struct RunAuditor {
 /// The longest token that is looked at.
 const MAX_TOKEN_BYTES: usize = 512;
 
+/// The address that a request comes from: the caller's own, or that of the proxy before the service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
 /// A token that is good.
 struct Bearer {
     hash: Sha256,
@@ -65,9 +71,15 @@ struct Bearer {
 }
 
 impl Bearer {
-    async fn of(headers: &HeaderMap, service: &Service) -> Result<Self, Problem> {
-        let hash = bearer_hash(headers).ok_or_else(Problem::unauthenticated)?;
-        let identity = service.identify(&hash).await?.ok_or_else(Problem::unauthenticated)?;
+    async fn of(parts: &Parts, service: &Service) -> Result<Self, Problem> {
+        // A request that no connection has brought in, as in a test of the routes, has no address.
+        let peer = parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        let Some(token) = bearer_token(&parts.headers) else {
+            service.0.tokens.fail(peer)?;
+            return Err(Problem::unauthenticated());
+        };
+        let hash = Sha256::of(token.as_bytes());
+        let identity = service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?;
         Ok(Self { hash, identity })
     }
 
@@ -77,8 +89,8 @@ impl Bearer {
     }
 }
 
-/// The hash of the one bearer token that the request has.
-fn bearer_hash(headers: &HeaderMap) -> Option<Sha256> {
+/// The one bearer token that the request has.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
     let (scheme, token) = only.to_str().ok()?.split_once(' ')?;
@@ -86,7 +98,7 @@ fn bearer_hash(headers: &HeaderMap) -> Option<Sha256> {
     let fits = scheme.eq_ignore_ascii_case("bearer")
         && (1..=MAX_TOKEN_BYTES).contains(&token.len())
         && token.bytes().all(|byte| byte.is_ascii_graphic());
-    fits.then(|| Sha256::of(token.as_bytes()))
+    fits.then_some(token)
 }
 
 /// The `{run}` of the path, as it was written.
@@ -114,7 +126,7 @@ impl FromRequestParts<Service> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let bearer = Bearer::of(&parts.headers, service).await?;
+        let bearer = Bearer::of(parts, service).await?;
         match bearer.identity {
             Identity::Operator(Scope::Orchestrate) => Ok(Self { _turn: bearer.turn(service)? }),
             Identity::Operator(Scope::Audit) | Identity::Run(_) => Err(Problem::forbidden()),
@@ -126,7 +138,7 @@ impl FromRequestParts<Service> for Auditor {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let bearer = Bearer::of(&parts.headers, service).await?;
+        let bearer = Bearer::of(parts, service).await?;
         match bearer.identity {
             Identity::Operator(Scope::Orchestrate | Scope::Audit) => Ok(Self { turn: bearer.turn(service)? }),
             Identity::Run(_) => Err(Problem::forbidden()),
@@ -138,7 +150,7 @@ impl FromRequestParts<Service> for ToolUser {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let bearer = Bearer::of(&parts.headers, service).await?;
+        let bearer = Bearer::of(parts, service).await?;
         let run = match &bearer.identity {
             Identity::Operator(Scope::Orchestrate) => None,
             Identity::Run(token) => Some(token.run_id.clone()),
@@ -152,7 +164,7 @@ impl FromRequestParts<Service> for RunCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let bearer = Bearer::of(&parts.headers, service).await?;
+        let bearer = Bearer::of(parts, service).await?;
         let named = named_run(parts, service).await?;
         let caller = match &bearer.identity {
             Identity::Operator(Scope::Orchestrate) => Caller::operator(),
@@ -174,7 +186,7 @@ impl FromRequestParts<Service> for RunAuditor {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let bearer = Bearer::of(&parts.headers, service).await?;
+        let bearer = Bearer::of(parts, service).await?;
         let named = named_run(parts, service).await?;
         let may_read = match &bearer.identity {
             Identity::Operator(Scope::Orchestrate | Scope::Audit) => true,

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 use crate::config::Limits;
+use crate::http::auth::Peer;
 use crate::http::problem::Problem;
 use crate::http::serve::body::BodyTracker;
 use crate::http::serve::wire::{Patience, Phase, Told, Wire};
@@ -79,7 +80,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: &Limits
             () = shutdown.cancelled() => break,
         };
         match accepted {
-            Ok((stream, _)) => server.take(stream, graceful.watcher()),
+            Ok((stream, address)) => server.take(stream, Peer(address.ip()), graceful.watcher()),
             // Of a connection that went away before it was taken: nothing to do. Of the process: it has to rest.
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
@@ -100,7 +101,7 @@ fn is_of_connection(error: &std::io::Error) -> bool {
 }
 
 impl Server {
-    fn take(&self, stream: TcpStream, watcher: Watcher) {
+    fn take(&self, stream: TcpStream, peer: Peer, watcher: Watcher) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             telemetry::connection_refused();
             self.refuse(stream);
@@ -113,8 +114,9 @@ impl Server {
         let wire = TokioIo::new(Wire::new(stream, phase.clone(), self.patience));
         let router = self.router.clone();
         let bodies = BodyTracker::new();
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
             phase.begin();
+            request.extensions_mut().insert(peer);
             let (mut router, phase, bodies) = (router.clone(), phase.clone(), bodies.clone());
             async move {
                 let mut response = router.call(bodies.track(request)).await?;

@@ -125,6 +125,7 @@ impl Service {
             stored.run.base_commit = Some(imported.base_commit);
         }
         let has_files = stored.run.base_commit.is_some();
+        self.0.tokens.note(&token);
         if let Err(error) = self.0.ledger.create_run(&stored, &token).await {
             // Files of a run that the store may know are left: where it does not, the next start removes them.
             if has_files && !matches!(error, LedgerError::InDoubt(_)) {

@@ -264,6 +264,24 @@ async fn behind_a_proxy() -> (Server, Proxy) {
     (server, proxy)
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_is_none_costs_the_database_nothing() {
+    let (mut server, proxy) = behind_a_proxy().await;
+    let probe = server.run(json!({})).await;
+    let path = format!("/v1/runs/{}/tools/list_dir", probe.id);
+    proxy.set(Way::Cut);
+    server.nobody().get("/readyz").await.refused("UNAVAILABLE");
+    let good = probe.agent.token.clone().unwrap();
+    let altered = good.replace(&good[8..9], if &good[8..9] == "a" { "b" } else { "a" });
+    for bad in ["x", &good[1..], &good.to_uppercase(), &altered, &format!("wsr_{}", "0f".repeat(32)), "wso_x"] {
+        let answer = probe.agent.with_token(Some(bad)).post(&path, json!({})).await;
+        assert_eq!(answer.refusal(), "UNAUTHENTICATED", "{bad}");
+    }
+    proxy.set(Way::Open);
+    until_ready(&server, &probe).await;
+    assert!(server.stop().success());
+}
+
 /// Until the database is back and the service has noticed, which it does by itself.
 async fn until_ready(server: &Server, probe: &Run) {
     let deadline = Instant::now() + Duration::from_secs(30);

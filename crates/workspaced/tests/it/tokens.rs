@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Run, Server};
+use crate::harness::{Backend, Client, Run, Server, Setup, sha256};
 
 const EVERY_PERMISSION: [&str; 10] = [
     "file:list",
@@ -293,4 +293,56 @@ async fn tokens_survive_a_restart(#[values(Backend::Sqlite, Backend::Postgres)] 
     list(&run.agent, &run.id).await.ok();
     list(&client(&run, &told), &run.id).await.ok();
     list(&client(&run, &gone), &run.id).await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_token_of_an_earlier_version_keeps_working(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    let told = run.agent.token.clone().unwrap();
+    assert!(told.starts_with("wsr_") && told.len() == 4 + 43 + 6 && !told[4..].contains('_'), "{told}");
+    let (old, unknown) = (format!("wsr_{}", "0f".repeat(32)), format!("wsr_{}", "1e".repeat(32)));
+    assert!(server.stop().success());
+    let literal = |token: &str| match backend {
+        Backend::Sqlite => format!("x'{}'", sha256(token)),
+        Backend::Postgres => format!("'\\x{}'::bytea", sha256(token)),
+    };
+    let sql = format!("UPDATE token SET secret_sha256 = {} WHERE secret_sha256 = {}", literal(&old), literal(&told));
+    assert_eq!(server.database.tamper(&sql).await, Ok(1));
+    server.restart();
+    let run = server.reconnect(&run);
+    list(&run.agent.with_token(Some(&old)), &run.id).await.ok();
+    list(&run.agent.with_token(Some(&unknown)), &run.id).await.refused("UNAUTHENTICATED");
+    list(&run.agent, &run.id).await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_address_fails_so_often_and_keeps_nobody_else_waiting(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--auth-failures-per-minute", 20)).await;
+    let run = server.run(json!({})).await;
+    let nobody = server.nobody();
+    let (mut unauthenticated, mut limited) = (0, 0);
+    for number in 0..60 {
+        let token = [
+            None,
+            Some("x".to_owned()),
+            Some(format!("wsr_{number:064x}")),
+            run.agent.token.as_ref().map(|token| token[1..].to_owned()),
+        ];
+        let answer = nobody.with_token(token[number % 4].as_deref()).get("/v1/runs").await;
+        match answer.refusal().as_str() {
+            "UNAUTHENTICATED" => unauthenticated += 1,
+            "RATE_LIMITED" => limited += 1,
+            other => panic!("{other}: {}", answer.text()),
+        }
+        list(&run.agent, &run.id).await.ok();
+    }
+    assert!((20..30).contains(&unauthenticated) && limited > 30, "{unauthenticated} and {limited}");
+    list(&client(&run, &token(&run, json!({})).await), &run.id).await.ok();
+    server.auditor().get("/v1/runs").await.ok();
+    nobody.get("/healthz").await.is(200);
+    let numbers = nobody.get("/metrics").await.text();
+    assert!(numbers.contains("workspaced_authentication_failures_total 60"), "{numbers}");
 }
