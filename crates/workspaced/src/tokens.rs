@@ -240,19 +240,16 @@ impl Service {
             return Ok(Some(Identity::Operator(scope)));
         }
         let cached = tokens.cache().get(hash).cloned();
-        let found = match (cached, TokenForm::of(token)) {
-            (Some(cached), _) => Some(cached),
-            (None, TokenForm::Foreign) => None,
-            (None, TokenForm::Checked | TokenForm::Unchecked) if tokens.known().contains(&beginning_of(hash)) => {
-                self.look_up(hash).await?
-            }
-            (None, TokenForm::Unchecked) => None,
-            (None, TokenForm::Checked) => {
+        let is_known = || tokens.known().contains(&beginning_of(hash));
+        let found = match TokenForm::of(token) {
+            _ if cached.is_some() => cached,
+            TokenForm::Checked | TokenForm::Unchecked if is_known() => self.look_up(hash).await?,
+            TokenForm::Foreign | TokenForm::Unchecked => None,
+            TokenForm::Checked => {
                 // Counted before the ledger is asked. Where the token is good after all, one failure too many was counted.
                 tokens.fail(peer)?;
-                let turn = tokens.unknown.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+                let _turn = tokens.unknown.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
                 let found = self.look_up(hash).await?;
-                drop(turn);
                 return Ok(found.filter(|token| !has_expired(token)).map(Identity::Run));
             }
         };

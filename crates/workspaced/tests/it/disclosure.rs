@@ -101,7 +101,7 @@ async fn marked(backend: Backend) -> Run {
     let change = json!({"toolCallId": "first", "path": "a.txt", "content": BEFORE.replace("-a", "-x"),
         "expectedSha256": sha256(BEFORE), "reason": "r"});
     run.ok("write_file", change).await;
-    run.replace("a.txt", NOW, &sha256(&BEFORE.replace("-a", "-x"))).await.ok();
+    run.replace("a.txt", NOW, &sha256(BEFORE.replace("-a", "-x"))).await.ok();
     run.ok("delete_file", json!({"path": "gone.txt", "expectedSha256": sha256("MRK7Q-e\n"), "reason": "r"})).await;
     run
 }
