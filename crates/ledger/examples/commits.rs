@@ -164,7 +164,8 @@ fn read(number: u64, runs: u64) -> Fallible<Entry> {
     let input_sha256 = Sha256::ZERO;
     let (reply, steps, artifact, approval, decides) = (None, vec![], None, None, None);
     let usage = Usage::default();
-    Ok(Entry { draft, input_sha256, claimed: false, reply, steps, artifact, approval, decides, usage })
+    let disk = model::DiskChange::default();
+    Ok(Entry { draft, input_sha256, claimed: false, reply, steps, artifact, approval, decides, usage, disk })
 }
 
 fn write(number: u64, runs: u64) -> Fallible<Entry> {
@@ -265,6 +266,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         labels: std::collections::BTreeMap::new(),
         import: ImportReport::default(),
         counts: RunCounts::default(),
+        disk: model::Disk::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,
     };

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use model::{
-    Draft, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes, StepContent, Usage, Verdict,
+    Disk, Draft, LogicalPath, Outcome, Record, RecordFile, RunState, Sha256, Step, StepBytes, StepContent, Usage,
+    Verdict,
 };
 
 use crate::backend::Columns;
@@ -18,7 +19,7 @@ macro_rules! select_head {
     ($more:literal, $rest:literal) => {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes",
+            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files",
             $more,
             " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
@@ -39,6 +40,8 @@ pub(crate) struct RunHead {
     pub(crate) denied: u64,
     pub(crate) pending_approvals: u64,
     pub(crate) usage: Usage,
+    /// What the tree holds, where that was counted.
+    pub(crate) disk: Option<Disk>,
     /// Whether it is ahead of what is stored.
     pub(crate) changed: bool,
     /// Whether `state` is.
@@ -66,6 +69,7 @@ impl RunHead {
             denied: count(6)?,
             pending_approvals: count(7)?,
             usage: rows::usage(row, 8)?,
+            disk: rows::disk(row, 13)?,
             changed: false,
             state_changed: false,
         })
@@ -90,6 +94,7 @@ impl RunHead {
             self.denied += 1;
         }
         self.usage.add(&entry.usage);
+        self.disk = self.disk.map(|disk| disk.after(entry.disk));
         if entry.approval.is_some() {
             self.pending_approvals += 1;
             self.move_state(RunState::Open, RunState::AwaitingApproval);

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Draft, ImportReport, LogicalPath, Record, Run, RunId,
-    RunState, Sha256, Step, Token, TokenId, ToolCallId, Usage,
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, DiskChange, Draft, ImportReport, LogicalPath,
+    Record, Run, RunId, RunState, Sha256, Step, Token, TokenId, ToolCallId, Usage,
 };
 
 pub use checkpoint::{CheckpointLog, CheckpointRound, MovedHead, StoredCheckpoint, StoredLeaf};
@@ -50,6 +50,8 @@ pub struct Entry {
     pub decides: Option<Decides>,
     /// What the call adds to the run's usage.
     pub usage: Usage,
+    /// By how much it changes what the run's tree holds.
+    pub disk: DiskChange,
 }
 
 /// How an approval is decided.
@@ -173,17 +175,32 @@ pub struct StoredRun {
     pub needs_repair: bool,
 }
 
+/// What all runs together hold that are not deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// How many there are.
+    pub runs: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+}
+
 /// What the service remembers. Every method is one transaction: all of it is durable, or none.
 #[async_trait]
 pub trait Ledger: CheckpointLog + Send + Sync {
     /// Stores a new run with its first token.
     async fn create_run(&self, run: &StoredRun, token: &Token) -> Result<()>;
-    /// Ends a run's preparation: sets base commit and import report, state `open`.
+    /// Ends a run's preparation: sets base commit and import report, and what the tree holds by it; state `open`.
     async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<()>;
     /// Sets a run's state; `closed_at` is set the first time that one is given.
     async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()>;
     /// Marks a run as changed from outside, or as settled.
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()>;
+    /// Sets what a run's tree holds; `None` where it is to be counted again.
+    async fn set_disk(&self, run: &RunId, disk: Option<Disk>) -> Result<()>;
+    /// Runs that have files and whose files nobody has counted.
+    async fn uncounted_runs(&self) -> Result<Vec<RunId>>;
+    /// What all runs that are not deleted hold.
+    async fn held(&self) -> Result<Held>;
     /// One run.
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
     /// Runs in order of creation, behind `after`; each with its position for a cursor.

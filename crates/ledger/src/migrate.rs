@@ -37,8 +37,8 @@ macro_rules! migrations {
     };
 }
 
-pub(crate) const SQLITE: &[Migration] = migrations!("sqlite": (1, "0001_ledger"), (2, "0002_content"), (3, "0003_checkpoint"), (4, "0004_fewer_trees"), (5, "0005_refused_in_a_run"), (6, "0006_paths_in_parts"), (7, "0007_in_order"), (8, "0008_guards"));
-pub(crate) const POSTGRES: &[Migration] = migrations!("postgres": (1, "0001_ledger"), (2, "0002_content"), (3, "0003_checkpoint"), (4, "0004_fewer_trees"), (5, "0005_refused_in_a_run"), (6, "0006_paths_in_parts"), (7, "0007_in_order"), (8, "0008_guards"));
+pub(crate) const SQLITE: &[Migration] = migrations!("sqlite": (1, "0001_ledger"), (2, "0002_content"), (3, "0003_checkpoint"), (4, "0004_fewer_trees"), (5, "0005_refused_in_a_run"), (6, "0006_paths_in_parts"), (7, "0007_in_order"), (8, "0008_guards"), (9, "0009_disk"));
+pub(crate) const POSTGRES: &[Migration] = migrations!("postgres": (1, "0001_ledger"), (2, "0002_content"), (3, "0003_checkpoint"), (4, "0004_fewer_trees"), (5, "0005_refused_in_a_run"), (6, "0006_paths_in_parts"), (7, "0007_in_order"), (8, "0008_guards"), (9, "0009_disk"));
 
 impl Migration {
     pub(crate) fn checksum(&self) -> String {

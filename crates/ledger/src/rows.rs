@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Approval, ApprovalState, ImportReport, LogicalPath, Mount, Policy, Run, RunCounts, RunId, RunState, Sha256, Source,
-    Step, StepBytes, StepContent, Token, TokenId, Usage,
+    Approval, ApprovalState, Disk, ImportReport, LogicalPath, Mount, Policy, Run, RunCounts, RunId, RunState, Sha256,
+    Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ macro_rules! select_run {
         concat!(
             "SELECT run.run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
             "import_report, mount_paths, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes FROM run JOIN run_head ON run_head.run_no = run.run_no ",
+            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $($rest)?
         )
     };
@@ -67,6 +67,7 @@ pub(crate) fn run(row: &dyn Columns) -> Result<(i64, StoredRun)> {
         mounts: body.mounts,
         labels: body.labels,
         import: json(&row.text(9)?, "import report")?,
+        disk: disk(row, 21)?.unwrap_or_default(),
         counts: RunCounts { calls: head_seq, mutations: count(13)?, denied: count(14)?, pending_approvals: count(15)? },
         head_seq,
         head_hash: sha256(&row.bytes(12)?)?,
@@ -86,6 +87,12 @@ pub(crate) fn usage(row: &dyn Columns, first: usize) -> Result<Usage> {
         files_deleted: count(first + 3)?,
         bytes: count(first + 4)?,
     })
+}
+
+/// Reads the two columns of what a tree holds, from `first` on.
+pub(crate) fn disk(row: &dyn Columns, first: usize) -> Result<Option<Disk>> {
+    let count = |column| Ok::<_, LedgerError>(row.maybe_int(column)?.map(to_count));
+    Ok(count(first)?.zip(count(first + 1)?).map(|(bytes, files)| Disk { bytes, files }))
 }
 
 pub(crate) fn run_body(run: &Run) -> Result<String> {

@@ -4,7 +4,7 @@ mod find;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, ImportReport, LogicalPath, Record, Run, RunId,
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, ImportReport, LogicalPath, Record, Run, RunId,
     RunState, Sha256, Token, TokenId, ToolCallId,
 };
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use crate::filter::{self, Driver, Range};
 use crate::group::left_at;
 use crate::rows::{select_approval, select_run};
 use crate::{
-    Appended, AppendedAll, Entry, Ledger, LedgerError, OpenSteps, RecordFilter, Reply, Result, StoredCall,
+    Appended, AppendedAll, Entry, Held, Ledger, LedgerError, OpenSteps, RecordFilter, Reply, Result, StoredCall,
     StoredRecord, StoredRun, rows, verify,
 };
 
@@ -24,12 +24,20 @@ pub(crate) struct Store<B>(pub(crate) B);
 const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
     body, import_report, mount_paths) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
-    files_touched, insertions, deletions, files_deleted, bytes) \
-    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 FROM run WHERE run_id = $1";
+    files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files) \
+    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 FROM run WHERE run_id = $1";
 const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
     SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
 const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, \
     state = CASE state WHEN 'preparing' THEN 'open' ELSE state END WHERE run_id = $1";
+const SET_DISK: &str = "UPDATE run_head SET disk_bytes = $2, disk_files = $3 \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+const FORGET_DISK: &str = "UPDATE run_head SET disk_bytes = NULL, disk_files = NULL \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+const UNCOUNTED: &str = "SELECT run_id FROM run JOIN run_head ON run_head.run_no = run.run_no \
+    WHERE state <> 'deleted' AND base_commit IS NOT NULL AND disk_bytes IS NULL ORDER BY run.run_no";
+const HELD: &str = "SELECT count(*), CAST(coalesce(sum(disk_bytes), 0) AS BIGINT) \
+    FROM run JOIN run_head ON run_head.run_no = run.run_no WHERE state <> 'deleted'";
 const SET_STATE: &str = "UPDATE run SET state = $2, closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
 const SET_NEEDS_REPAIR: &str = "UPDATE run SET needs_repair = $2 WHERE run_id = $1";
 const TOKEN: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
@@ -137,7 +145,30 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<()> {
         let args = [run.as_str().into(), base_commit.into(), rows::import_report(import)?.into()];
-        self.change_run(run, OPEN_RUN, args).await
+        let disk = [run.as_str().into(), import.bytes.into(), import.files.into()];
+        let statements = vec![Statement::new(OPEN_RUN, args), Statement::new(SET_DISK, disk)];
+        match self.0.transact(Some(run.clone()), statements).await? {
+            0 => Err(LedgerError::NoSuchRun),
+            _ => Ok(()),
+        }
+    }
+
+    async fn set_disk(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
+        match disk {
+            Some(disk) => {
+                self.change_run(run, SET_DISK, [run.as_str().into(), disk.bytes.into(), disk.files.into()]).await
+            }
+            None => self.change_run(run, FORGET_DISK, [run.as_str().into()]).await,
+        }
+    }
+
+    async fn uncounted_runs(&self) -> Result<Vec<RunId>> {
+        self.0.fetch(UNCOUNTED, Vec::new(), |row| rows::run_id(row, 0)).await
+    }
+
+    async fn held(&self) -> Result<Held> {
+        let read = |row: &dyn Columns| Ok(Held { runs: to_count(row.int(0)?), bytes: to_count(row.int(1)?) });
+        Ok(self.one(HELD, Vec::new(), read).await?.unwrap_or_default())
     }
 
     async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()> {
@@ -462,6 +493,8 @@ fn insert_head(stored: &StoredRun) -> Statement {
             usage.deletions.into(),
             usage.files_deleted.into(),
             usage.bytes.into(),
+            run.disk.bytes.into(),
+            run.disk.files.into(),
         ],
     )
 }

@@ -151,6 +151,58 @@ impl Usage {
     }
 }
 
+/// What a run's tree holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Disk {
+    /// Bytes of all its files.
+    pub bytes: u64,
+    /// Its files and symbolic links.
+    pub files: u64,
+}
+
+/// By how much a call changes a [`Disk`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskChange {
+    /// Bytes more, or fewer.
+    pub bytes: i64,
+    /// Files more, or fewer.
+    pub files: i64,
+}
+
+impl Disk {
+    /// What is held after `change`.
+    #[must_use]
+    pub fn after(self, change: DiskChange) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add_signed(change.bytes),
+            files: self.files.saturating_add_signed(change.files),
+        }
+    }
+}
+
+impl DiskChange {
+    /// From nothing to `disk`.
+    pub fn to(disk: Disk) -> Self {
+        Self {
+            bytes: i64::try_from(disk.bytes).unwrap_or(i64::MAX),
+            files: i64::try_from(disk.files).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// What it needs more than there was.
+    pub fn growth(self) -> Disk {
+        Disk { bytes: u64::try_from(self.bytes).unwrap_or(0), files: u64::try_from(self.files).unwrap_or(0) }
+    }
+}
+
+impl std::ops::AddAssign for DiskChange {
+    fn add_assign(&mut self, more: Self) {
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.files = self.files.saturating_add(more.files);
+    }
+}
+
 /// One execution of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -180,6 +232,8 @@ pub struct Run {
     pub labels: BTreeMap<String, String>,
     /// How its import went.
     pub import: ImportReport,
+    /// What its tree holds, as far as calls have changed it.
+    pub disk: Disk,
     /// What it has been through.
     pub counts: RunCounts,
     /// The last record's `seq`; 0 before the first.

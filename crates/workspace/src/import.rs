@@ -129,6 +129,15 @@ pub trait ImportWatch: Sync {
 
     /// Whether to stop.
     fn cancelled(&self) -> bool;
+
+    /// Asked before the tree holds so many files and bytes.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of the whole import, where that is more than it may.
+    fn may_hold(&self, _files: u64, _bytes: u64) -> Result<(), Refusal> {
+        Ok(())
+    }
 }
 
 /// What came in.

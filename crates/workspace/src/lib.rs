@@ -19,6 +19,7 @@ mod guard;
 mod ignored;
 mod import;
 mod list;
+mod measure;
 mod past;
 mod preview;
 mod read;

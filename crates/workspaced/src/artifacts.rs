@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use ledger::Entry;
 use model::{
-    ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256, Usage, Verdict,
+    ArtifactId, Code, DiskChange, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256, Usage,
+    Verdict,
 };
 use serde::Deserialize;
 use workspace::Bundle;
@@ -138,6 +139,7 @@ impl Service {
             approval: None,
             decides: None,
             usage: Usage::default(),
+            disk: DiskChange::default(),
         })
         .await?;
         opened

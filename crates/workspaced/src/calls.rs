@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ledger::{Appended, Entry, Reply};
 use model::{
-    Code, Draft, Outcome, Permission, Refusal, RunId, RunState, Sha256, ToolCallId, Usage, Verdict, canonical_json,
+    Code, DiskChange, Draft, Outcome, Permission, Refusal, RunId, RunState, Sha256, ToolCallId, Usage, Verdict,
+    canonical_json,
 };
 use serde_json::{Map, Value};
 use tokio::sync::SemaphorePermit;
@@ -419,6 +420,7 @@ impl Head {
             approval: None,
             decides: None,
             usage: Usage::default(),
+            disk: DiskChange::default(),
         }
     }
 }

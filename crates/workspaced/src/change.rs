@@ -5,8 +5,8 @@ mod ahead;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Change, ChangeFacts, ChangeSet, Code, Content, Counts, Effect, FileDiff, FileKind, FileState, LogicalPath, Refusal,
-    Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
+    Change, ChangeFacts, ChangeSet, Code, Content, Counts, Disk, DiskChange, Effect, FileDiff, FileKind, FileState,
+    LogicalPath, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
 use workspace::{Overlay, Seen, Target};
@@ -244,6 +244,30 @@ impl Planned {
             after: change.after.as_ref().map(|content| (content.inline().to_vec(), content.mode)),
         };
         self.changes.changes.iter().map(overlay).collect()
+    }
+
+    /// By how much the changes let the tree grow or shrink.
+    pub(crate) fn disk_change(&self) -> DiskChange {
+        let size = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
+        let mut sum = DiskChange::default();
+        for Change { before, after, .. } in &self.changes.changes {
+            let before_bytes = size(before.as_ref().map(|state| state.size_bytes));
+            let after_bytes = size(after.as_ref().map(|content| content.size_bytes));
+            let files = i64::from(after.is_some()) - i64::from(before.is_some());
+            sum += DiskChange { bytes: after_bytes.saturating_sub(before_bytes), files };
+        }
+        sum
+    }
+
+    /// What the disk holds more until all of it is done. An upload lies beside what it replaces until then.
+    pub(crate) fn disk_wanted(&self) -> Disk {
+        let wanted = self.disk_change().growth();
+        let uploads = self.changes.changes.iter().filter(|change| !matches!(change.effect, Effect::MoveTo { .. }));
+        let staged = uploads.filter_map(|change| change.after.as_ref()).filter_map(|content| match content.bytes {
+            StepBytes::Staged(_) => Some(content.size_bytes),
+            StepBytes::Inline(_) => None,
+        });
+        Disk { bytes: wanted.bytes.max(staged.sum()), ..wanted }
     }
 
     /// The change at `path`.

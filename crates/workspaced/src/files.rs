@@ -11,6 +11,7 @@ use workspace::{StagedFile, Transfer};
 
 use crate::calls::{Answer, Failed, Head};
 use crate::disclosure::Disclosure;
+use crate::quota::Reservation;
 use crate::service::{Caller, Service};
 use crate::tools::files::{self, NewContent, PutFile};
 use crate::{CallError, pipeline};
@@ -120,8 +121,8 @@ impl Service {
             (Err(refusal), _) => return self.finish(head, Err(refusal)).await,
             (Ok(_), Err(rule)) => return self.finish(head, Err(Refusal::path(path, rule))).await,
         };
-        let content = match self.take_in(&head, &path, upload).await {
-            Ok(content) => content,
+        let put = match self.take_in(&head, path, upload).await {
+            Ok(put) => put,
             // It is recorded.
             Err(CallError::Refused(refusal)) if refusal.about.seq.is_some() => {
                 let told = Disclosure::of(&head).apply(Err(refusal.into()));
@@ -135,11 +136,10 @@ impl Service {
             }
             Err(error) => return Err(Failed { tool_call_id: head.tool_call_id, error }),
         };
-        let staged = match &content {
+        let staged = match &put.content {
             NewContent::Inline(_) | NewContent::Announced(_) => None,
             NewContent::Staged(file, _) => Some(file.name.clone()),
         };
-        let put = PutFile { path, expected, content };
         let (head, members) = Head::of(run, caller, &files::PUT, said.members(&put.to_input()));
         let tool_call_id = head.tool_call_id.clone();
         let done = match members {
@@ -178,18 +178,20 @@ impl Service {
     async fn take_in(
         &self,
         head: &Head,
-        path: &LogicalPath,
+        path: LogicalPath,
         upload: Upload<impl FnOnce() -> Pieces>,
-    ) -> Result<NewContent, CallError> {
+    ) -> Result<PutFile, CallError> {
         if !head.may() {
             // Refused by the call itself, which records it; the bytes are not looked at.
-            return Ok(NewContent::Inline(Vec::new()));
+            let content = NewContent::Inline(Vec::new());
+            return Ok(PutFile { path, expected: upload.expected, content, reservation: None });
         }
         let live = self.live(&head.run_id).await?;
         let Upload { expected, announced, begin } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
-            let put = PutFile { path: path.clone(), expected, content: NewContent::Announced(size) };
+            let content = NewContent::Announced(size);
+            let put = PutFile { path: path.clone(), expected, content, reservation: None };
             pipeline::judge_announced(self, head, &live, put).await
         };
         if announced.is_some_and(is_large) {
@@ -206,17 +208,17 @@ impl Service {
                 let limit = live.rules.policy().max_transfer_bytes;
                 // A thread waits for every piece of it, and of them there are so many.
                 let place = self.0.pools.receive.enter(&head.run_id, self.0.limits.request_timeout).await?;
-                let mut rest = Incoming::new(first, pieces);
+                let mut rest = Incoming::new(first, pieces, live.disk.reservation());
                 let work = move || {
                     let _place = place;
                     let staged = stage(&live, &mut rest, limit)?;
-                    Ok((staged, rest.scan.finish()))
+                    Ok((NewContent::Staged(staged, rest.scan.finish()), rest.reservation))
                 };
-                let (staged, scanned) = self.blocking(work).await?;
-                return Ok(NewContent::Staged(staged, scanned));
+                let (content, reservation) = self.blocking(work).await?;
+                return Ok(PutFile { path, expected, content, reservation: Some(reservation) });
             }
         }
-        Ok(NewContent::Inline(first))
+        Ok(PutFile { path, expected, content: NewContent::Inline(first), reservation: None })
     }
 
     async fn finish(&self, head: Head, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
@@ -227,6 +229,9 @@ impl Service {
 
 fn stage(live: &crate::service::LiveRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, CallError> {
     let staged = live.workspace.stage_file(from, limit);
+    if let Some(refusal) = from.over_quota.take() {
+        return Err(refusal.into());
+    }
     staged.inspect_err(pipeline::end_on_lost_sync).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => Refusal::new(
             model::Code::FileTooLarge,
@@ -250,11 +255,16 @@ struct Incoming {
     rest: Pieces,
     piece: Bytes,
     scan: ContentScan,
+    /// What lies in the run's `tmp/` counts as it grows.
+    reservation: Reservation,
+    /// Why it grows no more.
+    over_quota: Option<Refusal>,
 }
 
 impl Incoming {
-    fn new(first: Vec<u8>, rest: Pieces) -> Self {
-        Self { first: io::Cursor::new(first), rest, piece: Bytes::new(), scan: ContentScan::default() }
+    fn new(first: Vec<u8>, rest: Pieces, reservation: Reservation) -> Self {
+        let (first, piece, scan) = (io::Cursor::new(first), Bytes::new(), ContentScan::default());
+        Self { first, rest, piece, scan, reservation, over_quota: None }
     }
 
     fn next(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -278,6 +288,10 @@ impl Incoming {
 impl Read for Incoming {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.next(buffer)?;
+        if let Err(refusal) = self.reservation.grow(count as u64) {
+            self.over_quota = Some(refusal);
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
         self.scan.feed(&buffer[..count]);
         Ok(count)
     }

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{Policy, Run, RunId, RunState};
+use model::{Disk, DiskChange, Policy, Refusal, Run, RunId, RunState};
 use workspace::ImportWatch;
+
+use crate::quota::Reservation;
 
 /// A line is logged whenever so many more files are in.
 const FILES_A_LOG_LINE: u64 = 5000;
@@ -26,6 +28,8 @@ pub(crate) struct Import {
     bytes: AtomicU64,
     logged: AtomicU64,
     cancelled: AtomicBool,
+    /// What it has brought to the disk; taken when the run has it.
+    disk: Mutex<Option<Reservation>>,
 }
 
 /// The right to import a run; others find it taken until this is dropped.
@@ -38,8 +42,8 @@ pub(crate) struct Importing {
 pub(crate) struct CancelOnDrop(pub(crate) Arc<Import>);
 
 impl Imports {
-    /// Begins the import of `run`; `None` where one is under way.
-    pub(crate) fn begin(&self, run: Run) -> Option<Importing> {
+    /// Begins the import of `run`, whose files are reserved with `disk`; `None` where one is under way.
+    pub(crate) fn begin(&self, run: Run, disk: Reservation) -> Option<Importing> {
         let mut table = lock(&self.0);
         if table.contains_key(&run.run_id) {
             return None;
@@ -51,6 +55,7 @@ impl Imports {
             bytes: AtomicU64::new(0),
             logged: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
+            disk: Mutex::new(Some(disk)),
         });
         table.insert(import.run.run_id.clone(), Arc::clone(&import));
         Some(Importing { import, table: Arc::clone(&self.0) })
@@ -95,6 +100,16 @@ impl Import {
     }
 }
 
+impl Import {
+    /// The run has what came in.
+    pub(crate) fn settle(&self, disk: Disk) {
+        let change = DiskChange::to(disk);
+        if let Some(reservation) = lock(&self.disk).take() {
+            reservation.settle(change);
+        }
+    }
+}
+
 impl ImportWatch for Import {
     fn progress(&self, stage: &'static str, files: u64, bytes: u64) {
         let number = STAGES.iter().position(|known| *known == stage).unwrap_or(0);
@@ -105,6 +120,13 @@ impl ImportWatch for Import {
         if before != number || files >= logged + FILES_A_LOG_LINE {
             self.logged.store(files, Ordering::Relaxed);
             tracing::info!(run.id = %self.run.run_id, stage, files, bytes, "import goes on");
+        }
+    }
+
+    fn may_hold(&self, files: u64, bytes: u64) -> Result<(), Refusal> {
+        match &mut *lock(&self.disk) {
+            Some(reservation) => reservation.resize(Disk { bytes, files }),
+            None => Ok(()),
         }
     }
 

@@ -28,6 +28,7 @@ mod page;
 mod past;
 mod pipeline;
 mod places;
+mod quota;
 mod repair;
 mod replay;
 mod runs;

@@ -12,12 +12,13 @@ use lru::LruCache;
 use model::{Code, LogicalPath, Mount, Refusal, Rules, RunId, RunState};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
-use workspace::{Tree, Workspace, Workspaces};
+use workspace::{Tree, Workspace};
 
 use crate::CallError;
 use crate::behind::Behind;
 use crate::claims::Claims;
 use crate::lane::Lane;
+use crate::quota::{RunDisk, Waiting};
 use crate::service::{Service, latest, run_not_found};
 
 /// A run that this process has opened. One a run, shared by its calls; dropped when others are wanted more.
@@ -42,6 +43,10 @@ pub(crate) struct LiveRun {
     pub(crate) lane: Lane,
     /// Which files are newer than the tree has them.
     pub(crate) behind: Behind,
+    /// What its tree holds, and what is about to be there.
+    pub(crate) disk: Arc<RunDisk>,
+    /// How many of its calls wait for a person.
+    pub(crate) waiting: Waiting,
     /// Which IDs of the caller's are under way.
     pub(crate) claims: Claims,
     /// Cancelled when the last call that holds the run has ended.
@@ -265,6 +270,7 @@ impl Service {
     pub(crate) async fn refresh_state(&self, live: &LiveRun) -> Result<(), CallError> {
         if let Some(stored) = self.0.ledger.run(&live.run_id).await? {
             live.set_state(stored.run.state);
+            live.waiting.set_pending(stored.run.counts.pending_approvals);
         }
         Ok(())
     }
@@ -283,8 +289,8 @@ impl Service {
             return Err(no_files(state).into());
         }
         let unsettled = !self.0.ledger.open_steps(Some(run)).await?.is_empty();
-        let (workspaces, write_behind) = (Arc::clone(&self.0.workspaces), self.0.limits.write_behind);
-        self.blocking(move || Ok(Arc::new(LiveRun::open(&workspaces, stored, unsettled, write_behind)?))).await
+        let service = self.clone();
+        self.blocking(move || Ok(Arc::new(LiveRun::open(&service, stored, unsettled)?))).await
     }
 
     /// Takes a run that was deleted out of use: calls that hold it go on, others are refused. Returns when the last of
@@ -301,15 +307,12 @@ impl Service {
 }
 
 impl LiveRun {
-    fn open(
-        workspaces: &Workspaces,
-        stored: StoredRun,
-        unsettled: bool,
-        write_behind: Duration,
-    ) -> Result<Self, CallError> {
+    fn open(service: &Service, stored: StoredRun, unsettled: bool) -> Result<Self, CallError> {
         let StoredRun { run, usage, mount_paths, needs_repair } = stored;
+        let disk = RunDisk::new(&service.0.node, &run.policy.quota, run.disk);
+        let waiting = Waiting::new(&run.policy.quota, run.counts.pending_approvals);
         let rules = Rules::compile(run.policy)?;
-        let workspace = workspaces.get(&run.run_id)?;
+        let workspace = service.0.workspaces.get(&run.run_id)?;
         if !unsettled {
             // What a call that was killed had staged. Nobody has the run open, and no step names a staged file.
             workspace.clear_tmp()?;
@@ -335,7 +338,9 @@ impl LiveRun {
             expires_at: run.expires_at,
             needs_repair: AtomicBool::new(needs_repair),
             lane: Lane::new(usage, unsettled),
-            behind: Behind::new(write_behind),
+            behind: Behind::new(service.0.limits.write_behind),
+            disk,
+            waiting,
             changed: Changed::default(),
             claims: Claims::default(),
             ended: CancellationToken::new(),

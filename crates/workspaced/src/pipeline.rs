@@ -30,6 +30,7 @@ use crate::behind::Version;
 use crate::calls::{Answer, Head, forbidden, run_not_open};
 use crate::change::{Ahead, Planned};
 use crate::lane::Lane;
+use crate::quota::Reservation;
 use crate::service::{LiveRun, Service};
 use crate::telemetry;
 use crate::tools::files::PutFile;
@@ -46,6 +47,8 @@ struct Judged {
     planned: Planned,
     decision: Decision,
     usage: Usage,
+    /// What is reserved for it on the disk.
+    disk: Reservation,
     /// What it comes to in the tree; of one that is to be carried out alone.
     staged: Option<Stage>,
 }
@@ -219,7 +222,7 @@ async fn prepare(
     service: &Service,
     head: &Head,
     live: &Arc<LiveRun>,
-    tool: Box<dyn Mutation>,
+    mut tool: Box<dyn Mutation>,
     until: Until,
 ) -> Result<Judged, CallError> {
     match live.state() {
@@ -232,7 +235,7 @@ async fn prepare(
     know_written(service, live).await?;
     let _place = service.write_place().await?;
     let work = move || {
-        let mut judged = plan_and_judge(live, head, tool.as_ref())?;
+        let mut judged = plan_and_judge(live, head, tool.as_mut())?;
         if judged.is_to_be_staged(until) {
             judged.stage(live, until == Until::Staged { waits: true })?;
         }
@@ -299,7 +302,8 @@ pub(crate) async fn judge_announced(
     Err(service.record_refused(head, &paths, refusal).await)
 }
 
-fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Judged, CallError> {
+fn plan_and_judge(live: &LiveRun, head: &Head, tool: &mut dyn Mutation) -> Result<Judged, CallError> {
+    let mut disk = tool.take_reservation().unwrap_or_else(|| live.disk.reservation());
     let planned = plan(live, head, tool, &Ahead::default())?;
     let written = live.lane.written().unwrap_or_default();
     let facts = planned.facts(|path| written.contains(path));
@@ -310,7 +314,13 @@ fn plan_and_judge(live: &LiveRun, head: &Head, tool: &dyn Mutation) -> Result<Ju
     {
         decision = Decision { verdict: Verdict::Deny, refusal: Some(refusal), ..decision };
     }
-    Ok(Judged { planned, decision, usage, staged: None })
+    if decision.verdict != Verdict::Deny
+        && let Err(refusal) = disk.resize(planned.disk_wanted())
+    {
+        let reasons = refusal.about.reasons.clone();
+        decision = Decision { verdict: Verdict::Deny, reasons, refusal: Some(refusal) };
+    }
+    Ok(Judged { planned, decision, usage, disk, staged: None })
 }
 
 impl Judged {
@@ -416,13 +426,14 @@ async fn carry_out(
     judged: Judged,
     decides: Option<Decides>,
 ) -> Result<Answer, CallError> {
-    let Judged { planned, usage, decision, staged } = judged;
+    let Judged { planned, usage, decision, disk, staged } = judged;
+    let change = planned.disk_change();
     let Some(Stage { steps, way }) = staged else {
         return Err(CallError::Internal("a change that is carried out was staged".into()));
     };
     let large = large::names(&steps);
     let (mut entry, told) = entry_of(head, planned, decision, steps, usage.clone());
-    entry.decides = decides;
+    (entry.decides, entry.disk) = (decides, change);
     live.lane.reserve(&usage);
     failpoint::hit("pipeline.staged");
     let record = match service.append(entry).await {
@@ -444,6 +455,7 @@ async fn carry_out(
             return Err(error.into());
         }
     };
+    disk.settle(change);
     let (seq, hash) = (record.seq, record.hash);
     match way {
         Way::Staged(staged) => bring_in(service, live, staged, &[record]).await?,

@@ -6,7 +6,8 @@ use std::io::{self, BufRead as _};
 
 use ledger::{Appended, Artifact, Entry, OpenSteps};
 use model::{
-    Draft, FileKind, LogicalPath, Outcome, RecordFile, Rules, Sha256, Step, StepBytes, StepContent, Usage, Verdict,
+    DiskChange, Draft, FileKind, LogicalPath, Outcome, RecordFile, Rules, Sha256, Step, StepBytes, StepContent, Usage,
+    Verdict,
 };
 use workspace::{Difference, Kept, OutsideChange, Past, Restore, Standing};
 
@@ -283,6 +284,7 @@ fn entry_of(draft: Draft) -> Entry {
         approval: None,
         decides: None,
         usage: Usage::default(),
+        disk: DiskChange::default(),
     }
 }
 
@@ -304,6 +306,8 @@ async fn settle(offline: &Offline, seqs: impl Iterator<Item = u64>) -> Result<()
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     let done: Vec<_> = seqs.map(|seq| (offline.run().clone(), seq)).collect();
     offline.ledger.forget(&done).await.map_err(database)?;
+    // Other files may be there now: the next start counts them.
+    offline.ledger.set_disk(offline.run(), None).await.map_err(database)?;
     offline.ledger.set_needs_repair(offline.run(), false).await.map_err(database)?;
     offline.blocking("the workspace", |workspace| Ok(workspace.clear_tmp()?)).await
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Code, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
+use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
 use workspace::{ImportFault, ImportSource, ImportWatch as _, Imported};
 
 use crate::CallError;
@@ -15,6 +15,7 @@ use crate::imports::{CancelOnDrop, Importing};
 use crate::live::has_expired;
 use crate::page::{Cursor, List, Page};
 use crate::places::no_place;
+use crate::quota::RunDisk;
 use crate::service::{Service, now, run_not_found};
 
 pub(crate) use create::{CreatedRun, NewRun};
@@ -132,7 +133,8 @@ impl Service {
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in.
     pub(crate) async fn delete_run(&self, run: &RunId) -> Result<Run, CallError> {
-        let (_, stored) = self.stored_run(run).await?;
+        let deleting = self.0.node.begin_deletion(run);
+        let (told, stored) = self.stored_run(run).await?;
         if !stored || self.0.imports.get(run).is_some() {
             return Err(still_importing().into());
         }
@@ -147,6 +149,12 @@ impl Service {
         }
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), run.clone());
         self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
+        // Given back once, by whoever was the first to delete it.
+        if let Some(deleting) = deleting.filter(|_| told.state != RunState::Deleted)
+            && let Some(stored) = self.0.ledger.run(run).await?
+        {
+            deleting.gone(stored.run.disk);
+        }
         self.end_approvals(run).await?;
         // The state is durable: should this be interrupted, the next start goes on with it.
         self.0.ledger.purge_content(run).await?;
@@ -173,7 +181,8 @@ impl Service {
             RunState::Closed => return Err(closed().into()),
             RunState::Deleted => return Err(deleted().into()),
         }
-        let importing = self.0.imports.begin(told).ok_or_else(has_files)?;
+        let disk = RunDisk::new(&self.0.node, &told.policy.quota, Disk::default()).reservation();
+        let importing = self.0.imports.begin(told, disk).ok_or_else(has_files)?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let (service, id) = (self.clone(), run.clone());
         let work = async move {
@@ -182,6 +191,7 @@ impl Service {
                 service.remove_files(&id).await;
                 return Err(error.into());
             }
+            importing.import.settle(Disk { bytes: imported.bytes, files: imported.files });
             drop(importing);
             service.run(&id).await
         };

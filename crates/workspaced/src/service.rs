@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, AppendedAll, Entry, Ledger};
+use ledger::{Appended, AppendedAll, Entry, Held, Ledger};
 use model::{Code, Permission, Profiles, Refusal};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -19,6 +19,7 @@ use crate::config::{Config, Limits};
 use crate::imports::Imports;
 use crate::live::LiveRuns;
 use crate::places::Places;
+use crate::quota::Node;
 use crate::syncer::Syncer;
 use crate::telemetry::{self, CallNumbers};
 use crate::throttle::Throttle;
@@ -41,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) profiles: Profiles,
     /// Every bound.
     pub(crate) limits: Limits,
+    /// What all runs together hold.
+    pub(crate) node: Arc<Node>,
     /// Runs that are open in this process.
     pub(crate) runs: LiveRuns,
     /// Runs whose source is coming in.
@@ -98,16 +101,18 @@ impl Service {
     pub(crate) fn new(
         config: &Config,
         ledger: Arc<dyn Ledger>,
-        workspaces: Workspaces,
+        workspaces: Arc<Workspaces>,
         tokens: Tokens,
         checkpoints: Checkpoints,
+        held: Held,
     ) -> Self {
         let limits = config.limits.clone();
         Self(Arc::new(Inner {
             syncer: Syncer::start(Arc::clone(&ledger)),
             ledger,
-            workspaces: Arc::new(workspaces),
+            workspaces,
             profiles: config.profiles.clone(),
+            node: Node::new(&limits, held),
             runs: LiveRuns::new(limits.max_live_runs),
             imports: Imports::default(),
             tokens,

@@ -134,14 +134,36 @@ async fn open(config: &Config, lock: &DataLock) -> Result<(Service, Option<Strin
         ledger.purge_content(&run).await.map_err(database)?;
         tracing::info!(run.id = %run, "the deletion of a run was finished");
     }
+    let workspaces = Arc::new(workspaces);
+    count_uncounted(ledger.as_ref(), &workspaces).await?;
+    let held = ledger.held().await.map_err(database)?;
     let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger)).await?;
-    let service = Service::new(config, ledger, workspaces, tokens, checkpoints);
+    let service = Service::new(config, ledger, workspaces, tokens, checkpoints, held);
     let recovered = pipeline::recover(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {
         tracing::info!(changes = recovered, "pending changes of an earlier process were finished");
     }
     Ok((service, first_token))
+}
+
+/// Counts what runs hold of which the ledger does not know it: those of before there were quotas, and repaired ones.
+async fn count_uncounted(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -> Result<(), StartError> {
+    let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
+    for run in ledger.uncounted_runs().await.map_err(database)? {
+        let (started, workspaces, id) = (Instant::now(), Arc::clone(workspaces), run.clone());
+        let counted = tokio::task::spawn_blocking(move || workspaces.get(&id)?.measure()).await;
+        match counted.map_err(io::Error::other).flatten() {
+            Ok(disk) => {
+                ledger.set_disk(&run, Some(disk)).await.map_err(database)?;
+                let millis = started.elapsed().as_millis();
+                tracing::info!(run.id = %run, disk.bytes, disk.files, millis, "the run's files were counted");
+            }
+            // One bad run is no reason not to serve the others: it counts as nothing until it is repaired.
+            Err(error) => tracing::warn!(run.id = %run, %error, "the run's files cannot be counted"),
+        }
+    }
+    Ok(())
 }
 
 /// The IDs of all runs whose files should be there. One that still prepares has none yet: what is there is half of it.

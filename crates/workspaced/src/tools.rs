@@ -32,6 +32,7 @@ use workspace::{Fault, Target, Transfer, Tree, Workspace};
 use crate::change::{Crossing, Planned};
 use crate::live::Changed;
 use crate::past::PastView;
+use crate::quota::Reservation;
 use crate::versions::Version;
 
 pub(crate) use bounds::ToolLimits;
@@ -240,6 +241,11 @@ pub(crate) trait Mutation: Send {
 
     /// The refusal of a credential in what the call brings along outside of memory.
     fn brings_staged(&self, _targets: &[Target]) -> Option<Refusal> {
+        None
+    }
+
+    /// What was reserved on the disk for what the call brings along outside of memory.
+    fn take_reservation(&mut self) -> Option<Reservation> {
         None
     }
 

@@ -22,30 +22,32 @@ macro_rules! insert_records {
             "heads AS (",
             "UPDATE run_head SET head_seq = h.head_seq, head_hash = h.head_hash, mutations = h.mutations, denied = h.denied, ",
             "pending_approvals = h.pending_approvals, files_touched = h.files_touched, insertions = h.insertions, ",
-            "deletions = h.deletions, files_deleted = h.files_deleted, bytes = h.bytes ",
+            "deletions = h.deletions, files_deleted = h.files_deleted, bytes = h.bytes, ",
+            "disk_bytes = h.disk_bytes, disk_files = h.disk_files ",
             "FROM unnest($4::bigint[], $5::bigint[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], ",
-            "$11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[]) AS h (run_no, head_seq, head_hash, mutations, ",
-            "denied, pending_approvals, files_touched, insertions, deletions, files_deleted, bytes) ",
+            "$11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[]) AS h ",
+            "(run_no, head_seq, head_hash, mutations, ",
+            "denied, pending_approvals, files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files) ",
             "WHERE run_head.run_no = h.run_no)",
             $along,
             " INSERT INTO audit_record (position, run_no, seq, tool_call_id, tool, timestamp, decision, outcome, mutates, ",
             "input_sha256, body) ",
-            "SELECT * FROM unnest($15::bigint[], $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::text[], ",
-            "$21::text[], $22::text[], $23::boolean[], $24::bytea[], $25::text[])"
+            "SELECT * FROM unnest($17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::text[], $22::text[], ",
+            "$23::text[], $24::text[], $25::boolean[], $26::bytea[], $27::text[])"
         )
     };
 }
 const INSERT_RECORDS: &str = insert_records!("");
 const INSERT_WITH_ALL: &str = insert_records!(
     ", replies AS (INSERT INTO call_reply (position, status, body) \
-      SELECT * FROM unnest($26::bigint[], $27::bigint[], $28::text[])), \
+      SELECT * FROM unnest($28::bigint[], $29::bigint[], $30::text[])), \
     artifacts AS (INSERT INTO artifact (position, artifact_id, run_no, diff) \
-      SELECT * FROM unnest($29::bigint[], $30::text[], $31::bigint[], $32::bytea[])), \
+      SELECT * FROM unnest($31::bigint[], $32::text[], $33::bigint[], $34::bytea[])), \
     contents AS (INSERT INTO content (content_no, run_no, sha256, bytes) \
-      SELECT * FROM unnest($33::bigint[], $34::bigint[], $35::bytea[], $36::bytea[])), \
+      SELECT * FROM unnest($35::bigint[], $36::bigint[], $37::bytea[], $38::bytea[])), \
     steps AS (INSERT INTO step (run_no, seq, place, path, before_sha256, after_sha256, mode, staged, position) \
-      SELECT * FROM unnest($37::bigint[], $38::bigint[], $39::bigint[], $40::text[], $41::bytea[], $42::bytea[], \
-      $43::bigint[], $44::text[], $45::bigint[]))"
+      SELECT * FROM unnest($39::bigint[], $40::bigint[], $41::bigint[], $42::text[], $43::bytea[], $44::bytea[], \
+      $45::bigint[], $46::text[], $47::bigint[]))"
 );
 const INSERT_APPROVALS: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
     SELECT approval_id, run_no, state, expires_at, body, input \
@@ -155,7 +157,7 @@ impl Batch<'_> {
         self.seal_zones(connection).await
     }
 
-    /// `$1` to `$25`.
+    /// `$1` to `$27`.
     fn bind_records<'q>(&self, query: Insert<'q>, known: &Known) -> Insert<'q> {
         let mut paths: (Vec<i64>, Vec<&str>, Vec<i64>) = Default::default();
         for row in &self.rows {
@@ -184,6 +186,8 @@ impl Batch<'_> {
             .bind(head(|head| head.usage.deletions))
             .bind(head(|head| head.usage.files_deleted))
             .bind(head(|head| head.usage.bytes))
+            .bind(heads.iter().map(|head| head.disk.map(|disk| to_int(disk.bytes))).collect::<Vec<_>>())
+            .bind(heads.iter().map(|head| head.disk.map(|disk| to_int(disk.files))).collect::<Vec<_>>())
             .bind(self.column(|row| row.position))
             .bind(self.column(|row| row.run_no))
             .bind(self.column(|row| row.seq))
@@ -201,7 +205,7 @@ impl Batch<'_> {
         self.rows.iter().map(take).collect()
     }
 
-    /// `$26` to `$32`: replies and diffs.
+    /// `$28` to `$34`: replies and diffs.
     fn bind_replies<'q>(&self, query: Insert<'q>) -> Insert<'q> {
         let replies: Vec<_> =
             self.rows.iter().filter_map(|row| Some((row.position, row.entry.reply.as_ref()?))).collect();
@@ -216,7 +220,7 @@ impl Batch<'_> {
             .bind(artifacts.iter().map(|(_, artifact)| artifact.diff.as_slice()).collect::<Vec<_>>())
     }
 
-    /// `$33` to `$36`: what is left in files.
+    /// `$35` to `$38`: what is left in files.
     fn bind_contents<'q>(&self, query: Insert<'q>) -> Insert<'q> {
         let mut contents = Vec::new();
         for row in &self.rows {
@@ -230,7 +234,7 @@ impl Batch<'_> {
             .bind(contents.iter().map(|(_, (_, (_, bytes)))| *bytes).collect::<Vec<_>>())
     }
 
-    /// `$37` to `$45`: the steps.
+    /// `$39` to `$47`: the steps.
     fn bind_steps<'q>(&self, query: Insert<'q>) -> Insert<'q> {
         let mut steps = Vec::new();
         for row in &self.rows {

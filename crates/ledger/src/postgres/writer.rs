@@ -198,10 +198,10 @@ async fn read_known(connection: &mut PgConnection, group: &[Job]) -> Result<Know
     let query = sqlx::query(HEADS).bind(runs).bind(claimed.0).bind(claimed.1);
     for row in query.fetch_all(&mut *connection).await.map_err(failed)? {
         known.heads.insert(rows::run_id(&row, 0)?, RunHead::read(&row)?);
-        known.position = row.int(13)?;
-        if let Some(id) = row.maybe_text(14)? {
+        known.position = row.int(15)?;
+        if let Some(id) = row.maybe_text(16)? {
             let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-            known.calls.insert((row.int(1)?, id), (row.text(15)?, rows::sha256(&row.bytes(16)?)?));
+            known.calls.insert((row.int(1)?, id), (row.text(17)?, rows::sha256(&row.bytes(18)?)?));
         }
     }
     let decided: Vec<&str> =

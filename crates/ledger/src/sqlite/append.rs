@@ -27,8 +27,8 @@ const IS_PENDING: &str = "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_
 const DECIDE: &str =
     "UPDATE approval SET state = ?1, decision = ?2 WHERE approval_id = ?3 AND run_no = ?4 AND state = 'pending'";
 const UPDATE_HEAD: &str = "UPDATE run_head SET head_seq = ?2, head_hash = ?3, mutations = ?4, denied = ?5, \
-    pending_approvals = ?6, files_touched = ?7, insertions = ?8, deletions = ?9, files_deleted = ?10, bytes = ?11 \
-    WHERE run_no = ?1";
+    pending_approvals = ?6, files_touched = ?7, insertions = ?8, deletions = ?9, files_deleted = ?10, bytes = ?11, \
+    disk_bytes = ?12, disk_files = ?13 WHERE run_no = ?1";
 const UPDATE_STATE: &str = "UPDATE run SET state = ?2 WHERE run_no = ?1";
 const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
     SELECT ?1, min(timestamp), max(timestamp) FROM audit_record WHERE position >= ?2 AND position <= ?3 \
@@ -123,6 +123,8 @@ impl Heads {
                 to_int(usage.deletions),
                 to_int(usage.files_deleted),
                 to_int(usage.bytes),
+                head.disk.map(|disk| to_int(disk.bytes)),
+                head.disk.map(|disk| to_int(disk.files)),
             ])?;
             if head.state_changed {
                 connection.prepare_cached(UPDATE_STATE)?.execute(params![head.run_no, head.state.as_str()])?;

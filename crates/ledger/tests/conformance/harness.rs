@@ -227,6 +227,7 @@ pub(crate) fn new_run(id: &str) -> StoredRun {
         labels: BTreeMap::from([("ticket".into(), "A-1 \"x\" \0".into())]),
         import: ImportReport { files: 3, bytes: 9, left_out: vec![], left_out_more: 0, progress: "done".into() },
         counts: RunCounts::default(),
+        disk: model::Disk::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,
     };
@@ -297,6 +298,7 @@ pub(crate) fn read(run: &str, file: &str) -> Entry {
         approval: None,
         decides: None,
         usage: Usage::default(),
+        disk: model::DiskChange::default(),
     }
 }
 

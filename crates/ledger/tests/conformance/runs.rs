@@ -1,7 +1,7 @@
 //! Runs, their tokens, settings, and what a restart keeps.
 
-use ledger::{Appended, LedgerError, StoredRun};
-use model::{ImportReport, LeftOut, Outcome, Run, RunState, Sha256, Token, TokenId, Usage, Verdict};
+use ledger::{Appended, Held, LedgerError, StoredRun};
+use model::{Disk, DiskChange, ImportReport, LeftOut, Outcome, Run, RunState, Sha256, Token, TokenId, Usage, Verdict};
 use rstest::rstest;
 
 use crate::harness::{Backend, World, new_run, new_token, read, run_id, write};
@@ -94,6 +94,42 @@ async fn a_run_is_prepared_opened_and_closed_once(#[values(Backend::Sqlite, Back
     assert!(stored(&world, "r1").await.needs_repair);
     world.ledger.set_needs_repair(&run, false).await.unwrap();
     assert!(!stored(&world, "r1").await.needs_repair);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_tree_holds_changes_with_each_record(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    assert_eq!(world.ledger.held().await.unwrap(), Held::default());
+    let mut new = new_run("r1");
+    new.run.disk = Disk { bytes: 100, files: 2 };
+    world.ledger.create_run(&new, &new_token("r1", "tok-1")).await.unwrap();
+    let mut other = new_run("r2");
+    (other.run.state, other.run.base_commit) = (RunState::Preparing, None);
+    world.ledger.create_run(&other, &new_token("r2", "tok-2")).await.unwrap();
+    let mut entry = write("r1", "tc_1", "a");
+    entry.disk = DiskChange { bytes: 50, files: 1 };
+    world.ledger.append(entry).await.unwrap();
+    let mut less = write("r1", "tc_2", "b");
+    less.disk = DiskChange { bytes: -30, files: -2 };
+    world.ledger.append_all(vec![less, read("r1", "a")]).await.unwrap();
+    assert_eq!(stored(&world, "r1").await.run.disk, Disk { bytes: 120, files: 1 });
+    let import = ImportReport { files: 7, bytes: 8, ..ImportReport::default() };
+    world.ledger.open_run(&other.run.run_id, "beef", &import).await.unwrap();
+    assert_eq!(stored(&world, "r2").await.run.disk, Disk { bytes: 8, files: 7 });
+    assert_eq!(world.ledger.held().await.unwrap(), Held { runs: 2, bytes: 128 });
+    // What nobody has counted stays so, whatever is recorded, until somebody counts it.
+    let r1 = new.run.run_id;
+    world.ledger.set_disk(&r1, None).await.unwrap();
+    let mut more = write("r1", "tc_3", "c");
+    more.disk = DiskChange { bytes: 50, files: 1 };
+    world.ledger.append(more).await.unwrap();
+    assert_eq!(world.ledger.uncounted_runs().await.unwrap(), [r1.clone()]);
+    world.ledger.set_disk(&r1, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
+    assert_eq!(world.ledger.uncounted_runs().await.unwrap(), []);
+    assert_eq!(stored(&world, "r1").await.run.disk, Disk { bytes: 5, files: 1 });
+    world.ledger.set_run_state(&r1, RunState::Deleted, Some("2026-01-03T00:00:00Z")).await.unwrap();
+    assert_eq!(world.ledger.held().await.unwrap(), Held { runs: 1, bytes: 8 });
 }
 
 #[rstest]

@@ -134,9 +134,17 @@ impl Fetch<'_> {
         }
         args.extend(["--end-of-options", "origin"]);
         args.extend(refspecs);
-        let too_much = || bare::size(self.git.dir()) > self.limits.max_bytes;
+        let held = |bytes| self.watch.may_hold(0, bytes);
+        let too_much = || {
+            let bytes = bare::size(self.git.dir());
+            bytes > self.limits.max_bytes || held(bytes).is_err()
+        };
         let bounds = Bounds { time: FETCH_TIME, stop: &|| self.watch.cancelled(), too_much: &too_much };
-        self.git.output(&args, 64 * 1024, &bounds).map_err(fetch_fault)?;
+        let fetched = self.git.output(&args, 64 * 1024, &bounds);
+        fetched.map_err(|fault| match held(bare::size(self.git.dir())) {
+            Err(refusal) => refusal.into(),
+            Ok(()) => fetch_fault(fault),
+        })?;
         Ok(())
     }
 

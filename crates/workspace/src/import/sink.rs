@@ -214,6 +214,7 @@ impl<'a> Sink<'a> {
             self.leave_out(path, "a symbolic link that leads nowhere");
             return Ok(());
         }
+        self.check_bytes(0)?;
         let (folder, name) = split(path);
         let dir = self.enter(folder)?;
         rustix::fs::symlinkat(target, dir, name)?;
@@ -318,7 +319,7 @@ impl<'a> Sink<'a> {
         if self.bytes.saturating_add(more) > self.limits.max_bytes {
             return Err(too_large("bytes", self.limits.max_bytes));
         }
-        Ok(())
+        Ok(self.watch.may_hold(self.rows.len() as u64 + 1, self.bytes.saturating_add(more))?)
     }
 
     fn copy(

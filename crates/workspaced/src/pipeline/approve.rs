@@ -16,6 +16,7 @@ use super::{Judged, Until, append, carry_out, not_pending, paths_of, prepare, re
 use crate::CallError;
 use crate::calls::{Answer, ChainHead, Head, asked, reasons_of, refused_entry, stored_reply, verdict_of};
 use crate::change::Planned;
+use crate::quota::Asking;
 use crate::service::{Caller, LiveRun, Service};
 use crate::tools::{self, ToolRun};
 
@@ -32,6 +33,13 @@ pub(super) async fn ask(
     judged: Judged,
 ) -> Result<Answer, CallError> {
     let Judged { planned, decision, .. } = judged;
+    let asking = match may_ask(service, live).await {
+        Ok(asking) => asking,
+        Err(CallError::Refused(refusal)) => {
+            return Err(service.record_refused(head, &paths_of(&planned), refusal).await);
+        }
+        Err(error) => return Err(error),
+    };
     let mut refusal = required(&decision.reasons, head.dry_run);
     if head.dry_run {
         let record = append(service, head, pending_entry(head, &planned, &refusal)).await?;
@@ -42,8 +50,19 @@ pub(super) async fn ask(
     let mut entry = pending_entry(head, &planned, &refusal);
     entry.approval = Some((approval, head.input.clone()));
     let record = append(service, head, entry).await?;
+    asking.keep();
     live.awaits_approval();
     Err(refusal.recorded(record.seq, record.hash).into())
+}
+
+/// Whether the run may have one more call that waits.
+async fn may_ask<'a>(service: &Service, live: &'a LiveRun) -> Result<Asking<'a>, CallError> {
+    if let Ok(asking) = live.waiting.ask() {
+        return Ok(asking);
+    }
+    // The ledger knows best how many there are.
+    service.refresh_state(live).await?;
+    Ok(live.waiting.ask()?)
 }
 
 fn required(reasons: &[String], dry_run: bool) -> Refusal {
@@ -97,6 +116,7 @@ pub(super) async fn ask_together(
     plan: Plan,
     dry_run: bool,
 ) -> Result<Together, Failure> {
+    let asking = may_ask(service, live).await.map_err(Failure::All)?;
     let mut refusal = required(&plan.decision.reasons, dry_run);
     let mut approval = if dry_run { None } else { approval_of_all(heads, &plan)? };
     refusal.about.approval_id = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
@@ -117,6 +137,7 @@ pub(super) async fn ask_together(
     }
     let records = service.record_together(heads, entries).await.map_err(Failure::Said)?;
     if !dry_run {
+        asking.keep();
         live.awaits_approval();
     }
     let tell = |(answer, record): (Refusal, Record)| Err(answer.recorded(record.seq, record.hash).into());

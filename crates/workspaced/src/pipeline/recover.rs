@@ -63,6 +63,8 @@ async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError>
     live.changed.forget();
     if let Some(stored) = service.0.ledger.run(&live.run_id).await? {
         live.lane.start_anew(stored.usage);
+        live.disk.set_held(stored.run.disk);
+        live.waiting.set_pending(stored.run.counts.pending_approvals);
     }
     live.lane.set_unsettled(false);
     Ok(())

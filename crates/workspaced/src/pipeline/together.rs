@@ -268,7 +268,7 @@ impl Service {
         plan: Plan,
         decides: Option<Decides>,
     ) -> Result<Together, Failure> {
-        let steps = plan.ahead.steps();
+        let (steps, disk, change) = (plan.ahead.steps(), plan.disk, plan.change);
         let run = Arc::clone(live);
         let staged =
             self.blocking(move || run.workspace.stage(&steps, &BTreeMap::new()).map_err(CallError::from)).await;
@@ -293,7 +293,7 @@ impl Service {
             });
         }
         if let Some(Row::Change(first, _)) = rows.iter_mut().find(|row| matches!(row, Row::Change(..))) {
-            first.decides = decides;
+            (first.decides, first.disk) = (decides, change);
         }
         live.lane.reserve(&used);
         failpoint::hit("pipeline.staged");
@@ -306,6 +306,7 @@ impl Service {
                 return Err(failure);
             }
         };
+        disk.settle(change);
         let written: Vec<_> = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
         bring_in(self, live, staged, &written).await.map_err(Failure::Said)?;
         Ok(Together { answers, failed: None })

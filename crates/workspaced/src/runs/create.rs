@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use ledger::{LedgerError, StoredRun};
 use model::{
-    Code, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId, RunState, Sha256,
-    Source, Token, Usage,
+    Code, Disk, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId, RunState,
+    Sha256, Source, Token, Usage,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{ListQuery, Tree};
@@ -17,6 +17,7 @@ use super::{Origin, report_of};
 use crate::CallError;
 use crate::clock::new_run_id;
 use crate::imports::{CancelOnDrop, Importing};
+use crate::quota::{NewRunSlot, RunDisk};
 use crate::service::{Service, now, now_plus};
 use crate::tokens::{IssuedToken, NewToken};
 
@@ -106,22 +107,30 @@ impl Service {
         let service = self.clone();
         let checked = self.blocking(move || service.check(request).map_err(CallError::from)).await?;
         let run = checked.stored.run.run_id.clone();
-        let importing = self.0.imports.begin(checked.stored.run.clone()).ok_or_else(|| exists(&run))?;
+        let disk = RunDisk::new(&self.0.node, &checked.stored.run.policy.quota, Disk::default()).reservation();
+        let importing = self.0.imports.begin(checked.stored.run.clone(), disk).ok_or_else(|| exists(&run))?;
         if self.0.ledger.run(&run).await?.is_some() {
             return Err(exists(&run).into());
         }
+        let slot = self.0.node.enter_run()?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let service = self.clone();
-        self.to_the_end(async move { service.bring_in(checked, importing).await }).await
+        self.to_the_end(async move { service.bring_in(checked, importing, slot).await }).await
     }
 
-    async fn bring_in(&self, checked: Checked, importing: Importing) -> Result<CreatedRun, CallError> {
+    async fn bring_in(
+        &self,
+        checked: Checked,
+        importing: Importing,
+        slot: NewRunSlot,
+    ) -> Result<CreatedRun, CallError> {
         let Checked { mut stored, origin, token, issued } = checked;
         let id = stored.run.run_id.clone();
         if let Some(origin) = origin {
             let imported = self.import(&id, &importing, origin).await?;
             stored.run.state = RunState::Open;
             stored.run.import = report_of(&imported);
+            stored.run.disk = Disk { bytes: imported.bytes, files: imported.files };
             stored.run.base_commit = Some(imported.base_commit);
         }
         let has_files = stored.run.base_commit.is_some();
@@ -136,6 +145,8 @@ impl Service {
                 error => error.into(),
             });
         }
+        slot.keep();
+        importing.import.settle(stored.run.disk);
         drop(importing);
         tracing::info!(run.id = %id, files = stored.run.import.files, bytes = stored.run.import.bytes, "run created");
         Ok(CreatedRun { run: stored.run, token: issued })
@@ -168,6 +179,7 @@ impl Service {
             mounts,
             labels: redacted_labels(request.labels.unwrap_or_default()),
             import: ImportReport { progress: "waiting".to_owned(), ..ImportReport::default() },
+            disk: Disk::default(),
             counts: RunCounts::default(),
             head_seq: 0,
             head_hash: Sha256::ZERO,

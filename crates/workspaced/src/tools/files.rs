@@ -15,6 +15,7 @@ use workspace::{Fault, StagedFile, Target, Workspace};
 use super::write_file::{already_exists, expect_version, members};
 use super::{Brought, Mutation, PlanContext, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, file_path, parse};
 use crate::change::{Desired, Planned, Upload};
+use crate::quota::Reservation;
 
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -104,6 +105,8 @@ pub(crate) struct PutFile {
     /// The version that it replaces; `None` where nothing may be there.
     pub(crate) expected: Option<Sha256>,
     pub(crate) content: NewContent,
+    /// What was reserved for it on the disk.
+    pub(crate) reservation: Option<Reservation>,
 }
 
 /// The bytes that come in.
@@ -136,7 +139,7 @@ impl TryFrom<PutInput> for PutFile {
             Refusal::invalid("the content is too large to be kept for an approval", "Send the file again.")
         })?;
         let content = NewContent::Inline(content);
-        Ok(Self { path: file_path(&input.path)?, expected: input.expected_sha256, content })
+        Ok(Self { path: file_path(&input.path)?, expected: input.expected_sha256, content, reservation: None })
     }
 }
 
@@ -170,6 +173,10 @@ impl Mutation for PutFile {
                 .map_or_else(ScannedContent::default, |(_, bytes)| ScannedContent::of(bytes)),
         };
         judge_scanned(&self.path, &old, scanned)
+    }
+
+    fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reservation.take()
     }
 
     fn permission(&self, _targets: &[Target]) -> Option<Permission> {

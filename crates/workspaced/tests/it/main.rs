@@ -85,6 +85,8 @@ mod process;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod quota;
+#[cfg(test)]
 mod reading;
 #[cfg(test)]
 mod readme;

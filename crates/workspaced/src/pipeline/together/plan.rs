@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use model::{ChangeFacts, Decision, LogicalPath, Usage, Verdict, judge_change};
+use model::{ChangeFacts, Decision, DiskChange, LogicalPath, Usage, Verdict, judge_change};
 use workspace::Fault;
 
 use super::Failure;
@@ -10,6 +10,7 @@ use crate::CallError;
 use crate::calls::Head;
 use crate::change::{Ahead, View};
 use crate::pipeline::{Judged, denied, large, plan};
+use crate::quota::Reservation;
 use crate::service::LiveRun;
 use crate::tools::{Mutation, Read, ReadContext, Told};
 
@@ -31,6 +32,10 @@ pub(in crate::pipeline) struct Plan {
     pub(super) outlooks: Vec<Outlook>,
     pub(super) ahead: Ahead,
     pub(in crate::pipeline) decision: Decision,
+    /// What is reserved for all of them on the disk.
+    pub(super) disk: Reservation,
+    /// By how much they let the tree grow or shrink.
+    pub(super) change: DiskChange,
 }
 
 impl Part {
@@ -75,7 +80,7 @@ pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel:
                     return Err(Failure::At(place, refusal.into()));
                 }
                 ahead.take(&planned);
-                Outlook::Change(Judged { planned, decision, usage, staged: None })
+                Outlook::Change(Judged { planned, decision, usage, disk: live.disk.reservation(), staged: None })
             }
         });
     }
@@ -89,13 +94,25 @@ pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel:
     };
     let decision = judge(outlooks.len());
     if decision.verdict != Verdict::Deny {
-        return Ok(Plan { outlooks, ahead, decision });
+        let (disk, change) = reserve(live, &outlooks)?;
+        return Ok(Plan { outlooks, ahead, decision, disk, change });
     }
     // Each may by itself: the first that is too much with those before it.
     let counts: Vec<_> = (1..=outlooks.len()).collect();
     let place = counts.partition_point(|count| judge(*count).verdict != Verdict::Deny).min(outlooks.len() - 1);
     let Decision { refusal, reasons, .. } = judge(place + 1);
     Err(Failure::At(place, refusal.unwrap_or_else(|| denied(reasons)).into()))
+}
+
+/// Reserves what the calls let the tree grow by together; the first that is too much with those before it is at fault.
+fn reserve(live: &LiveRun, outlooks: &[Outlook]) -> Result<(Reservation, DiskChange), Failure> {
+    let (mut disk, mut change) = (live.disk.reservation(), DiskChange::default());
+    for (place, outlook) in outlooks.iter().enumerate() {
+        let Outlook::Change(judged) = outlook else { continue };
+        change += judged.planned.disk_change();
+        disk.resize(change.growth()).map_err(|refusal| Failure::At(place, refusal.into()))?;
+    }
+    Ok((disk, change))
 }
 
 fn look(live: &LiveRun, head: &Head, ahead: &Ahead, tool: &dyn Read, cancel: &AtomicBool) -> Result<Told, CallError> {

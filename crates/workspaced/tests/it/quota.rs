@@ -1,0 +1,284 @@
+//! What runs may hold: bytes and files of a run and of all runs, and calls that wait for a person.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, Server, Setup, gzip, sha256, tar_of};
+
+const MIB: usize = 1 << 20;
+
+async fn put(run: &Run, path: &str, body: Vec<u8>) -> Answer {
+    let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));
+    run.agent.send(request.header("x-reason", "because").header("if-none-match", "*").body(body)).await
+}
+
+/// The same of a length that nobody says before.
+async fn stream(run: &Run, path: &str, body: Vec<u8>) -> Answer {
+    let pieces: Vec<_> = body.chunks(64 * 1024).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
+    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
+    let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));
+    run.agent.send(request.header("x-reason", "because").header("if-none-match", "*").body(body)).await
+}
+
+fn write(path: &str, bytes: usize) -> Value {
+    json!({"path": path, "content": "x".repeat(bytes), "mode": "CREATE_NEW", "reason": "r"})
+}
+
+async fn disk(run: &Run) -> (u64, u64) {
+    let disk = run.get().await["disk"].clone();
+    (disk["bytes"].as_u64().unwrap(), disk["files"].as_u64().unwrap())
+}
+
+#[track_caller]
+fn assert_over(answer: &Answer, reason: &str, limit: usize, actual: usize) {
+    let problem = answer.refused("QUOTA_EXCEEDED");
+    let told = (&problem["reasons"], &problem["limit"], &problem["actual"]);
+    assert_eq!(told, (&json!([reason]), &json!(limit), &json!(actual)), "{problem:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_byte_and_file_of_a_run_counts_and_is_given_back(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let quota = json!({"policy": {"quota": {"maxTreeBytes": 1000, "maxFiles": 3}}});
+    let run = server.run_with_files(&[("a.txt", &"a".repeat(400))], quota).await;
+    assert_eq!(disk(&run).await, (400, 1));
+    run.ok("write_file", write("b.txt", 500)).await;
+    assert_eq!(disk(&run).await, (900, 2));
+    let mut dry = write("c.txt", 200);
+    assert_over(&run.call("write_file", dry.clone()).await, "quota:maxTreeBytes", 1000, 1100);
+    dry["dryRun"] = json!(true);
+    assert_over(&run.call("write_file", dry).await, "quota:maxTreeBytes", 1000, 1100);
+    let record = run.last_record().await;
+    assert_eq!((&record["code"], &record["decision"]), (&json!("QUOTA_EXCEEDED"), &json!("DENY")));
+    assert_over(&put(&run, "c.bin", vec![0; 101]).await, "quota:maxTreeBytes", 1000, 1001);
+    let edit = json!({"path": "a.txt", "oldString": "a", "newString": "bb", "replaceAll": true, "reason": "r"});
+    assert_over(&run.call("edit_file", edit).await, "quota:maxTreeBytes", 1000, 1300);
+    put(&run, "c.bin", vec![0; 100]).await.is(201);
+    assert_eq!(disk(&run).await, (1000, 3));
+    assert_over(&put(&run, "d.bin", vec![]).await, "quota:maxFiles", 3, 4);
+    // What shrinks is never refused, nor what moves.
+    run.replace("a.txt", "a", &sha256("a".repeat(400))).await.ok();
+    let moved = json!({"from": "b.txt", "to": "d.txt", "expectedSha256": sha256("x".repeat(500)), "reason": "r"});
+    run.ok("move_file", moved).await;
+    run.ok("delete_file", json!({"path": "d.txt", "expectedSha256": sha256("x".repeat(500)), "reason": "r"})).await;
+    assert_eq!(disk(&run).await, (101, 2));
+    server.stop();
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_over(&run.call("write_file", write("e.txt", 900)).await, "quota:maxTreeBytes", 1000, 1001);
+    run.ok("write_file", write("e.txt", 899)).await;
+    assert_eq!(disk(&run).await, (1000, 3));
+}
+
+#[rstest]
+#[tokio::test]
+async fn calls_that_are_one_change_are_bounded_together(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let quota = json!({"policy": {"quota": {"maxTreeBytes": 1000}}});
+    let (_server, run) = Run::shared_with(backend, &[("a.txt", &"a".repeat(600))], quota).await;
+    let call = |tool: &str, input: Value| json!({"tool": tool, "input": input});
+    let gone = json!({"path": "a.txt", "expectedSha256": sha256("a".repeat(600)), "reason": "r"});
+    let path = format!("/v1/runs/{}/batch", run.id);
+    let calls = [call("write_file", write("b.txt", 300)), call("write_file", write("c.txt", 300))];
+    let body = json!({"calls": calls, "atomic": true});
+    let told = run.agent.post(&path, body).await.json();
+    assert!(told.to_string().contains("QUOTA_EXCEEDED"), "{told:#}");
+    assert_eq!(disk(&run).await, (600, 1));
+    let calls = [call("delete_file", gone), call("write_file", write("b.txt", 900))];
+    let told = run.agent.post(&path, json!({"calls": calls, "atomic": true})).await.ok();
+    assert!(!told.to_string().contains("QUOTA_EXCEEDED"), "{told:#}");
+    assert_eq!(disk(&run).await, (900, 1));
+    let patch = format!("--- /dev/null\n+++ b/p.txt\n@@ -0,0 +1 @@\n+{}\n", "p".repeat(100));
+    assert_over(&run.patch(&patch).await, "quota:maxTreeBytes", 1000, 1001);
+    let id =
+        run.audit().await.into_iter().rfind(|record| record["tool"] == "delete_file").unwrap()["toolCallId"].clone();
+    let answer = run.call("revert_calls", json!({"toolCallIds": [id], "reason": "r"})).await;
+    assert_over(&answer, "quota:maxTreeBytes", 1000, 1500);
+}
+
+/// Sends the head of an upload and `sent` bytes of it, and leaves the connection open.
+fn begin(server: &Server, run: &Run, path: &str, announced: usize, sent: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(server.base.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let token = run.agent.token.as_deref().unwrap();
+    let head = format!(
+        "PUT /v1/runs/{}/files/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+         X-Reason: r\r\nIf-None-Match: *\r\nContent-Length: {announced}\r\n\r\n",
+        run.id
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&vec![0; sent]).unwrap();
+    stream
+}
+
+#[rstest]
+#[tokio::test]
+async fn uploads_that_are_coming_in_count_as_they_grow(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let quota = json!({"policy": {"quota": {"maxTreeBytes": 5 * MIB}, "budget": {"maxBytes": MIB}}});
+    let (server, run) = Run::shared_with(backend, &[], quota).await;
+    // One that says how long it is, is refused before it comes.
+    let mut stream_of_head = begin(&server, &run, "a.bin", 6 * MIB, 0);
+    let mut told = [0; 4096];
+    let read = stream_of_head.read(&mut told).unwrap();
+    let told = String::from_utf8_lossy(&told[..read]).into_owned();
+    assert!(told.starts_with("HTTP/1.1 507") && told.contains("QUOTA_EXCEEDED"), "{told}");
+    put(&run, "b.bin", vec![0; 2 * MIB]).await.is(201);
+    assert_eq!(disk(&run).await, (2 * MIB as u64, 1));
+    // Most of one is here, and counts.
+    let half = begin(&server, &run, "c.bin", 3 * MIB, 5 * MIB / 2);
+    let mut probe = write("probe.txt", 900_000);
+    probe["dryRun"] = json!(true);
+    while run.call("write_file", probe.clone()).await.status == 200 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    run.call("write_file", probe).await.refused("QUOTA_EXCEEDED");
+    stream(&run, "d.bin", vec![0; 5 * MIB / 2]).await.refused("QUOTA_EXCEEDED");
+    drop(half);
+    let mut stored = false;
+    for _ in 0..200 {
+        let answer = put(&run, "e.bin", vec![0; 3 * MIB]).await;
+        stored = answer.status == 201;
+        if stored {
+            break;
+        }
+        answer.refused("QUOTA_EXCEEDED");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(stored, "what broke off is given back");
+    assert_eq!(disk(&run).await, (5 * MIB as u64, 2));
+    assert_eq!(std::fs::read_dir(run.repo.parent().unwrap().join("tmp")).unwrap().count(), 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn all_runs_together_have_a_bound(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let setup = Setup::new(backend).arg("--max-disk-bytes", 1000).arg("--max-runs", 3);
+    let mut server = Server::start_with(setup).await;
+    let one = server.run_with_files(&[("a.txt", &"a".repeat(600))], json!({})).await;
+    let two = server.run(json!({})).await;
+    assert_over(&two.call("write_file", write("b.txt", 500)).await, "maxDiskBytes", 1000, 1100);
+    two.ok("write_file", write("b.txt", 300)).await;
+    assert_over(&two.call("write_file", write("c.txt", 300)).await, "maxDiskBytes", 1000, 1200);
+    // An import that is too much leaves nothing.
+    let template = server.template(&[("a.txt", &"a".repeat(60)), ("b.txt", &"b".repeat(60))]);
+    let source = json!({"runId": "big", "source": {"type": "directory", "path": template}});
+    assert_over(&server.operator().post("/v1/runs", source.clone()).await, "maxDiskBytes", 1000, 1020);
+    server.operator().get("/v1/runs/big").await.refused("RUN_NOT_FOUND");
+    let three = server.run(json!({"source": {"type": "archive"}})).await;
+    let empty = json!({"source": {"type": "empty"}});
+    assert_over(&server.operator().post("/v1/runs", empty.clone()).await, "maxRuns", 3, 4);
+    let tar = gzip(&tar_of(&[("a", &[b'x'; 50]), ("b", &[b'x'; 70])]));
+    let path = format!("/v1/runs/{}/archive", three.id);
+    assert_over(&server.operator().put(&path, tar).await, "maxDiskBytes", 1000, 1020);
+    assert_eq!(three.get().await["state"], "preparing");
+    // What the ledger has is what counts after a start.
+    server.stop();
+    server.restart();
+    let (one, two, three) = (server.reconnect(&one), server.reconnect(&two), server.reconnect(&three));
+    assert_over(&two.call("write_file", write("c.txt", 300)).await, "maxDiskBytes", 1000, 1200);
+    assert_over(&server.operator().post("/v1/runs", empty.clone()).await, "maxRuns", 3, 4);
+    for _ in 0..2 {
+        server.operator().delete(&format!("/v1/runs/{}", one.id)).await.ok();
+    }
+    two.ok("write_file", write("c.txt", 300)).await;
+    let fits = tar_of(&[("a", &[b'x'; 400])]);
+    server.operator().put(&format!("/v1/runs/{}/archive", three.id), fits).await.ok();
+    assert_eq!(disk(&three).await, (400, 1));
+    assert_over(&two.call("write_file", write("d.txt", 1)).await, "maxDiskBytes", 1000, 1001);
+    let four = server.operator().post("/v1/runs", empty.clone()).await;
+    four.is(201);
+    assert_over(&server.operator().post("/v1/runs", empty).await, "maxRuns", 3, 4);
+    server.operator().post("/v1/runs", source).await.refused("QUOTA_EXCEEDED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_source_that_is_more_than_the_quota_is_refused_and_leaves_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let template = server.template(&[("a.txt", &"a".repeat(60)), ("d/b.txt", &"b".repeat(60))]);
+    let (repository, _) = server.repository(&[("a.txt", &"a".repeat(60)), ("d/b.txt", &"b".repeat(60))]);
+    for source in [json!({"type": "directory", "path": template}), json!({"type": "git", "url": repository})] {
+        let body = |quota: Value| json!({"runId": "r", "source": source, "policy": {"quota": quota}});
+        let answer = server.operator().post("/v1/runs", body(json!({"maxFiles": 1}))).await;
+        assert_over(&answer, "quota:maxFiles", 1, 2);
+        if source["type"] == "directory" {
+            let answer = server.operator().post("/v1/runs", body(json!({"maxTreeBytes": 100}))).await;
+            assert_over(&answer, "quota:maxTreeBytes", 100, 120);
+        }
+        server.operator().get("/v1/runs/r").await.refused("RUN_NOT_FOUND");
+    }
+    let left = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).filter(|name| name != ".git-home").collect();
+    assert!(left.is_empty(), "{left:?}");
+    // A small archive that becomes large is broken off on its way.
+    let quota = json!({"source": {"type": "archive"}, "policy": {"quota": {"maxTreeBytes": 2 * MIB}}});
+    let run = server.run(quota).await;
+    let bomb = gzip(&tar_of(&[("a", &vec![0; MIB]), ("b", &vec![0; MIB]), ("c", &vec![0; 8 * MIB])]));
+    let answer = run.operator.put(&format!("/v1/runs/{}/archive", run.id), bomb).await;
+    assert_over(&answer, "quota:maxTreeBytes", 2 * MIB, 10 * MIB);
+    assert_eq!(run.get().await["state"], "preparing");
+}
+
+#[rstest]
+#[tokio::test]
+async fn so_many_calls_of_a_run_may_wait_for_a_person(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let policy = json!({"policy": {"quota": {"pendingApprovals": 2}}});
+    let run = server.run(policy).await;
+    let ask = |path: &str| write(&format!("{path}/Cargo.lock"), 10);
+    let first = run.call("write_file", ask("a")).await.refused("APPROVAL_REQUIRED");
+    run.call("write_file", ask("b")).await.refused("APPROVAL_REQUIRED");
+    assert_over(&run.call("write_file", ask("c")).await, "quota:pendingApprovals", 2, 3);
+    let mut dry = ask("c");
+    dry["dryRun"] = json!(true);
+    assert_over(&run.call("write_file", dry).await, "quota:pendingApprovals", 2, 3);
+    let calls = json!([{"tool": "write_file", "input": ask("c")}, {"tool": "write_file", "input": write("d", 1)}]);
+    let batch = json!({"calls": calls, "atomic": true});
+    let path = format!("/v1/runs/{}/batch", run.id);
+    let told = run.agent.post(&path, batch.clone()).await.json();
+    assert!(told.to_string().contains("QUOTA_EXCEEDED"), "{told:#}");
+    assert_eq!(run.get().await["counts"]["pendingApprovals"], 2);
+    // What needs no approval goes on.
+    run.ok("write_file", write("d.txt", 1)).await;
+    server.stop();
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_over(&run.call("write_file", ask("c")).await, "quota:pendingApprovals", 2, 3);
+    let path = format!("/v1/approvals/{}/deny", first["approvalId"].as_str().unwrap());
+    run.operator.post(&path, json!({"decidedBy": "someone"})).await.ok();
+    let told = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.json();
+    assert!(told.to_string().contains("APPROVAL_REQUIRED"), "{told:#}");
+    assert_over(&run.call("write_file", ask("e")).await, "quota:pendingApprovals", 2, 3);
+    let pending = run.operator.get(&format!("/v1/approvals?state=pending&run={}", run.id)).await.ok();
+    let id = pending["items"][0]["approvalId"].as_str().unwrap();
+    run.operator.post(&format!("/v1/approvals/{id}/approve"), json!({"decidedBy": "someone"})).await.ok();
+    run.call("write_file", ask("e")).await.refused("APPROVAL_REQUIRED");
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_of_before_there_were_quotas_is_counted_at_the_start(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start_with(Setup::new(backend).arg("--max-disk-bytes", 1000)).await;
+    let run = server.run_with_files(&[("a.txt", &"a".repeat(600)), (".hidden/b", "bb")], json!({})).await;
+    run.put("from/outside.txt", "x".repeat(100));
+    server.stop();
+    server.database.tamper("UPDATE run_head SET disk_bytes = NULL, disk_files = NULL").await.unwrap();
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_eq!(disk(&run).await, (702, 3));
+    assert_over(&run.call("write_file", write("c.txt", 300)).await, "maxDiskBytes", 1000, 1002);
+}
