@@ -225,7 +225,7 @@ async fn ask(ledger: &dyn Ledger, name: &str, filter: &RecordFilter) -> Fallible
     let middle = *ledger.newest().borrow() / 2;
     for (place, after) in [("first", None), ("middle", Some(middle))] {
         let began = Instant::now();
-        let found = ledger.records(filter, after, 100).await?.len();
+        let found = ledger.records(filter, after, 100.into()).await?.len();
         say(&format!("{name}, {place} page: {found} records in {:?}", began.elapsed()))?;
     }
     Ok(())

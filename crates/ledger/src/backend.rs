@@ -5,7 +5,7 @@ use std::future::Future;
 use model::RunId;
 use tokio::sync::watch;
 
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result};
 
 /// A value for a statement's `$1`, `$2` …
 #[derive(Clone, Debug)]
@@ -37,6 +37,26 @@ pub(crate) trait Columns {
     fn maybe_int(&self, column: usize) -> Result<Option<i64>>;
 }
 
+/// The columns of a list, by the names that its query gives them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageColumns {
+    /// What the rows are in the order of.
+    pub(crate) order: &'static str,
+    /// The texts that make a row large.
+    pub(crate) texts: &'static [&'static str],
+}
+
+impl PageColumns {
+    /// Those of `position, body`.
+    pub(crate) const RECORDS: Self = Self { order: "position", texts: &["body"] };
+    /// Those of a run.
+    pub(crate) const RUNS: Self = Self { order: "run_no", texts: &["body", "import_report", "mount_paths"] };
+    /// Those of an approval.
+    pub(crate) const APPROVALS: Self = Self { order: "approval_no", texts: &["body"] };
+    /// Those of an approval, by the end of its time.
+    pub(crate) const LAPSED: Self = Self { order: "expires_at", texts: &["body"] };
+}
+
 /// One database.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Appends all or none, in a group with whatever else waits.
@@ -49,6 +69,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
         args: Vec<Arg>,
         read: fn(&dyn Columns) -> Result<T>,
     ) -> impl Future<Output = Result<Vec<T>>> + Send;
+
+    /// The first rows of one consistent state, until a page of `size` is full. `sql` asks for one row more than that.
+    fn fetch_page<T: Send + 'static>(
+        &self,
+        sql: impl Into<String> + Send,
+        args: Vec<Arg>,
+        read: fn(&dyn Columns) -> Result<T>,
+        size: PageSize,
+        columns: PageColumns,
+    ) -> impl Future<Output = Result<Page<T>>> + Send;
 
     /// Carries `statements` out in one transaction and tells how many rows the first one changed. `touched` is the run whose
     /// head they may change.

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use model::merkle::{Edge, Node, edge_nodes};
 use model::{CheckpointLeaf, RunId, Sha256};
 
-use crate::backend::{Arg, Backend, Columns, Statement, damaged, to_count, to_int};
+use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, damaged, to_count, to_int};
 use crate::store::Store;
-use crate::{Result, StoredRecord, rows};
+use crate::{Page, PageSize, Result, StoredRecord, rows};
 
 /// Heads of runs that have records behind one position, up to another, and that no leaf holds yet.
 const MOVED: &str = "SELECT run_id, h.head_seq, h.head_hash, b.head_seq, b.head_hash, \
@@ -129,7 +129,7 @@ pub trait CheckpointLog: Send + Sync {
         Ok(peaks.and_then(|peaks| Edge::of(size, peaks)))
     }
     /// Records of a run from `first` to `last`, in order.
-    async fn stretch(&self, run: &RunId, first: u64, last: u64, limit: u32) -> Result<Vec<StoredRecord>>;
+    async fn stretch(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>>;
 }
 
 #[async_trait]
@@ -174,9 +174,9 @@ impl<B: Backend> CheckpointLog for Store<B> {
         Ok(nodes.iter().filter_map(|node| Some((*node, *found.get(&node.place())?))).collect())
     }
 
-    async fn stretch(&self, run: &RunId, first: u64, last: u64, limit: u32) -> Result<Vec<StoredRecord>> {
-        let args = vec![run.as_str().into(), first.into(), last.into(), Arg::Int(limit.into())];
-        self.0.fetch(STRETCH, args, rows::record).await
+    async fn stretch(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+        let args = vec![run.as_str().into(), first.into(), last.into(), Arg::Int(size.rows_to_ask())];
+        self.0.fetch_page(STRETCH, args, rows::record, size, PageColumns::RECORDS).await
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Query {
 
 impl Query {
     /// The records of `filter` in `range`, the first `limit`.
-    pub(crate) fn records(filter: &RecordFilter, driver: Driver, range: Range, limit: u32) -> Self {
+    pub(crate) fn records(filter: &RecordFilter, driver: Driver, range: Range, limit: i64) -> Self {
         let mut query =
             Self { sql: String::from("SELECT r.position, r.body FROM audit_record r WHERE "), args: Vec::new() };
         if driver == Driver::Run {
@@ -70,7 +70,7 @@ impl Query {
             Driver::Run => " ORDER BY r.seq LIMIT ",
             _ => " ORDER BY r.position LIMIT ",
         });
-        query.value(i64::from(limit));
+        query.value(limit);
         query
     }
 

@@ -9,6 +9,7 @@ mod error;
 mod filter;
 mod group;
 mod migrate;
+mod page;
 mod postgres;
 mod rows;
 mod sqlite;
@@ -25,6 +26,7 @@ use model::{
 
 pub use checkpoint::{CheckpointLog, CheckpointRound, MovedHead, StoredCheckpoint, StoredLeaf};
 pub use error::LedgerError;
+pub use page::{PAGE_BYTES, Page, PageSize};
 
 /// The answer of every method.
 pub type Result<T, E = LedgerError> = std::result::Result<T, E>;
@@ -204,7 +206,7 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// One run.
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
     /// Runs in order of creation, behind `after`; each with its position for a cursor.
-    async fn runs(&self, state: Option<RunState>, after: Option<i64>, limit: u32) -> Result<Vec<(i64, Run)>>;
+    async fn runs(&self, state: Option<RunState>, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>>;
     /// The IDs of all runs behind `after`, in order of creation, each with its position; also of those whose head somebody
     /// has removed.
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>>;
@@ -231,11 +233,11 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// The first call under an ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
     /// Records behind `after` that pass `filter`, in order.
-    async fn records(&self, filter: &RecordFilter, after: Option<i64>, limit: u32) -> Result<Vec<StoredRecord>>;
+    async fn records(&self, filter: &RecordFilter, after: Option<i64>, size: PageSize) -> Result<Page<StoredRecord>>;
     /// The record `seq` of a run.
     async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>>;
     /// Records behind `since_seq` of a run's mutations that went well (dry runs too), in order.
-    async fn changes(&self, run: &RunId, since_seq: u64, limit: u32) -> Result<Vec<StoredRecord>>;
+    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<Page<StoredRecord>>;
     /// The newest record, up to `at_seq`, of a mutation of the run that went well and wrote exactly `path`; a dry run
     /// writes nothing.
     async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>>;
@@ -273,8 +275,8 @@ pub trait Ledger: CheckpointLog + Send + Sync {
         state: Option<ApprovalState>,
         run: Option<&RunId>,
         after: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<(i64, Approval)>>;
+        size: PageSize,
+    ) -> Result<Page<(i64, Approval)>>;
     /// Decides a pending approval; false where it is not pending any more.
     async fn decide_approval(
         &self,
@@ -286,7 +288,7 @@ pub trait Ledger: CheckpointLog + Send + Sync {
 
     /// Approvals that are pending although their time is up at `now`, RFC 3339 UTC. An entry that [`Decides`] them makes
     /// each an expired one, with its record.
-    async fn lapsed_approvals(&self, now: &str, limit: u32) -> Result<Vec<Approval>>;
+    async fn lapsed_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>>;
 
     /// A value that the service keeps across starts.
     async fn setting(&self, name: &str) -> Result<Option<String>>;

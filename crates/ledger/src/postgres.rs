@@ -17,16 +17,17 @@ mod writer;
 
 use std::sync::Mutex;
 
+use futures_util::TryStreamExt as _;
 use model::RunId;
 use sqlx::postgres::PgPool;
-use sqlx::{AssertSqlSafe, Connection as _};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::convert::failed;
 use self::writer::{Job, Writer};
-use crate::backend::{Arg, Backend, Columns, Statement, to_int};
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result};
+use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, to_count, to_int};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result};
 
 /// Entries that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -78,6 +79,19 @@ impl Postgres {
     }
 }
 
+/// `sql`, but only the rows before which there are fewer bytes of texts than the argument number `bytes`. The lengths are
+/// known without reading the texts; the last column is the number of all rows of `sql`.
+fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
+    let PageColumns { order, texts } = columns;
+    let length: Vec<_> = texts.iter().map(|text| format!("octet_length({text})")).collect();
+    let length = length.join(" + ");
+    format!(
+        "SELECT * FROM (SELECT listed.*, coalesce(sum({length}) OVER (ORDER BY {order} \
+         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS page_bytes, count(*) OVER () AS page_rows \
+         FROM ({sql}) AS listed) AS page WHERE page_bytes < ${bytes} ORDER BY {order}"
+    )
+}
+
 /// Gives up where nothing comes back: the server's own bounds do not help when the way to it is cut.
 async fn in_time<T>(work: impl Future<Output = T>) -> Result<T> {
     let done = tokio::time::timeout(writer::PATIENCE, work).await;
@@ -101,8 +115,34 @@ impl Backend for Postgres {
     ) -> Result<Vec<T>> {
         // Built by this crate alone: values are never part of it.
         let query = convert::bind(sqlx::query(AssertSqlSafe(sql.into())), &args);
+        let read_all = async {
+            // Row by row: what is read of a row may be far smaller than the row.
+            let (mut rows, mut found) = (query.fetch(&self.pool), Vec::new());
+            while let Some(row) = rows.try_next().await.map_err(failed)? {
+                found.push(read(&row)?);
+            }
+            Ok(found)
+        };
+        in_time(read_all).await?
+    }
+
+    async fn fetch_page<T: Send + 'static>(
+        &self,
+        sql: impl Into<String> + Send,
+        mut args: Vec<Arg>,
+        read: fn(&dyn Columns) -> Result<T>,
+        size: PageSize,
+        columns: PageColumns,
+    ) -> Result<Page<T>> {
+        let sql = page_sql(&sql.into(), args.len() + 1, columns);
+        // One row is asked for in any case, which says whether there are any.
+        args.push(size.bytes.max(1).into());
+        let query = convert::bind(sqlx::query(AssertSqlSafe(sql)), &args);
         let rows = in_time(query.fetch_all(&self.pool)).await?.map_err(failed)?;
-        rows.iter().map(|row| read(row)).collect()
+        let all = rows.first().map_or(Ok(0), |row| row.int(row.len() - 1)).map(to_count)?;
+        let most = if size.bytes == 0 { 0 } else { size.rows as usize };
+        let items: Vec<T> = rows.iter().take(most).map(|row| read(row)).collect::<Result<_>>()?;
+        Ok(Page { more: all > items.len() as u64, items })
     }
 
     async fn transact(&self, _touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {

@@ -29,8 +29,8 @@ use self::readers::Readers;
 use self::reserve::Reserve;
 use self::turns::Turns;
 use self::writer::{Job, Writer};
-use crate::backend::{Arg, Backend, Columns, Statement};
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Result, rows};
+use crate::backend::{Arg, Backend, Columns, PageColumns, Statement};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, rows};
 
 /// Jobs that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -87,6 +87,18 @@ impl Backend for Sqlite {
     ) -> Result<Vec<T>> {
         let sql = sql.into();
         self.readers.with(move |connection| convert::fetch(connection, &sql, &args, read)).await
+    }
+
+    async fn fetch_page<T: Send + 'static>(
+        &self,
+        sql: impl Into<String> + Send,
+        args: Vec<Arg>,
+        read: fn(&dyn Columns) -> Result<T>,
+        size: PageSize,
+        _columns: PageColumns,
+    ) -> Result<Page<T>> {
+        let sql = sql.into();
+        self.readers.with(move |connection| convert::fetch_page(connection, &sql, &args, read, size)).await
     }
 
     async fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {

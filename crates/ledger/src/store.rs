@@ -9,13 +9,13 @@ use model::{
 };
 use tokio::sync::watch;
 
-use crate::backend::{Arg, Backend, Columns, Statement, to_count, to_int};
+use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, to_count, to_int};
 use crate::filter::{self, Driver, Range};
 use crate::group::left_at;
 use crate::rows::{select_approval, select_run};
 use crate::{
-    Appended, AppendedAll, Entry, Held, Ledger, LedgerError, OpenSteps, RecordFilter, Reply, Result, StoredCall,
-    StoredRecord, StoredRun, rows, verify,
+    Appended, AppendedAll, Entry, Held, Ledger, LedgerError, OpenSteps, Page, PageSize, RecordFilter, Reply, Result,
+    StoredCall, StoredRecord, StoredRun, rows, verify,
 };
 
 /// A ledger on `B`.
@@ -184,8 +184,8 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(found.map(|(_, run)| run))
     }
 
-    async fn runs(&self, state: Option<RunState>, after: Option<i64>, limit: u32) -> Result<Vec<(i64, Run)>> {
-        let mut args = vec![Arg::Int(after.unwrap_or(0)), Arg::Int(limit.into())];
+    async fn runs(&self, state: Option<RunState>, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
+        let mut args = vec![Arg::Int(after.unwrap_or(0)), Arg::Int(size.rows_to_ask())];
         let sql = match state {
             None => select_run!("WHERE run.run_no > $1 ORDER BY run.run_no LIMIT $2"),
             Some(state) => {
@@ -193,7 +193,8 @@ impl<B: Backend> Ledger for Store<B> {
                 select_run!("WHERE run.run_no > $1 AND state = $3 ORDER BY run.run_no LIMIT $2")
             }
         };
-        self.0.fetch(sql, args, |row| rows::run(row).map(|(run_no, stored)| (run_no, stored.run))).await
+        let read = |row: &dyn Columns| rows::run(row).map(|(run_no, stored)| (run_no, stored.run));
+        self.0.fetch_page(sql, args, read, size, PageColumns::RUNS).await
     }
 
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {
@@ -258,9 +259,10 @@ impl<B: Backend> Ledger for Store<B> {
         self.one(CALL, vec![id.as_str().into(), run.as_str().into()], read_call).await
     }
 
-    async fn records(&self, filter: &RecordFilter, after: Option<i64>, limit: u32) -> Result<Vec<StoredRecord>> {
+    async fn records(&self, filter: &RecordFilter, after: Option<i64>, size: PageSize) -> Result<Page<StoredRecord>> {
+        let mut page = Page { items: Vec::new(), more: false };
         if filter::is_empty(filter) {
-            return Ok(Vec::new());
+            return Ok(page);
         }
         let all = Range { low: after.map_or(0, |after| after.saturating_add(1)), high: i64::MAX };
         let driver = self.driver(filter, all).await?;
@@ -269,23 +271,22 @@ impl<B: Backend> Ledger for Store<B> {
             Driver::GatheredPath => self.ranges(filter, all).await?,
             _ => self.where_path_is(filter, self.ranges(filter, all).await?, all).await?,
         };
-        let mut found = Vec::new();
         for range in ranges {
-            let room = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-            if room > 0 {
-                found.extend(self.records_in(filter, driver, range, room).await?);
+            self.add_records(filter, driver, range, size, &mut page).await?;
+            if page.more {
+                break;
             }
         }
-        Ok(found)
+        Ok(page)
     }
 
     async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>> {
         self.one(RECORD, vec![run.as_str().into(), seq.into()], rows::record).await
     }
 
-    async fn changes(&self, run: &RunId, since_seq: u64, limit: u32) -> Result<Vec<StoredRecord>> {
-        let args = vec![run.as_str().into(), since_seq.into(), Arg::Int(limit.into())];
-        self.0.fetch(CHANGES, args, rows::record).await
+    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+        let args = vec![run.as_str().into(), since_seq.into(), Arg::Int(size.rows_to_ask())];
+        self.0.fetch_page(CHANGES, args, rows::record, size, PageColumns::RECORDS).await
     }
 
     async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>> {
@@ -391,9 +392,9 @@ impl<B: Backend> Ledger for Store<B> {
         state: Option<ApprovalState>,
         run: Option<&RunId>,
         after: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<(i64, Approval)>> {
-        let mut args = vec![Arg::Int(after.unwrap_or(0)), Arg::Int(limit.into())];
+        size: PageSize,
+    ) -> Result<Page<(i64, Approval)>> {
+        let mut args = vec![Arg::Int(after.unwrap_or(0)), Arg::Int(size.rows_to_ask())];
         args.extend(state.map(|state| Arg::from(state.as_str())));
         args.extend(run.map(|run| Arg::from(run.as_str())));
         let sql = match (state, run) {
@@ -408,7 +409,7 @@ impl<B: Backend> Ledger for Store<B> {
                 AND run_no = (SELECT run_no FROM run WHERE run_id = $4) ORDER BY approval_no LIMIT $2"
             ),
         };
-        self.0.fetch(sql, args, rows::approval).await
+        self.0.fetch_page(sql, args, rows::approval, size, PageColumns::APPROVALS).await
     }
 
     async fn decide_approval(
@@ -429,10 +430,12 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(self.0.transact(Some(approval.run_id), statements).await? > 0)
     }
 
-    async fn lapsed_approvals(&self, now: &str, limit: u32) -> Result<Vec<Approval>> {
-        let sql = select_approval!("WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2");
-        let args = vec![now.into(), Arg::Int(limit.into())];
-        self.0.fetch(sql, args, |row| rows::approval(row).map(|(_, approval)| approval)).await
+    async fn lapsed_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>> {
+        let sql = "SELECT approval_no, body, state, decision, expires_at FROM approval \
+            WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2";
+        let args = vec![now.into(), Arg::Int(size.rows_to_ask())];
+        let read = |row: &dyn Columns| rows::approval(row).map(|(_, approval)| approval);
+        self.0.fetch_page(sql, args, read, size, PageColumns::LAPSED).await
     }
 
     async fn setting(&self, name: &str) -> Result<Option<String>> {

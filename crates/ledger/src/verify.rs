@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
-use crate::backend::{Arg, Backend, Columns, to_count, to_int};
+use crate::backend::{Arg, Backend, Columns, PageColumns, to_count, to_int};
 use crate::group::{decision_word, outcome_word, paths_of};
-use crate::{LedgerError, Result, rows};
+use crate::{LedgerError, PageSize, Result, rows};
 
 /// Records looked at in one go.
-const PAGE: i64 = 500;
+const PAGE: u32 = 500;
 
 /// So many diffs are looked at in one go.
 const DIFFS: usize = 32;
@@ -95,8 +95,10 @@ fn read_head(row: &dyn Columns) -> Result<Head> {
 /// Checks the next records; false where there are none or one is bad.
 async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut ChainCheck) -> Result<bool> {
     let after = to_int(check.next_seq()) - 1;
-    let args = vec![Arg::Int(run_no), Arg::Int(after), head_seq.into(), Arg::Int(PAGE)];
-    let found = backend.fetch(RECORDS, args, read_row).await?;
+    let size = PageSize::rows(PAGE);
+    let args = vec![Arg::Int(run_no), Arg::Int(after), head_seq.into(), Arg::Int(size.rows_to_ask())];
+    let columns = PageColumns { order: "seq", texts: &["body"] };
+    let found = backend.fetch_page(RECORDS, args, read_row, size, columns).await?;
     let Some(last) = found.last() else { return Ok(false) };
     let args = vec![Arg::Int(run_no), Arg::Int(after), last.seq.into()];
     let mut paths: HashMap<u64, Vec<String>> = HashMap::new();

@@ -93,8 +93,8 @@ impl Service {
         let run = filter.run.as_deref().map(RunId::parse).transpose();
         let run = run.map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))?;
         let after = after.map(Cursor::position);
-        let found = self.0.ledger.approvals(filter.state, run.as_ref(), after, limit + 1).await?;
-        let mut page = Page::cut(found, limit, List::Approvals);
+        let found = self.0.ledger.approvals(filter.state, run.as_ref(), after, limit.into()).await?;
+        let mut page = Page::of(found, List::Approvals);
         page.items.iter_mut().for_each(lapse);
         Ok(page)
     }

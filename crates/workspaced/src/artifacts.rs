@@ -171,7 +171,7 @@ impl Service {
     async fn message_of(&self, run: &RunId) -> Result<String, CallError> {
         let (mut since, mut reasons, mut left) = (0, Vec::<String>::new(), 0usize);
         loop {
-            let page = self.0.ledger.changes(run, since, PAGE).await?;
+            let page = self.0.ledger.changes(run, since, PAGE.into()).await?;
             if page.is_empty() {
                 return Ok(message_from(run, &reasons, left));
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ledger::{RecordFilter, StoredRecord};
+use ledger::{PageSize, RecordFilter, StoredRecord};
 use model::{
     Approval, ApprovalState, ChainReport, Code, LogicalPath, Outcome, Record, Refusal, RunId, ToolCallId, Verdict,
 };
@@ -18,8 +18,8 @@ pub(crate) const MAX_WAIT_SECONDS: u64 = 60;
 
 /// Between two looks at a call that waits.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Records that a stream takes from the ledger at a time.
-const STREAM_BATCH: u32 = 500;
+/// What a stream takes from the ledger at a time, and holds until its reader has taken it.
+pub(crate) const STREAM_BATCH: PageSize = PageSize { rows: 500, bytes: 256 << 10 };
 
 /// Which records to tell. Everything that is set must hold.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -186,8 +186,8 @@ impl Service {
         limit: u32,
         list: List<'_>,
     ) -> Result<Page<String>, CallError> {
-        let found = self.0.ledger.records(filter, after.map(Cursor::position), limit + 1).await?;
-        Ok(Page::cut(found.into_iter().map(|record| (record.position, record.text)).collect(), limit, list))
+        let found = self.0.ledger.records(filter, after.map(Cursor::position), limit.into()).await?;
+        Ok(Page::of(found.map(|record| (record.position, record.text)), list))
     }
 
     /// Refused unless there is, or was, such a run.

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use ledger::PageSize;
 use model::{FileKind, LogicalPath, Record, Refusal, RunId, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
 use crate::CallError;
+use crate::audit::STREAM_BATCH;
 use crate::calls::Head;
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::service::{Caller, Service};
@@ -20,7 +22,7 @@ pub(crate) struct Since {
     /// Only changes whose record comes after this one; the `nextSince` of an earlier answer.
     #[param(default = 0)]
     since: Option<u64>,
-    /// At most so many changes. Taken as 1,000 where it is more.
+    /// At most so many changes. Taken as 1,000 where it is more. An answer also ends when its records have 4 MiB.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
 }
@@ -130,13 +132,12 @@ impl Service {
     /// `RUN_NOT_FOUND`.
     pub(crate) async fn changes(&self, run: &RunId, since: u64, limit: u32) -> Result<Changes, CallError> {
         self.known_run(run).await?;
-        self.changes_of_known(run, since, limit).await
+        self.changes_of_known(run, since, limit.into()).await
     }
 
-    async fn changes_of_known(&self, run: &RunId, since: u64, limit: u32) -> Result<Changes, CallError> {
-        let mut found = self.0.ledger.changes(run, since, limit + 1).await?;
-        let more = found.len() > limit as usize;
-        found.truncate(limit as usize);
+    async fn changes_of_known(&self, run: &RunId, since: u64, size: PageSize) -> Result<Changes, CallError> {
+        let found = self.0.ledger.changes(run, since, size).await?;
+        let more = found.more;
         let (mut items, mut next_since) = (Vec::with_capacity(found.len()), since);
         for stored in found {
             let record: Record =
@@ -170,7 +171,7 @@ impl Service {
     async fn last_written(&self, run: &RunId) -> Result<BTreeMap<LogicalPath, Option<Sha256>>, CallError> {
         let (mut written, mut since) = (BTreeMap::new(), 0);
         loop {
-            let found = self.changes_of_known(run, since, MAX_LIMIT).await?;
+            let found = self.changes_of_known(run, since, MAX_LIMIT.into()).await?;
             let files = found.items.into_iter().flat_map(|change| change.files);
             written.extend(files.map(|file| (file.path, file.new_sha256)));
             since = found.next_since;
@@ -214,7 +215,7 @@ impl FollowChanges {
             }
             // Looked at before the ledger is asked: whatever is newer wakes us again.
             self.newest.mark_unchanged();
-            let found = self.service.changes_of_known(&self.run, self.since, MAX_LIMIT).await?;
+            let found = self.service.changes_of_known(&self.run, self.since, STREAM_BATCH).await?;
             let goes_on = found.next_since > self.since;
             self.since = found.next_since;
             self.waiting = found.items.into_iter();

@@ -13,7 +13,7 @@ pub(crate) const DEFAULT_LIMIT: u32 = 100;
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Paging {
-    /// At most so many items. Taken as 1,000 where it is more.
+    /// At most so many items. Taken as 1,000 where it is more. A page also ends when its items have 4 MiB.
     #[serde(deserialize_with = "number_or_most")]
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
@@ -81,7 +81,7 @@ pub(crate) struct Cursor(i64);
 pub(crate) struct Page<T> {
     /// What is on it.
     pub(crate) items: Vec<T>,
-    /// Give it as `cursor` for the next page; missing on the last one.
+    /// Give it as `cursor` for the next page; missing on the last one. A page may have fewer items than `limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next_cursor: Option<String>,
 }
@@ -132,12 +132,11 @@ impl Cursor {
 }
 
 impl<T> Page<T> {
-    /// Makes a page of `list` with at most `limit` items from what was found, which is one more where there is a next page.
-    pub(crate) fn cut(mut found: Vec<(i64, T)>, limit: u32, list: List<'_>) -> Self {
-        let more = found.len() > limit as usize;
-        found.truncate(limit as usize);
+    /// Makes a page of `list` from a page of the ledger, each item with its position.
+    pub(crate) fn of(found: ledger::Page<(i64, T)>, list: List<'_>) -> Self {
         let last = found.last().map(|(position, _)| Cursor::behind(*position).to_text(list));
-        Self { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor: last.filter(|_| more) }
+        let next_cursor = last.filter(|_| found.more);
+        Self { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor }
     }
 }
 
@@ -165,9 +164,9 @@ mod tests {
 
     #[test]
     fn only_a_page_with_more_behind_it_has_a_cursor() {
-        let found = |count: i64| (1..=count).map(|position| (position, position)).collect::<Vec<_>>();
-        assert_eq!(Page::cut(found(2), 2, List::Runs).next_cursor, None);
-        let page = Page::cut(found(3), 2, List::Runs);
+        let found = |more| ledger::Page { items: vec![(1, 1), (2, 2)], more };
+        assert_eq!(Page::of(found(false), List::Runs).next_cursor, None);
+        let page = Page::of(found(true), List::Runs);
         assert_eq!((page.items, page.next_cursor), (vec![1, 2], Some(Cursor::behind(2).to_text(List::Runs))));
     }
 }

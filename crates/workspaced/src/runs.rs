@@ -65,8 +65,8 @@ impl Service {
             None | Some(RunState::Preparing) => self.0.imports.all(),
             Some(RunState::Open | RunState::AwaitingApproval | RunState::Closed | RunState::Deleted) => Vec::new(),
         };
-        let found = self.0.ledger.runs(state, after.map(Cursor::position), limit + 1).await?;
-        let mut page = Page::cut(found, limit, List::Runs);
+        let found = self.0.ledger.runs(state, after.map(Cursor::position), limit.into()).await?;
+        let mut page = Page::of(found, List::Runs);
         for run in &mut page.items {
             if has_expired(run.state, run.expires_at.as_deref()) {
                 run.state = RunState::Closed;

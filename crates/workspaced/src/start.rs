@@ -171,12 +171,12 @@ async fn runs_with_files(ledger: &dyn Ledger) -> ledger::Result<HashSet<String>>
     let mut runs: HashSet<String> = ledger.live_runs().await?.into_iter().map(String::from).collect();
     let mut after = None;
     loop {
-        let page = ledger.runs(Some(RunState::Preparing), after, PAGE).await?;
+        let page = ledger.runs(Some(RunState::Preparing), after, PAGE.into()).await?;
         after = page.last().map(|(position, _)| *position);
-        for (_, run) in &page {
+        for (_, run) in page.iter() {
             runs.remove(run.run_id.as_str());
         }
-        if page.len() < PAGE as usize {
+        if !page.more {
             return Ok(runs);
         }
     }

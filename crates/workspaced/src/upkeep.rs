@@ -95,7 +95,7 @@ async fn sweep(service: &Service) -> Result<(), CallError> {
         // Whoever looks at it closes it.
         service.run(&run).await?;
     }
-    for approval in service.0.ledger.lapsed_approvals(&latest(), PAGE).await? {
+    for approval in service.0.ledger.lapsed_approvals(&latest(), PAGE.into()).await? {
         service.expire(&approval).await?;
     }
     Ok(())

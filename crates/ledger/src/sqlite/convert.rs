@@ -4,7 +4,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, Row, ToSql, ffi};
 
 use crate::backend::{Arg, Columns};
-use crate::{LedgerError, Result};
+use crate::{LedgerError, Page, PageSize, Result};
 
 const NAMES: [&str; 16] =
     ["$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12", "$13", "$14", "$15", "$16"];
@@ -73,6 +73,38 @@ pub(super) fn fetch<T>(
         found.push(read(row)?);
     }
     Ok(found)
+}
+
+/// The first rows of a query, until a page of `size` is full. The rows behind it are never read.
+pub(super) fn fetch_page<T>(
+    connection: &Connection,
+    sql: &str,
+    args: &[Arg],
+    read: fn(&dyn Columns) -> Result<T>,
+    size: PageSize,
+) -> Result<Page<T>> {
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    bind(&mut statement, args).map_err(failed)?;
+    let mut rows = statement.raw_query();
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next().map_err(failed)? {
+        if items.len() >= size.rows as usize || bytes >= size.bytes {
+            return Ok(Page { items, more: true });
+        }
+        bytes += bytes_of(row).map_err(failed)?;
+        items.push(read(row)?);
+    }
+    Ok(Page { items, more: false })
+}
+
+fn bytes_of(row: &Row<'_>) -> rusqlite::Result<u64> {
+    let mut bytes = 0;
+    for column in 0..row.as_ref().column_count() {
+        if let ValueRef::Text(value) | ValueRef::Blob(value) = row.get_ref(column)? {
+            bytes += value.len() as u64;
+        }
+    }
+    Ok(bytes)
 }
 
 fn bind(statement: &mut rusqlite::Statement<'_>, args: &[Arg]) -> rusqlite::Result<()> {

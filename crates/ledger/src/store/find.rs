@@ -1,9 +1,9 @@
 //! How records are found: what drives a query, and where it has to look.
 
 use super::Store;
-use crate::backend::{Backend, Columns};
+use crate::backend::{Backend, Columns, PageColumns};
 use crate::filter::{self, Driver, GATHERED, PART_BITS, Query, Range, ZONE};
-use crate::{RecordFilter, Result, StoredRecord, rows};
+use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, rows};
 
 const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
     (SELECT zone FROM audit_zone WHERE max_timestamp >= $1 ORDER BY zone LIMIT 1), \
@@ -11,15 +11,23 @@ const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY z
 const RUN_LENGTH: &str = "SELECT head_seq FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 
 impl<B: Backend> Store<B> {
-    pub(super) async fn records_in(
+    /// Adds the records of `range` to `page`, of which `size` are the bounds; it has `more` where they do not all fit.
+    pub(super) async fn add_records(
         &self,
         filter: &RecordFilter,
         driver: Driver,
         range: Range,
-        limit: u32,
-    ) -> Result<Vec<StoredRecord>> {
-        let query = Query::records(filter, driver, range, limit);
-        self.0.fetch(query.sql, query.args, rows::record).await
+        size: PageSize,
+        page: &mut Page<StoredRecord>,
+    ) -> Result<()> {
+        let rows = size.rows.saturating_sub(u32::try_from(page.len()).unwrap_or(u32::MAX));
+        let bytes = page.iter().map(|record| record.text.len() as u64).sum();
+        let left = PageSize { rows, bytes: size.bytes.saturating_sub(bytes) };
+        let query = Query::records(filter, driver, range, left.rows_to_ask());
+        let found = self.0.fetch_page(query.sql, query.args, rows::record, left, PageColumns::RECORDS).await?;
+        page.more = found.more;
+        page.items.extend(found);
+        Ok(())
     }
 
     /// Where records of the filter's times can be: among the zones that are known, and behind them.

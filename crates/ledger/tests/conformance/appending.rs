@@ -83,7 +83,7 @@ async fn a_record_is_chained_and_kept_word_for_word(#[values(Backend::Sqlite, Ba
     assert_eq!(second.hash.unwrap(), Sha256::of(second.to_canonical().as_bytes()));
     world.reopen().await;
     let filter = RecordFilter { run: Some(run.clone()), ..RecordFilter::default() };
-    let stored = world.ledger.records(&filter, None, 10).await.unwrap();
+    let stored = world.ledger.records(&filter, None, 10.into()).await.unwrap();
     let records: Vec<Record> = stored.iter().map(|one| serde_json::from_str(&one.text).unwrap()).collect();
     assert_eq!(records, [first, second.clone()]);
     assert_eq!(*world.ledger.newest().borrow(), stored[1].position);

@@ -1,6 +1,6 @@
 //! Calls that wait for a person.
 
-use ledger::{Appended, Decides, Entry};
+use ledger::{Appended, Decides, Entry, PageSize};
 use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, Outcome, RunState, Verdict};
 use rstest::rstest;
 
@@ -158,7 +158,7 @@ async fn approvals_are_listed_by_state_and_run(#[values(Backend::Sqlite, Backend
     world.append(deciding("r1", "a3", ApprovalState::Denied)).await;
     let r1 = run_id("r1");
     let list = async |state, run, after, limit| {
-        let found = world.ledger.approvals(state, run, after, limit).await.unwrap();
+        let found = world.ledger.approvals(state, run, after, PageSize::rows(limit)).await.unwrap();
         (found.iter().map(|(_, one)| one.approval_id.to_string()).collect::<Vec<_>>(), found.last().map(|last| last.0))
     };
     let (first, cursor) = list(None, None, None, 3).await;
@@ -182,7 +182,7 @@ async fn an_approval_lapses_when_its_time_is_up(#[values(Backend::Sqlite, Backen
         world.append(asking("r1", id)).await;
     }
     world.append(deciding("r1", "a3", ApprovalState::Approved)).await;
-    let lapsed = async |now: &str| world.ledger.lapsed_approvals(now, 10).await.unwrap();
+    let lapsed = async |now: &str| world.ledger.lapsed_approvals(now, 10.into()).await.unwrap().items;
     assert!(lapsed("2026-01-01T23:59:59.999999Z").await.is_empty());
     assert_eq!(lapsed("2026-01-02T00:00:00.000000Z").await, [approval("r1", "a2")]);
     assert_eq!(lapsed("2026-01-09T00:00:00.000000Z").await.len(), 2);

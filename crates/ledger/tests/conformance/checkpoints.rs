@@ -177,12 +177,12 @@ async fn a_record_is_covered_by_the_first_leaf_behind_it(
         assert_eq!(covering(&run, seq, size).await, want, "{seq} among {size}");
     }
     assert_eq!(covering(&other, 1, 2).await, None);
-    let seqs = |records: Vec<ledger::StoredRecord>| -> Vec<u64> {
+    let seqs = |records: ledger::Page<ledger::StoredRecord>| -> Vec<u64> {
         records.iter().map(|one| serde_json::from_str::<Record>(&one.text).unwrap().seq).collect()
     };
-    assert_eq!(seqs(world.ledger.stretch(&run, 2, 5, 100).await.unwrap()), [2, 3, 4, 5]);
-    assert_eq!(seqs(world.ledger.stretch(&run, 2, 5, 3).await.unwrap()), [2, 3, 4]);
-    assert!(world.ledger.stretch(&other, 1, 5, 3).await.unwrap().is_empty());
+    assert_eq!(seqs(world.ledger.stretch(&run, 2, 5, 100.into()).await.unwrap()), [2, 3, 4, 5]);
+    assert_eq!(seqs(world.ledger.stretch(&run, 2, 5, 3.into()).await.unwrap()), [2, 3, 4]);
+    assert!(world.ledger.stretch(&other, 1, 5, 3.into()).await.unwrap().is_empty());
 }
 
 #[rstest]

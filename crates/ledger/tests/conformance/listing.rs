@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{RecordFilter, StoredRecord};
+use ledger::{PageSize, RecordFilter, StoredRecord};
 use model::{Outcome, Record, Verdict};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -71,7 +71,7 @@ fn parse(stored: &[StoredRecord]) -> Vec<Record> {
 async fn pages(world: &World, filter: &RecordFilter, limit: u32) -> Vec<Record> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let page = world.ledger.records(filter, after, limit).await.unwrap();
+        let page = world.ledger.records(filter, after, limit.into()).await.unwrap();
         assert!(page.len() <= limit as usize);
         let Some(last) = page.last() else { return found };
         assert!(after < Some(page[0].position) && page.is_sorted_by_key(|one| one.position));
@@ -135,15 +135,15 @@ async fn a_cursor_of_another_listing_is_a_place_like_any(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (world, records) = world(backend).await;
-    let all = world.ledger.records(&RecordFilter::default(), None, 1000).await.unwrap();
+    let all = world.ledger.records(&RecordFilter::default(), None, 1000.into()).await.unwrap();
     assert_eq!(parse(&all), records);
     let filter = RecordFilter { run: Some(run_id("r2")), ..RecordFilter::default() };
     for (index, stored) in all.iter().enumerate() {
-        let found = parse(&world.ledger.records(&filter, Some(stored.position), 1000).await.unwrap());
+        let found = parse(&world.ledger.records(&filter, Some(stored.position), 1000.into()).await.unwrap());
         let expected: Vec<_> = records[index + 1..].iter().filter(|record| record.run_id == run_id("r2")).collect();
         assert_eq!(found.iter().collect::<Vec<_>>(), expected);
     }
-    let behind = world.ledger.records(&RecordFilter::default(), Some(i64::MAX), 10).await.unwrap();
+    let behind = world.ledger.records(&RecordFilter::default(), Some(i64::MAX), 10.into()).await.unwrap();
     assert!(behind.is_empty());
 }
 
@@ -268,7 +268,7 @@ async fn changes_are_listed_behind_a_seq(#[values(Backend::Sqlite, Backend::Post
     world.append(change("r1", "three", "src/c")).await;
     world.append(change("r1", "four", "src/d")).await;
     let seqs = async |since, limit| {
-        let found = world.ledger.changes(&run, since, limit).await.unwrap();
+        let found = world.ledger.changes(&run, since, PageSize::rows(limit)).await.unwrap();
         parse(&found).iter().map(|record| record.seq).collect::<Vec<_>>()
     };
     assert_eq!(seqs(0, 10).await, [1, 4, 5]);
@@ -299,7 +299,7 @@ async fn a_stream_that_follows_the_newest_position_misses_nothing(
     while seen < 200 {
         tokio::time::timeout(Duration::from_secs(20), newest.changed()).await.unwrap().unwrap();
         let told = *newest.borrow_and_update();
-        for stored in world.ledger.records(&RecordFilter::default(), after, 1000).await.unwrap() {
+        for stored in world.ledger.records(&RecordFilter::default(), after, 1000.into()).await.unwrap() {
             after = Some(stored.position);
             seen += 1;
         }

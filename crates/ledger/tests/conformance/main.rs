@@ -8,6 +8,7 @@ mod contents;
 mod harness;
 mod listing;
 mod outages;
+mod paging;
 mod rights;
 mod runs;
 mod steps;

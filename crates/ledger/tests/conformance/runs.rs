@@ -159,12 +159,12 @@ async fn runs_are_listed_in_order_of_creation(#[values(Backend::Sqlite, Backend:
     world.ledger.set_run_state(&run_id("a"), RunState::Closed, None).await.unwrap();
     world.ledger.set_run_state(&run_id("d"), RunState::Deleted, None).await.unwrap();
     let names = |runs: &[(i64, Run)]| runs.iter().map(|(_, run)| run.run_id.to_string()).collect::<Vec<_>>();
-    let first = world.ledger.runs(None, None, 3).await.unwrap();
+    let first = world.ledger.runs(None, None, 3.into()).await.unwrap();
     assert_eq!(names(&first), ["b", "a", "d"]);
-    assert_eq!(names(&world.ledger.runs(None, Some(first[2].0), 3).await.unwrap()), ["c"]);
-    let open = world.ledger.runs(Some(RunState::Open), None, 1).await.unwrap();
+    assert_eq!(names(&world.ledger.runs(None, Some(first[2].0), 3.into()).await.unwrap()), ["c"]);
+    let open = world.ledger.runs(Some(RunState::Open), None, 1.into()).await.unwrap();
     assert_eq!(names(&open), ["b"]);
-    assert_eq!(names(&world.ledger.runs(Some(RunState::Open), Some(open[0].0), 9).await.unwrap()), ["c"]);
+    assert_eq!(names(&world.ledger.runs(Some(RunState::Open), Some(open[0].0), 9.into()).await.unwrap()), ["c"]);
     let live = world.ledger.live_runs().await.unwrap();
     assert_eq!(live, [run_id("b"), run_id("a"), run_id("c")]);
 }

@@ -59,7 +59,7 @@ pub(crate) struct InclusionProof {
     seq: u64,
     /// The record's hash.
     record_hash: Sha256,
-    /// The records from `seq` on, at most 1,000.
+    /// The records from `seq` on, at most 1,000 and 4 MiB.
     #[schema(value_type = Vec<Record>)]
     records: Vec<Value>,
     /// The next record up to the leaf's, where they do not fit: the run's audit tells them.
@@ -159,7 +159,7 @@ impl Service {
     }
 
     async fn records_between(&self, run: &RunId, first: u64, last: u64) -> Result<Vec<Value>, CallError> {
-        let stored = self.0.ledger.stretch(run, first, last, MAX_RECORDS).await?;
+        let stored = self.0.ledger.stretch(run, first, last, MAX_RECORDS.into()).await?;
         let parsed: Result<_, _> = stored.iter().map(|record| serde_json::from_str(&record.text)).collect();
         parsed.map_err(|error| CallError::Internal(Box::new(error)))
     }

@@ -308,10 +308,10 @@ impl Service {
     pub(crate) async fn end_approvals(&self, run: &RunId) -> Result<(), CallError> {
         let (waiting, mut after) = (Some(ApprovalState::Pending), None);
         loop {
-            let pending = self.0.ledger.approvals(waiting, Some(run), after, APPROVALS_A_LOOK).await?;
+            let pending = self.0.ledger.approvals(waiting, Some(run), after, APPROVALS_A_LOOK.into()).await?;
             let Some((last, _)) = pending.last() else { return Ok(()) };
             after = Some(*last);
-            for (_, approval) in &pending {
+            for (_, approval) in pending.iter() {
                 tracing::info!(run.id = %run, approval.id = %approval.approval_id, "nobody can approve this call any more");
                 let heads = self.heads_of(approval, None).await?;
                 let message =

@@ -48,7 +48,7 @@ async fn find(service: &Service, run: &RunId, wanted: History) -> Result<Vec<Pas
     };
     let mut found = Vec::new();
     loop {
-        let page = service.0.ledger.changes(run, since, PAGE).await?;
+        let page = service.0.ledger.changes(run, since, PAGE.into()).await?;
         if page.is_empty() {
             return Ok(found);
         }
@@ -68,7 +68,7 @@ pub(super) async fn written(service: &Service, run: &RunId) -> Result<BTreeSet<L
     let mut written = BTreeSet::new();
     let mut since = 0;
     loop {
-        let page = service.0.ledger.changes(run, since, PAGE).await?;
+        let page = service.0.ledger.changes(run, since, PAGE.into()).await?;
         if page.is_empty() {
             return Ok(written);
         }

@@ -64,7 +64,7 @@ pub(super) async fn earlier_are_sound(offline: &Offline, expected: &Past) -> Res
     let (mut changed, mut missing) = (Vec::new(), Vec::new());
     let mut since = 0;
     loop {
-        let page = offline.ledger.changes(offline.run(), since, PAGE).await.map_err(database)?;
+        let page = offline.ledger.changes(offline.run(), since, PAGE.into()).await.map_err(database)?;
         if page.is_empty() {
             break;
         }
