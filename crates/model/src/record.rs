@@ -87,6 +87,15 @@ pub struct Draft {
     pub artifact_uris: Vec<String>,
 }
 
+/// The most bytes of one list of paths or files in a record that changed nothing, as the record's JSON writes them.
+const MAX_LISTED_BYTES: usize = 64 * 1024;
+/// The most bytes of a record's reasons, as the record's JSON writes them.
+const MAX_REASONS_BYTES: usize = 16 * 1024;
+/// The longest reason, in characters.
+const MAX_REASON_CHARS: usize = 1000;
+/// What the JSON of a file has beside its path: names, kind and two hashes.
+const FILE_BYTES: usize = 200;
+
 /// The member that follows `hash`, as it begins.
 const BEHIND_HASH: &str = ",\"mutates\":";
 
@@ -108,7 +117,7 @@ pub struct Record {
     pub diff_sha256: Option<Sha256>,
     /// How long the call took until it was handed to the ledger, in microseconds.
     pub duration_micros: u64,
-    /// Files with their hashes.
+    /// Files with their hashes. All of them where the call changed any; else 64 KiB of them.
     pub files: Vec<RecordFile>,
     /// SHA-256 over the canonical JSON of the record without this member. `None` only while it is computed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,9 +127,9 @@ pub struct Record {
     pub mutates: bool,
     /// How it ended.
     pub outcome: Outcome,
-    /// Paths whose content or listing was told.
+    /// Paths whose content or listing was told: 64 KiB of them.
     pub paths_read: Vec<LogicalPath>,
-    /// Paths that changed; for a refused or pending call, that it asked to change.
+    /// Paths that changed, all of them; for a refused or pending call, that it asked to change: 64 KiB of them.
     pub paths_written: Vec<LogicalPath>,
     /// Hash of the record before it; 64 zeros for the first.
     pub prev_hash: Sha256,
@@ -128,7 +137,8 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The rules that decided; where a path was rejected, also `path: …` with what was tried, escaped and cut to 200
-    /// characters.
+    /// characters. The last ones are `and N more in LIST` where a list of the record has less than the call was about; each
+    /// is cut to 1,000 characters, and all together to 16 KiB.
     pub reasons: Vec<String>,
     /// The run.
     pub run_id: RunId,
@@ -146,6 +156,30 @@ pub struct Record {
 }
 
 impl Draft {
+    /// The same draft, in which no list repeats more of the call's input than 64 KiB. The last of `reasons` says
+    /// how many entries of which list were left out. What a change has written is always complete: the run's history is read
+    /// from it.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let mut left_out = cut("pathsRead", &mut self.paths_read, MAX_LISTED_BYTES, |path| json_bytes(path.as_str()));
+        let is_change = self.mutates && self.outcome == Outcome::Ok && !self.paths_written.is_empty();
+        if !is_change {
+            let written =
+                cut("pathsWritten", &mut self.paths_written, MAX_LISTED_BYTES, |path| json_bytes(path.as_str()));
+            let size = |file: &RecordFile| FILE_BYTES + json_bytes(file.path.as_str());
+            left_out.extend(written.into_iter().chain(cut("files", &mut self.files, MAX_LISTED_BYTES, size)));
+        }
+        for reason in &mut self.reasons {
+            if let Some((end, _)) = reason.char_indices().nth(MAX_REASON_CHARS) {
+                reason.truncate(end);
+                reason.push('…');
+            }
+        }
+        left_out.extend(cut("reasons", &mut self.reasons, MAX_REASONS_BYTES, |reason| json_bytes(reason)));
+        self.reasons.extend(left_out);
+        self
+    }
+
     /// Puts the draft behind record number `seq` with hash `head`; 0 and [`Sha256::ZERO`] where it is the first.
     pub fn after(self, seq: u64, head: Sha256) -> Record {
         self.link(seq, head).0
@@ -190,6 +224,30 @@ impl Draft {
             tool_call_id: self.tool_call_id,
         }
     }
+}
+
+/// Cuts a list behind the entry with which it has `most` bytes or more; says what was left out.
+fn cut<T>(name: &str, list: &mut Vec<T>, most: usize, size: impl Fn(&T) -> usize) -> Vec<String> {
+    let mut bytes = 0;
+    let kept = list.iter().take_while(|entry| {
+        let fits = bytes < most;
+        bytes += size(entry);
+        fits
+    });
+    let kept = kept.count();
+    let rest = list.len() - kept;
+    list.truncate(kept);
+    if rest == 0 { Vec::new() } else { vec![format!("and {rest} more in {name}")] }
+}
+
+/// The bytes of a text in JSON, with its quotes and a comma.
+fn json_bytes(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum::<usize>() + 3
 }
 
 impl Record {
@@ -394,6 +452,40 @@ mod tests {
             records.iter().map(|record| serde_json::to_string(record).unwrap()),
             head,
         )
+    }
+
+    #[test]
+    fn a_list_that_repeats_its_call_is_cut_and_says_so() {
+        let path = |number: usize| LogicalPath::parse(&format!("{}/{number:04}", "d".repeat(200))).unwrap();
+        let file = |path| RecordFile { kind: FileKind::TextSource, new_sha256: None, old_sha256: None, path };
+        let long = Draft {
+            paths_read: (0..1000).map(path).collect(),
+            paths_written: (0..1000).map(path).collect(),
+            files: (0..1000).map(path).map(file).collect(),
+            reasons: (0..1000).map(|number| format!("{number}{}", "r".repeat(5000))).collect(),
+            ..draft("apply_patch")
+        };
+        let refused = long.clone().bounded();
+        let listed = (refused.paths_read.len(), refused.paths_written.len(), refused.files.len());
+        assert_eq!(listed, (316, 316, 161));
+        let told = [
+            "and 684 more in pathsRead",
+            "and 684 more in pathsWritten",
+            "and 839 more in files",
+            "and 983 more in reasons",
+        ];
+        assert_eq!(refused.reasons[refused.reasons.len() - 4..], told);
+        assert!(refused.reasons[0].ends_with("rr…") && refused.reasons[0].chars().count() == 1001);
+        let (_, text) = refused.link(0, Sha256::ZERO);
+        assert!(text.len() < 4 * MAX_LISTED_BYTES, "{}", text.len());
+
+        let change = Draft { outcome: Outcome::Ok, ..long.clone() }.bounded();
+        assert_eq!((change.paths_written, change.files), (long.paths_written, long.files));
+        assert_eq!(
+            (change.paths_read.len(), change.reasons.last().unwrap().as_str()),
+            (316, "and 983 more in reasons")
+        );
+        assert_eq!(draft("read_file").bounded(), draft("read_file"));
     }
 
     #[test]

@@ -117,6 +117,9 @@ pub struct About {
     pub head_hash: Option<Sha256>,
 }
 
+/// The longest message and hint: two paths fit.
+const MAX_TEXT_BYTES: usize = 16 * 1024;
+
 /// A hunk that does not apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -139,9 +142,9 @@ pub struct Conflict {
 }
 
 impl Refusal {
-    /// A refusal with nothing else to say than its message and hint.
+    /// A refusal with nothing else to say than its message and hint. Both are cut to 16 KiB: they may repeat an input.
     pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: hint.into(), about: Box::default() }
+        Self { code, message: short(message.into()), hint: short(hint.into()), about: Box::default() }
     }
 
     /// Bad input that is no matter of paths, policy or patches.
@@ -253,6 +256,17 @@ impl About {
         *content_withheld |= diff.take().is_some();
         *content_withheld
     }
+}
+
+/// A text of at most [`MAX_TEXT_BYTES`], and a mark where it was longer.
+fn short(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+        // What was cut off shall not be kept in memory either.
+        text.shrink_to_fit();
+        text.push('…');
+    }
+    text
 }
 
 impl fmt::Display for Refusal {

@@ -135,7 +135,7 @@ impl Service {
     /// Where the ledger fails.
     pub(crate) async fn append(&self, entry: Entry) -> ledger::Result<Appended> {
         let (numbers, started) = (CallNumbers::of(&entry.draft), Instant::now());
-        let appended = self.0.ledger.append(entry).await?;
+        let appended = self.0.ledger.append(bounded(entry)).await?;
         if matches!(appended, Appended::Recorded(_)) {
             numbers.count(started.elapsed());
         }
@@ -150,7 +150,7 @@ impl Service {
     pub(crate) async fn append_all(&self, entries: Vec<Entry>) -> ledger::Result<AppendedAll> {
         let started = Instant::now();
         let numbers: Vec<_> = entries.iter().map(|entry| CallNumbers::of(&entry.draft)).collect();
-        let appended = self.0.ledger.append_all(entries).await?;
+        let appended = self.0.ledger.append_all(entries.into_iter().map(bounded).collect()).await?;
         if matches!(appended, AppendedAll::Recorded(_)) {
             for numbers in numbers {
                 numbers.count(started.elapsed());
@@ -175,6 +175,11 @@ impl Service {
     pub(crate) fn tell_holdings(&self) {
         telemetry::holdings(self.0.runs.len(), self.0.imports.len());
     }
+}
+
+/// The entry with a record that does not repeat its call without a bound.
+fn bounded(entry: Entry) -> Entry {
+    Entry { draft: entry.draft.bounded(), ..entry }
 }
 
 impl Pools {
