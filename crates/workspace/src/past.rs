@@ -85,6 +85,16 @@ impl Past {
         Ok(Self { files: files.collect(), written: BTreeSet::new() })
     }
 
+    /// The file that a run started with at `path` alone.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails.
+    pub fn of_base_file(base: &Base, path: &LogicalPath) -> io::Result<Self> {
+        let file = base.file(path)?.map(|file| (path.clone(), PastFile::of_base(&file)));
+        Ok(Self { files: file.into_iter().collect(), written: BTreeSet::new() })
+    }
+
     /// Adds what a mutation has written; `diff` is what it left, which tells the files' modes.
     pub fn add(&mut self, record: &Record, diff: &[u8]) {
         if record.paths_written.is_empty() {

@@ -17,7 +17,7 @@ use tokio::sync::SemaphorePermit;
 
 use crate::disclosure::Disclosure;
 use crate::service::{Caller, LiveRun, Service, took_too_long};
-use crate::tools::{LookBack, Read, ReadContext, Told, Tool, ToolRun};
+use crate::tools::{Read, ReadContext, Told, Tool, ToolRun};
 use crate::{CallError, json, pipeline, telemetry};
 
 pub(crate) use recording::{
@@ -225,12 +225,12 @@ impl Service {
         if let Some(told) = tried {
             return told.map_err(CallError::from);
         }
-        let pools = &self.0.pools;
-        let pool = if head.tool.takes_long { &pools.search } else { &pools.read };
-        let _place = pool.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
-        let past = match back {
-            None => None,
-            Some(LookBack { seq, with_modes }) => Some(self.look_back(head, live, seq, with_modes).await?),
+        let (_place, past) = match back {
+            None => (self.look_place(head.tool.takes_long).await?, None),
+            Some(back) => {
+                let (place, past) = self.look_back(head, live, back).await?;
+                (place, Some(past))
+            }
         };
         let live = Arc::clone(live);
         let cancel = Arc::new(AtomicBool::new(false));
@@ -256,6 +256,12 @@ impl Service {
             looked.map_err(CallError::from)
         })
         .await
+    }
+
+    /// A permit of those who look: quick looks never wait for long ones.
+    pub(crate) async fn look_place(&self, takes_long: bool) -> Result<SemaphorePermit<'_>, CallError> {
+        let pool = if takes_long { &self.0.pools.search } else { &self.0.pools.read };
+        pool.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
     }
 
     /// A place among those who write: a disk that hangs holds so many threads and no more.

@@ -6,13 +6,15 @@ use std::io;
 use std::sync::Arc;
 
 use ledger::Ledger;
-use model::{ArtifactId, Record, Refusal, RunId, Sha256};
+use model::{ArtifactId, LogicalPath, Record, Refusal, RunId, Sha256};
 use tokio::runtime::Handle;
+use tokio::sync::SemaphorePermit;
 use workspace::{Base, Contents, Past};
 
 use crate::CallError;
 use crate::calls::Head;
 use crate::service::{LiveRun, Service};
+use crate::tools::LookBack;
 use crate::versions;
 
 pub(crate) use kept::{damaged_step, sound};
@@ -89,7 +91,7 @@ pub(crate) async fn load(
     let mut past = started.map_err(|error| CallError::Internal(Box::new(error)))??;
     let mut since = 0;
     loop {
-        let page = ledger.changes(run, since, PAGE).await?;
+        let page = ledger.changes(run, since, PAGE.into()).await?;
         if page.is_empty() {
             return Ok(past);
         }
@@ -122,7 +124,10 @@ pub(crate) async fn diff_of(ledger: &dyn Ledger, run: &RunId, record: &Record) -
 }
 
 impl Service {
-    /// What a call that gave `seq` as `atSeq` looks at.
+    /// What a call with `atSeq` looks at, and the permit to look at it.
+    ///
+    /// One path costs a look at its last change. Everything else is put together from the whole history up to the record,
+    /// which takes as long as a search, and waits with the searches.
     ///
     /// # Errors
     ///
@@ -131,22 +136,48 @@ impl Service {
         &self,
         head: &Head,
         live: &Arc<LiveRun>,
-        seq: u64,
-        with_modes: bool,
-    ) -> Result<PastView, CallError> {
+        back: LookBack,
+    ) -> Result<(SemaphorePermit<'_>, PastView), CallError> {
+        let LookBack { seq, with_modes, only } = back;
+        self.check_look_back(head, live, seq).await?;
+        let ledger = &self.0.ledger;
+        let view = |files| PastView { files, contents: FromLedger::of(Arc::clone(ledger), live.run_id.clone()) };
+        if let Some(path) = only {
+            let place = self.look_place(head.tool.takes_long).await?;
+            let files = self.load_one(live, seq, &path).await?;
+            if files.files().contains_key(&path) {
+                return Ok((place, view(files)));
+            }
+            // Whether a folder was there is told by the files in it.
+        }
+        let place = self.look_place(true).await?;
+        Ok((place, view(load(ledger, &live.run_id, live.workspace.base(), seq, with_modes).await?)))
+    }
+
+    /// The file at `path` at the record `seq`, where there was one.
+    async fn load_one(&self, live: &Arc<LiveRun>, seq: u64, path: &LogicalPath) -> Result<Past, CallError> {
+        let ledger = &self.0.ledger;
+        let (run, at) = (Arc::clone(live), path.clone());
+        let mut files = self.blocking(move || Ok(Past::of_base_file(run.workspace.base(), &at)?)).await?;
+        if let Some(stored) = ledger.last_change(&live.run_id, path, seq).await? {
+            let record = versions::parse(&stored.text)?;
+            files.add(&record, &diff_of(ledger.as_ref(), &live.run_id, &record).await?);
+        }
+        Ok(files)
+    }
+
+    async fn check_look_back(&self, head: &Head, live: &LiveRun, seq: u64) -> Result<(), CallError> {
         if head.mount.is_some() {
             let refusal = Refusal::invalid("a mount has no records, and so no past", "Leave out `mount` or `atSeq`.");
             return Err(refusal.into());
         }
-        let ledger = &self.0.ledger;
-        let newest = ledger.run(&live.run_id).await?.map_or(0, |stored| stored.run.head_seq);
+        let newest = self.0.ledger.run(&live.run_id).await?.map_or(0, |stored| stored.run.head_seq);
         if seq > newest {
             let message = format!("`atSeq` is {seq}, but the run's newest record is {newest}");
             let hint = "Give the seq of a record of this run, or 0 for what it started from.";
             let refusal = Refusal::invalid(message, hint);
             return Err(refusal.about(|about| (about.limit, about.actual) = (Some(newest), Some(seq))).into());
         }
-        let files = load(ledger, &live.run_id, live.workspace.base(), seq, with_modes).await?;
-        Ok(PastView { files, contents: FromLedger::of(Arc::clone(ledger), live.run_id.clone()) })
+        Ok(())
     }
 }

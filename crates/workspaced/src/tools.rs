@@ -107,12 +107,14 @@ pub(crate) struct ReadContext<'a> {
 }
 
 /// Which files are looked at in place of those that are there now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LookBack {
     /// Those at this record.
     pub(crate) seq: u64,
     /// Whether the tool tells modes.
     pub(crate) with_modes: bool,
+    /// The one path that the tool looks at; all of them where it is missing.
+    pub(crate) only: Option<LogicalPath>,
 }
 
 impl<'a> ReadContext<'a> {

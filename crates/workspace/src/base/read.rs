@@ -49,6 +49,17 @@ impl Base {
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
     }
+
+    /// The file or link at `path` among [`files`](Self::files).
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails.
+    pub fn file(&self, path: &LogicalPath) -> io::Result<Option<BaseFile>> {
+        let loaded = self.load()?;
+        let file = loaded.manifest.get(path.as_str().as_bytes());
+        Ok(file.map(|file| describe(path.clone(), &loaded, file)))
+    }
 }
 
 impl Workspace {

@@ -124,7 +124,7 @@ impl Diff {
 
 impl Read for Diff {
     fn looks_back(&self) -> Option<LookBack> {
-        self.at_seq.map(|seq| LookBack { seq, with_modes: true })
+        self.at_seq.map(|seq| LookBack { seq, with_modes: true, only: None })
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {

@@ -99,7 +99,7 @@ impl TryFrom<ListDirInput> for ListDir {
 
 impl Read for ListDir {
     fn looks_back(&self) -> Option<LookBack> {
-        self.at_seq.map(|seq| LookBack { seq, with_modes: false })
+        self.at_seq.map(|seq| LookBack { seq, with_modes: false, only: None })
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {

@@ -134,7 +134,7 @@ impl Read for ReadFile {
     }
 
     fn looks_back(&self) -> Option<LookBack> {
-        self.at_seq.map(|seq| LookBack { seq, with_modes: false })
+        self.at_seq.map(|seq| LookBack { seq, with_modes: false, only: Some(self.path.clone()) })
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
