@@ -23,7 +23,7 @@ mod write_file;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
-use model::{Code, FileKind, LogicalPath, Permission, Record, RecordFile, Refusal, Rules, Sha256, ToolCallId};
+use model::{Code, FileKind, FileModes, LogicalPath, Permission, RecordFile, Refusal, Rules, Sha256, ToolCallId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -289,12 +289,18 @@ pub(crate) enum History {
     After(u64),
 }
 
-/// An earlier call that has changed files.
+/// An earlier call that has changed files: what undoing it needs of its record and its diff.
 #[derive(Debug)]
 pub(crate) struct PastCall {
-    /// Its record.
-    pub(crate) record: Record,
-    /// The diff that it left.
+    /// The number of its record.
+    pub(crate) seq: u64,
+    /// The call.
+    pub(crate) tool_call_id: ToolCallId,
+    /// The files that it has changed.
+    pub(crate) files: Vec<RecordFile>,
+    /// The modes that its diff names.
+    pub(crate) modes: Vec<FileModes>,
+    /// The diff that it left. Empty where no file is to be brought back by it.
     pub(crate) diff: Vec<u8>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{LogicalPath, Record, RunId, Sha256};
+use model::{Code, LogicalPath, Record, Refusal, RunId, Sha256, diff_modes};
 
 use crate::CallError;
 use crate::past;
@@ -15,14 +15,18 @@ use crate::versions::{self, Version};
 const PAGE: u32 = 500;
 /// The most bytes of earlier versions that are brought into memory for one call.
 const MAX_EARLIER_BYTES: usize = 64 << 20;
+/// The most bytes of what is held of the calls themselves: their files, with hashes and modes.
+const MAX_CALLS_BYTES: usize = 64 << 20;
+/// What an entry for a path holds beside the path, about.
+const ENTRY_BYTES: usize = 128;
 
 /// The mutations that `wanted` names and that have changed files, with what stood in those files before the first of them.
 pub(super) async fn earlier(service: &Service, live: &Arc<LiveRun>, wanted: History) -> Result<Earlier, CallError> {
-    let calls = find(service, &live.run_id, wanted).await?;
+    let mut calls = find(service, &live.run_id, wanted).await?;
     let mut first: BTreeMap<&LogicalPath, (u64, Option<Sha256>)> = BTreeMap::new();
     for call in &calls {
-        for file in &call.record.files {
-            first.entry(&file.path).or_insert((call.record.seq, file.old_sha256));
+        for file in &call.files {
+            first.entry(&file.path).or_insert((call.seq, file.old_sha256));
         }
     }
     let (mut files, mut room) = (Vec::new(), MAX_EARLIER_BYTES);
@@ -37,6 +41,10 @@ pub(super) async fn earlier(service: &Service, live: &Arc<LiveRun>, wanted: Hist
         }
         files.push(EarlierFile { path: path.clone(), sha256, version });
     }
+    if files.iter().any(|file| !matches!(file.version, Version::Kept(_))) {
+        // Step by step, the diffs may lead from what is there to what is not kept.
+        load_diffs(service, &live.run_id, &mut calls, room).await?;
+    }
     Ok(Earlier { calls, files })
 }
 
@@ -46,7 +54,7 @@ async fn find(service: &Service, run: &RunId, wanted: History) -> Result<Vec<Pas
         History::Calls(_) => 0,
         History::After(seq) => *seq,
     };
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     loop {
         let page = service.0.ledger.changes(run, since, PAGE.into()).await?;
         if page.is_empty() {
@@ -55,12 +63,44 @@ async fn find(service: &Service, run: &RunId, wanted: History) -> Result<Vec<Pas
         for stored in page {
             let record = versions::parse(&stored.text)?;
             since = record.seq;
-            if asks_for(&wanted, &record) && !record.paths_written.is_empty() {
-                let diff = past::diff_of(service.0.ledger.as_ref(), run, &record).await?;
-                found.push(PastCall { record, diff });
+            if !asks_for(&wanted, &record) || record.paths_written.is_empty() {
+                continue;
             }
+            let modes = diff_modes(&past::diff_of(service.0.ledger.as_ref(), run, &record).await?);
+            let Record { seq, tool_call_id, files, .. } = record;
+            let paths =
+                files.iter().map(|file| &file.path).chain(modes.iter().flat_map(|mode| [&mode.path, &mode.from]));
+            bytes += paths.map(|path| path.as_str().len() + ENTRY_BYTES).sum::<usize>();
+            if bytes > MAX_CALLS_BYTES {
+                return Err(too_many_calls().into());
+            }
+            found.push(PastCall { seq, tool_call_id, files, modes, diff: Vec::new() });
         }
     }
+}
+
+/// Gives the newest of `calls` their diffs, as many as fit into `room` bytes.
+async fn load_diffs(service: &Service, run: &RunId, calls: &mut [PastCall], mut room: usize) -> Result<(), CallError> {
+    let ledger = service.0.ledger.as_ref();
+    for call in calls.iter_mut().rev() {
+        let Some(stored) = ledger.record(run, call.seq).await? else { continue };
+        let diff = past::diff_of(ledger, run, &versions::parse(&stored.text)?).await?;
+        if diff.len() > room {
+            return Ok(());
+        }
+        room -= diff.len();
+        call.diff = diff;
+    }
+    Ok(())
+}
+
+fn too_many_calls() -> Refusal {
+    Refusal::new(
+        Code::PatchBudgetExceeded,
+        "the calls to undo have changed more files than can be undone at once",
+        "Undo fewer calls at a time: give a later toSeq.",
+    )
+    .about(|about| about.reasons = vec!["undo:files".to_owned()])
 }
 
 /// Every path that `run` has written.

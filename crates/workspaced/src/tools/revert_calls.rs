@@ -98,12 +98,12 @@ impl Mutation for RevertCalls {
 
     fn take_history(&mut self, mut earlier: Earlier) -> Result<(), Refusal> {
         let calls = &mut earlier.calls;
-        calls.sort_by_key(|call| std::cmp::Reverse(call.record.seq));
+        calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
         let named: &[ToolCallId] = match &self.wanted {
             History::Calls(ids) => ids,
             History::After(_) => &[],
         };
-        if let Some(id) = named.iter().find(|id| !calls.iter().any(|call| call.record.tool_call_id == **id)) {
+        if let Some(id) = named.iter().find(|id| !calls.iter().any(|call| call.tool_call_id == **id)) {
             return Err(nothing_to_undo(format!("no call `{id}` has changed a file")));
         }
         if calls.is_empty() {
@@ -114,8 +114,8 @@ impl Mutation for RevertCalls {
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
-        let calls = self.earlier.calls.iter();
-        let paths: BTreeSet<_> = calls.flat_map(|call| call.record.paths_written.iter().cloned()).collect();
+        let files = self.earlier.calls.iter().flat_map(|call| &call.files);
+        let paths: BTreeSet<_> = files.map(|file| file.path.clone()).collect();
         paths.into_iter().collect()
     }
 
@@ -137,7 +137,7 @@ impl Mutation for RevertCalls {
         let desired = tree.desired(&targets)?;
         let mut planned = Planned::draw_kept(targets, desired);
         let counts = planned.changes.counts();
-        let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.record.tool_call_id.clone()).collect();
+        let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();
         planned.summary = format!("undid {} calls (+{} -{})", reverted.len(), counts.insertions, counts.deletions);
         planned.output = members(&RevertCallsOutput {
             reverted,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Code, Effect, FileModes, LogicalPath, Patch, Refusal, Section, Sha256, diff_modes};
+use model::{Code, Effect, LogicalPath, Patch, Refusal, Section, Sha256};
 use workspace::Target;
 
 use crate::change::Desired;
@@ -42,15 +42,14 @@ impl<'a> Undone<'a> {
 
     /// Takes one call back, if every file is as the call left it.
     pub(super) fn undo(&mut self, call: &PastCall) -> Result<(), Refusal> {
-        for file in &call.record.files {
+        for file in &call.files {
             if self.at(&file.path).map(|there| there.sha256) != file.new_sha256 {
                 return Err(conflict(call, &file.path));
             }
         }
-        let modes = diff_modes(&call.diff);
-        let mut before = Vec::with_capacity(call.record.files.len());
-        for file in &call.record.files {
-            let there = file.old_sha256.map(|sha256| self.before(call, &file.path, sha256, &modes));
+        let mut before = Vec::with_capacity(call.files.len());
+        for file in &call.files {
+            let there = file.old_sha256.map(|sha256| self.before(call, &file.path, sha256));
             before.push((file.path.clone(), there));
         }
         self.files.extend(before);
@@ -86,8 +85,9 @@ impl<'a> Undone<'a> {
     }
 
     /// The file that stood at `path` before `call`.
-    fn before(&self, call: &PastCall, path: &LogicalPath, sha256: Sha256, modes: &[FileModes]) -> File {
-        let of_path = |moved: bool| modes.iter().find(|modes| modes.from == *path && (modes.path != *path) == moved);
+    fn before(&self, call: &PastCall, path: &LogicalPath, sha256: Sha256) -> File {
+        let of_path =
+            |moved: bool| call.modes.iter().find(|modes| modes.from == *path && (modes.path != *path) == moved);
         let modes = of_path(true).or_else(|| of_path(false));
         let now = self.at(modes.map_or(path, |modes| &modes.path)).map_or(DEFAULT_MODE, |file| file.mode);
         let mode = modes.and_then(|modes| modes.old).map_or(now, |mode| with_bits(now, mode));
@@ -148,7 +148,7 @@ fn with_bits(now: u32, mode: u32) -> u32 {
 }
 
 fn conflict(call: &PastCall, path: &LogicalPath) -> Refusal {
-    let message = format!("`{path}` has changed since call `{}`", call.record.tool_call_id);
+    let message = format!("`{path}` has changed since call `{}`", call.tool_call_id);
     Refusal::new(Code::RevertConflict, message, "Undo the later calls too, or change the file by hand.").at(path)
 }
 
