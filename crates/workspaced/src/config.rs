@@ -131,6 +131,8 @@ pub(crate) struct Limits {
     pub(crate) max_connections: usize,
     pub(crate) header_timeout: Duration,
     pub(crate) body_timeout: Duration,
+    /// What has to come in or go out in a second, while it is waited for.
+    pub(crate) min_bytes_per_second: u64,
     pub(crate) idle_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) max_body_bytes: u64,
@@ -220,6 +222,7 @@ impl Settings {
             max_connections: number("max-connections", self.max_connections, 4096, 1_000_000)?,
             header_timeout: seconds("header-timeout-seconds", self.header_timeout_seconds, 10)?,
             body_timeout: seconds("body-timeout-seconds", self.body_timeout_seconds, 30)?,
+            min_bytes_per_second: within("min-bytes-per-second", self.min_bytes_per_second, 1024, 1 << 30)?,
             idle_timeout: seconds("idle-timeout-seconds", self.idle_timeout_seconds, 75)?,
             request_timeout: seconds("request-timeout-seconds", self.request_timeout_seconds, 60)?,
             max_body_bytes: within("max-body-bytes", self.max_body_bytes, 4 << 20, 1 << 30)?,

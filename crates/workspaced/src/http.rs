@@ -13,6 +13,7 @@ mod files;
 mod limits;
 mod open;
 pub(crate) mod openapi;
+mod pace;
 mod policy;
 pub(crate) mod problem;
 pub(crate) mod request;

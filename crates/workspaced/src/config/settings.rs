@@ -58,6 +58,10 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_BODY_TIMEOUT_SECONDS", value_name = "SECONDS")]
     #[serde(alias = "body_timeout_seconds")]
     pub(super) body_timeout_seconds: Option<u64>,
+    /// The least rate of an upload or a download, over four times --body-timeout-seconds of waiting for it [default: 1024]
+    #[arg(long, env = "WORKSPACED_MIN_BYTES_PER_SECOND", value_name = "BYTES")]
+    #[serde(alias = "min_bytes_per_second")]
+    pub(super) min_bytes_per_second: Option<u64>,
     /// How long a connection may be idle between two requests [default: 75]
     #[arg(long, env = "WORKSPACED_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS")]
     #[serde(alias = "idle_timeout_seconds")]
@@ -183,6 +187,7 @@ impl Settings {
             max_connections: self.max_connections.or(under.max_connections),
             header_timeout_seconds: self.header_timeout_seconds.or(under.header_timeout_seconds),
             body_timeout_seconds: self.body_timeout_seconds.or(under.body_timeout_seconds),
+            min_bytes_per_second: self.min_bytes_per_second.or(under.min_bytes_per_second),
             idle_timeout_seconds: self.idle_timeout_seconds.or(under.idle_timeout_seconds),
             request_timeout_seconds: self.request_timeout_seconds.or(under.request_timeout_seconds),
             max_body_bytes: self.max_body_bytes.or(under.max_body_bytes),

@@ -3,7 +3,6 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -17,6 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::artifacts::{Export, NewCommit, Outlet};
 use crate::http::auth::{Operator, RunCaller};
 use crate::http::extract::{CutShort, Incoming, Json, Path, Query, dripping};
+use crate::http::pace::MinRate;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
@@ -46,7 +46,7 @@ pub(super) async fn put_archive(
 ) -> Result<Json<Run>, Problem> {
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
     let limits = &service.0.limits;
-    let pump = pump(body, sender, limits.max_archive_bytes, limits.body_timeout);
+    let pump = pump(body, sender, limits.max_archive_bytes, MinRate::of(limits));
     let import = service.import_archive(&run, Pieces { receiver, piece: Bytes::new(), ended: false });
     tokio::pin!(pump);
     tokio::pin!(import);
@@ -63,13 +63,8 @@ pub(super) async fn put_archive(
 }
 
 /// Hands the body over piece by piece. Its end is told too: an importer must not take a broken body for a whole one.
-async fn pump(
-    body: Body,
-    sender: mpsc::Sender<io::Result<Bytes>>,
-    limit: u64,
-    patience: Duration,
-) -> Result<(), Problem> {
-    let (mut body, mut length) = (Incoming::new(body, patience), 0u64);
+async fn pump(body: Body, sender: mpsc::Sender<io::Result<Bytes>>, limit: u64, rate: MinRate) -> Result<(), Problem> {
+    let (mut body, mut length) = (Incoming::new(body, rate), 0u64);
     let problem = loop {
         let data = match body.piece().await {
             Ok(Some(data)) => data,
@@ -79,7 +74,7 @@ async fn pump(
                 return Ok(());
             }
             Err(CutShort::BrokenOff) => break broken_off().into(),
-            Err(CutShort::TooSlow) => break dripping(patience),
+            Err(CutShort::TooSlow) => break dripping(rate),
         };
         length += data.len() as u64;
         if length > limit {
@@ -265,14 +260,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_pump_tells_what_is_wrong_with_the_body() {
-        let patience = Duration::from_secs(5);
+        let rate = MinRate { stall: std::time::Duration::from_secs(5), bytes_a_second: 1024 };
         let (sender, mut receiver) = mpsc::channel(8);
-        assert!(pump(Body::from("12345"), sender, 5, patience).await.is_ok());
+        assert!(pump(Body::from("12345"), sender, 5, rate).await.is_ok());
         assert_eq!(receiver.recv().await.unwrap().unwrap(), "12345");
         assert!(receiver.recv().await.unwrap().unwrap().is_empty(), "the end is told");
 
         let (sender, mut receiver) = mpsc::channel(8);
-        let problem = pump(Body::from("123456"), sender, 5, patience).await.unwrap_err();
+        let problem = pump(Body::from("123456"), sender, 5, rate).await.unwrap_err();
         assert_eq!(problem.into_response().status(), 413);
         assert!(receiver.recv().await.unwrap().is_err());
     }

@@ -1,5 +1,7 @@
 //! What a request holds, taken out with bounds: every rejection is a [`Problem`].
 
+mod query;
+
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -16,6 +18,7 @@ use utoipa::IntoParams;
 use utoipa::openapi::path::ParameterIn;
 
 use crate::CallError;
+use crate::http::pace::{MinRate, Pace};
 use crate::http::problem::Problem;
 use crate::json;
 use crate::service::Service;
@@ -86,13 +89,8 @@ impl<T: QueryParts> FromRequestParts<Service> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, _service: &Service) -> Result<Self, Problem> {
         let bad = |message: String| Problem::from(Refusal::invalid(message, "Compare the query with /openapi.json."));
-        if parts.uri.query().is_some_and(|query| !query.is_empty()) {
-            let known = T::names();
-            for name in names_of(&parts.uri).map_err(bad)? {
-                if !known.contains(&name) {
-                    return Err(bad(format!("there is no query parameter `{name}` here")));
-                }
-            }
+        if let Some(query) = parts.uri.query().filter(|query| !query.is_empty()) {
+            query::check(query, &T::names()).map_err(bad)?;
         }
         T::parse(&parts.uri).map(Self).map_err(bad)
     }
@@ -161,11 +159,6 @@ fn parse_set<T: DeserializeOwned>(uri: &Uri) -> Result<T, String> {
     parsed.map(|query| query.0).map_err(|rejection| rejection.body_text())
 }
 
-fn names_of(uri: &Uri) -> Result<Vec<String>, String> {
-    let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
-    pairs.map(|pairs| pairs.0.into_iter().map(|(name, _)| name).collect()).map_err(|rejection| rejection.body_text())
-}
-
 /// Reads a whole body of at most `limit` bytes within `patience`.
 async fn read_body(mut body: Body, limit: u64, patience: Duration) -> Result<Bytes, Problem> {
     let read = async {
@@ -200,21 +193,15 @@ async fn read_body(mut body: Body, limit: u64, patience: Duration) -> Result<Byt
 /// it holds meanwhile is held for nothing.
 pub(crate) struct Incoming {
     body: Body,
-    patience: Duration,
-    /// How long it was waited for in this stretch, and what came in it. The time that its bytes wait here does not count.
-    waited: Duration,
-    came: u64,
+    stall: Duration,
+    /// The time that its bytes wait here does not count.
+    pace: Pace,
 }
 
 impl Incoming {
-    /// Stretches of a body's patience that are looked at together.
-    const STRETCH: u32 = 4;
-    /// What has to come in a second of a stretch.
-    const BYTES_A_SECOND: u64 = 1024;
-
-    /// Takes `body` in, which may stand still for `patience`.
-    pub(crate) fn new(body: Body, patience: Duration) -> Self {
-        Self { body, patience, waited: Duration::ZERO, came: 0 }
+    /// Takes `body` in, at `rate` or faster.
+    pub(crate) fn new(body: Body, rate: MinRate) -> Self {
+        Self { body, stall: rate.stall, pace: Pace::new(rate) }
     }
 
     /// The next piece; `None` at the end.
@@ -225,16 +212,12 @@ impl Incoming {
     pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>, CutShort> {
         loop {
             let started = Instant::now();
-            let frame = tokio::time::timeout(self.patience, self.body.frame()).await.map_err(|_| CutShort::TooSlow)?;
-            self.waited += started.elapsed();
+            let frame = tokio::time::timeout(self.stall, self.body.frame()).await.map_err(|_| CutShort::TooSlow)?;
+            let waited = started.elapsed();
             let Some(frame) = frame else { return Ok(None) };
             let Ok(data) = frame.map_err(|_| CutShort::BrokenOff)?.into_data() else { continue };
-            self.came += data.len() as u64;
-            if self.waited >= self.patience * Self::STRETCH {
-                if self.came < self.waited.as_secs() * Self::BYTES_A_SECOND {
-                    return Err(CutShort::TooSlow);
-                }
-                (self.waited, self.came) = (Duration::ZERO, 0);
+            if !self.pace.keeps_up(waited, data.len() as u64) {
+                return Err(CutShort::TooSlow);
             }
             if !data.is_empty() {
                 return Ok(Some(data));
@@ -256,11 +239,12 @@ fn broken_off() -> Problem {
     closing(Refusal::invalid("the body broke off", "Send the whole request again."))
 }
 
-/// The body stood still for `patience`, or came in drops.
-pub(crate) fn dripping(patience: Duration) -> Problem {
-    let rate = Incoming::BYTES_A_SECOND;
+/// The body was slower than `rate`.
+pub(crate) fn dripping(rate: MinRate) -> Problem {
+    let MinRate { stall, bytes_a_second } = rate;
+    let stall = stall.as_secs();
     let message =
-        format!("the body stood still for {} seconds, or came at less than {rate} bytes a second", patience.as_secs());
+        format!("the body stood still for {stall} seconds, or came at less than {bytes_a_second} bytes a second");
     closing(Refusal::invalid(message, "Send the whole request again, faster."))
 }
 

@@ -14,6 +14,7 @@ use crate::calls::{Answer, Failed};
 use crate::files::{Pieces, Said, Upload};
 use crate::http::auth::RunCaller;
 use crate::http::extract::{CutShort, Incoming, Path, Query};
+use crate::http::pace::MinRate;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
@@ -98,6 +99,7 @@ pub(super) async fn put_file(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Path(place): Path<(String, String)>,
+    Query(()): Query<()>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -110,8 +112,8 @@ pub(super) async fn put_file(
     };
     let (expected, said) = expecting(wanted, said);
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let patience = service.0.limits.body_timeout;
-    let upload = Upload { expected, announced, begin: move || receive(body, patience) };
+    let rate = MinRate::of(&service.0.limits);
+    let upload = Upload { expected, announced, begin: move || receive(body, rate) };
     let answer = service.put_file(&run, caller, &place.1, &said, upload).await.map_err(precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(stored(status, answer))
@@ -132,6 +134,7 @@ pub(super) async fn delete_file(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Path(place): Path<(String, String)>,
+    Query(()): Query<()>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let known = headers.get(header::IF_MATCH).ok_or_else(precondition_required);
@@ -306,9 +309,9 @@ fn stream_of(transfer: Transfer, from: u64, to: u64) -> Body {
 }
 
 /// Hands a body on piece by piece. A body that breaks off, or comes too slowly, ends in an error.
-fn receive(body: Body, patience: std::time::Duration) -> Pieces {
+fn receive(body: Body, rate: MinRate) -> Pieces {
     let (sender, receiver) = mpsc::channel(PIECES_WAITING);
-    let mut body = Incoming::new(body, patience);
+    let mut body = Incoming::new(body, rate);
     tokio::spawn(async move {
         loop {
             let piece = tokio::select! {

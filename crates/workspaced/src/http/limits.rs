@@ -40,6 +40,8 @@ pub(crate) struct RequestLimits {
     request_timeout_seconds: u64,
     /// How long a body may take to come in.
     body_timeout_seconds: u64,
+    /// The least rate of an upload or a download while the caller is waited for.
+    min_bytes_per_second: u64,
     /// Requests of one token that may be under way at a time.
     token_concurrency: usize,
     /// Requests a second of one token; missing where they are not bounded.
@@ -119,6 +121,7 @@ pub(super) async fn get_limits(
             max_archive_bytes: limits.max_archive_bytes,
             request_timeout_seconds: limits.request_timeout.as_secs(),
             body_timeout_seconds: limits.body_timeout.as_secs(),
+            min_bytes_per_second: limits.min_bytes_per_second,
             token_concurrency: limits.token_concurrency,
             rate_per_second: limits.rate.map(|(rate, _)| rate),
             rate_burst: limits.rate.map(|(_, burst)| burst),

@@ -7,7 +7,7 @@ use model::{Code, Mount, Refusal};
 use serde::Serialize;
 
 use crate::http::auth::{RunCaller, ToolUser};
-use crate::http::extract::{Json, JsonBytes, Path};
+use crate::http::extract::{Json, JsonBytes, Path, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
 use crate::tools::{self, CATALOGUE, ToolInfo};
@@ -31,7 +31,11 @@ pub(crate) struct ToolList {
     get, path = "/v1/tools", tag = "tools", operation_id = "listTools",
     responses((status = 200, description = "Every tool.", body = ToolList)),
 )]
-pub(super) async fn list_tools(State(service): State<Service>, user: ToolUser) -> Result<Json<ToolList>, Problem> {
+pub(super) async fn list_tools(
+    State(service): State<Service>,
+    user: ToolUser,
+    Query(()): Query<()>,
+) -> Result<Json<ToolList>, Problem> {
     let mounts = match &user.run {
         Some(run) => service.run(run).await?.mounts,
         None => Vec::new(),
@@ -44,6 +48,7 @@ pub(super) async fn call_tool(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Path((_, tool)): Path<(String, String)>,
+    Query(()): Query<()>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, Problem> {
     let tool = tools::find(&tool).ok_or_else(tool_not_found)?;

@@ -75,6 +75,8 @@ mod openapi;
 #[cfg(test)]
 mod outlets;
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod patches;
 #[cfg(test)]
 mod policy;
@@ -84,6 +86,8 @@ mod powercut;
 mod process;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod queries;
 #[cfg(test)]
 mod quota;
 #[cfg(test)]

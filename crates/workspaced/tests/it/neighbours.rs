@@ -10,7 +10,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::bounds::{connect, until};
-use crate::harness::{Backend, Client, Run, Server, Setup};
+use crate::harness::{Backend, Client, Run, Server, Setup, sha256};
 
 /// Bytes that no archive makes smaller.
 fn noise(count: usize) -> Vec<u8> {
@@ -142,4 +142,105 @@ async fn large_files_that_stand_still_keep_nobody_else_waiting(
     until("a place is free again", async || greedy.agent.send(put(&greedy, "39.bin")).await.status == 201).await;
     assert_eq!(greedy.snapshot().into_keys().collect::<Vec<_>>(), ["39.bin"]);
     assert_eq!(greedy.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn looks_into_the_past_keep_no_quick_look_waiting(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let setup = Setup::new(backend).arg("--read-threads", 1).arg("--search-threads", 1);
+    let server = Server::start_with(setup).await;
+    let names: Vec<_> = (0..3000).map(|number| format!("d{}/{number}.txt", number % 50)).collect();
+    // Larger than what is read without a permit.
+    let large = "line\n".repeat(100_000);
+    let mut files: Vec<_> = names.iter().map(|name| (name.as_str(), "text\n")).collect();
+    files.push(("large.txt", &large));
+    let run = server.run_with_files(&files, json!({})).await;
+    let old = run.ok("write_file", json!({"path": "new.txt", "content": "old\n", "reason": "r"})).await;
+    run.replace("new.txt", "new\n", old["newSha256"].as_str().unwrap()).await.ok();
+
+    let mut looks = tokio::task::JoinSet::new();
+    for _ in 0..60 {
+        let run = run.clone();
+        looks.spawn(async move { run.ok("list_dir", json!({"atSeq": 1, "maxDepth": 20, "maxEntries": 10})).await });
+    }
+    looks.join_next().await.unwrap().unwrap();
+    for input in [
+        json!({"path": "large.txt", "startLine": 99_000}),
+        json!({"path": "large.txt", "atSeq": 2, "maxLines": 1}),
+        json!({"path": "new.txt", "atSeq": 1}),
+    ] {
+        run.ok("read_file", input).await;
+    }
+    let before = std::iter::from_fn(|| looks.try_join_next()).count() + 1;
+    assert!(before < 60, "all looks into the past were answered before three quick ones");
+    looks.join_all().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_path_at_a_record_is_what_it_was_then(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "base\n"), ("d/b.txt", "b\n"), ("gone.txt", "g\n")]).await;
+    run.replace("a.txt", "one\n", &sha256("base\n")).await.ok();
+    run.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+    let input = json!({"from": "a.txt", "to": "e.txt", "expectedSha256": sha256("two\n"), "reason": "r"});
+    run.ok("move_file", input).await;
+    run.create("a.txt", "three\n").await;
+    let input = json!({"path": "gone.txt", "expectedSha256": sha256("g\n"), "reason": "r"});
+    run.ok("delete_file", input).await;
+    let read = async |path: &str, seq: u64| {
+        let answer = run.call("read_file", json!({"path": path, "atSeq": seq, "format": "raw"})).await;
+        if answer.status == 200 { answer.ok()["content"].as_str().unwrap().to_owned() } else { answer.refusal() }
+    };
+    for (path, seq, want) in [
+        ("a.txt", 0, "base\n"),
+        ("a.txt", 1, "one\n"),
+        ("a.txt", 2, "two\n"),
+        ("a.txt", 3, "NOT_FOUND"),
+        ("a.txt", 4, "three\n"),
+        ("e.txt", 2, "NOT_FOUND"),
+        ("e.txt", 3, "two\n"),
+        ("gone.txt", 4, "g\n"),
+        ("gone.txt", 5, "NOT_FOUND"),
+        ("d/b.txt", 5, "b\n"),
+        ("d", 5, "NOT_A_FILE"),
+        ("none.txt", 5, "NOT_FOUND"),
+    ] {
+        assert_eq!(read(path, seq).await, want, "{path} at {seq}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_export_that_is_taken_too_slowly_is_ended(#[values(Backend::Sqlite)] backend: Backend) {
+    let setup = Setup::new(backend)
+        .arg("--export-threads", 1)
+        .arg("--body-timeout-seconds", 1)
+        .arg("--min-bytes-per-second", 20_000_000)
+        .arg("--request-timeout-seconds", 4);
+    let server = Server::start_with(setup).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let size = 160 << 20;
+    run.put("noise.bin", noise(size));
+    let mut stream = connect(&server);
+    stream.write_all(raw_get(&run.agent, &format!("/v1/runs/{}/archive", run.id)).as_bytes()).unwrap();
+    // Never still for a second, and yet it would take more than a minute.
+    let taken = tokio::task::spawn_blocking(move || {
+        let (mut taken, mut buffer, started) = (0, vec![0; 200 << 10], Instant::now());
+        while started.elapsed() < Duration::from_secs(40) {
+            match stream.read(&mut buffer) {
+                Ok(0) | Err(_) => return Some(taken),
+                Ok(read) => taken += read,
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        None
+    });
+    let taken = taken.await.unwrap().expect("the export goes on and on");
+    assert!(taken < size, "it was taken to its end");
+    std::fs::remove_file(run.repo.join("noise.bin")).unwrap();
+    // The one permit is free again.
+    let archive = format!("/v1/runs/{}/archive", run.id);
+    until("an export goes through", async || run.agent.get(&archive).await.status == 200).await;
 }

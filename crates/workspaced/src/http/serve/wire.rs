@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use crate::config::Limits;
+use crate::http::pace::{MinRate, Pace};
 
 /// Nothing has come yet.
 const FRESH: u8 = 0;
@@ -66,13 +67,13 @@ impl Phase {
 pub(super) struct Patience {
     head: Duration,
     idle: Duration,
-    stall: Duration,
+    write: MinRate,
 }
 
 impl Patience {
     /// The bounds of the settings.
     pub(super) fn of(limits: &Limits) -> Self {
-        Self { head: limits.header_timeout, idle: limits.idle_timeout, stall: limits.body_timeout }
+        Self { head: limits.header_timeout, idle: limits.idle_timeout, write: MinRate::of(limits) }
     }
 
     /// The longest of all reads, for a clock that only has to be there.
@@ -85,26 +86,29 @@ impl Patience {
 #[derive(Debug, Default)]
 struct Clock {
     sleep: Option<Pin<Box<Sleep>>>,
-    running: bool,
+    /// When it was started, while it runs.
+    started: Option<Instant>,
 }
 
 impl Clock {
     /// Starts the clock unless it runs, and tells whether its time is over.
     fn is_over(&mut self, patience: Duration, cx: &mut Context<'_>) -> bool {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        if !self.running {
-            self.running = true;
-            sleep.as_mut().reset(Instant::now() + patience);
+        if self.started.is_none() {
+            let now = Instant::now();
+            self.started = Some(now);
+            sleep.as_mut().reset(now + patience);
         }
         sleep.as_mut().poll(cx).is_ready()
     }
 
-    fn stop(&mut self) {
-        self.running = false;
+    /// Stops the clock, and says how long it ran.
+    fn stop(&mut self) -> Duration {
+        self.started.take().map_or(Duration::ZERO, |started| started.elapsed())
     }
 }
 
-/// A stream that fails when its phase lasts too long, or when the other side takes nothing.
+/// A stream that fails when its phase lasts too long, or when the other side takes nothing or too little.
 #[derive(Debug)]
 pub(super) struct Wire<S> {
     stream: S,
@@ -118,13 +122,15 @@ pub(super) struct Wire<S> {
     shut: bool,
     /// For all of what is read after that.
     linger: Clock,
+    pace: Pace,
 }
 
 impl<S> Wire<S> {
     /// Puts clocks on `stream`.
     pub(super) fn new(stream: S, phase: Phase, patience: Patience) -> Self {
         let (read, write, linger) = (Clock::default(), Clock::default(), Clock::default());
-        Self { stream, phase, patience, read, read_for: FRESH, write, shut: false, linger }
+        let pace = Pace::new(patience.write);
+        Self { stream, phase, patience, read, read_for: FRESH, write, shut: false, linger, pace }
     }
 
     fn check_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -141,17 +147,19 @@ impl<S> Wire<S> {
         if self.read.is_over(patience, cx) { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
     }
 
-    fn check_write<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        match written {
-            Poll::Ready(result) => {
-                self.write.stop();
-                Poll::Ready(result)
-            }
-            Poll::Pending if self.write.is_over(self.patience.stall, cx) => {
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-            }
-            Poll::Pending => Poll::Pending,
-        }
+    /// Passes on what a write came to; `sent` says how many bytes it took.
+    fn check_write<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        sent: impl FnOnce(&T) -> usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        let too_slow = match &written {
+            Poll::Ready(Ok(done)) => !self.pace.keeps_up(self.write.stop(), sent(done) as u64),
+            Poll::Ready(Err(_)) => false,
+            Poll::Pending => self.write.is_over(self.patience.write.stall, cx),
+        };
+        if too_slow { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { written }
     }
 }
 
@@ -194,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
-        this.check_write(written, cx)
+        this.check_write(written, |sent| *sent, cx)
     }
 
     fn poll_write_vectored(
@@ -204,7 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
-        this.check_write(written, cx)
+        this.check_write(written, |sent| *sent, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -214,14 +222,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);
-        this.check_write(flushed, cx)
+        this.check_write(flushed, |()| 0, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.shut {
             let closed = Pin::new(&mut this.stream).poll_shutdown(cx);
-            ready!(this.check_write(closed, cx))?;
+            ready!(this.check_write(closed, |()| 0, cx))?;
             this.shut = true;
             this.read.stop();
         }
@@ -280,7 +288,7 @@ mod tests {
     const PATIENCE: Patience = Patience {
         head: Duration::from_millis(HEAD_MILLIS),
         idle: Duration::from_millis(IDLE_MILLIS),
-        stall: Duration::from_millis(STALL_MILLIS),
+        write: MinRate { stall: Duration::from_millis(STALL_MILLIS), bytes_a_second: 0 },
     };
 
     fn assert_timed_out<T: std::fmt::Debug>(result: io::Result<T>, started: Instant, at_least_millis: u64) {
@@ -322,6 +330,21 @@ mod tests {
         drop(Told::new((), phase, false));
         let started = Instant::now();
         assert_timed_out(wire.read_u8().await, started, IDLE_MILLIS);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_taken_too_slowly_is_cut() {
+        let (mut client, server) = tokio::io::duplex(64);
+        // A window of waiting is four times the standstill; in each more than a second is counted.
+        let write = MinRate { stall: Duration::from_millis(300), bytes_a_second: 1_000_000 };
+        let mut wire = Wire::new(server, Phase::fresh(), Patience { write, ..PATIENCE });
+        tokio::spawn(async move {
+            while client.read_u8().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let started = Instant::now();
+        assert_timed_out(wire.write_all(&[0; 1 << 20]).await, started, 1200);
     }
 
     #[tokio::test]

@@ -1,0 +1,173 @@
+//! Lists, feeds and records that are bounded in bytes, however large each entry is.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, assert_growth, items, sha256};
+
+/// How many bytes are added to each row.
+const PADDING: usize = 3 << 20;
+/// Rows that are padded.
+const ROWS: usize = 24;
+
+/// A path of `number`, as long as paths may be.
+fn long_path(number: usize) -> String {
+    format!("{}{number:08}", format!("{}/", "d".repeat(250)).repeat(16))
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_record_of_a_refused_patch_does_not_repeat_all_of_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let patch: String =
+        (0..900).map(|number| format!("--- a/{}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", long_path(number))).collect();
+    assert!(run.patch(&patch).await.status >= 400);
+    let record = run.last_record().await;
+    assert_eq!(record["outcome"], "refused");
+    assert!(record.to_string().len() < 256 << 10, "{} bytes", record.to_string().len());
+    let (files, reasons) = (record["files"].as_array().unwrap(), record["reasons"].as_array().unwrap());
+    if !files.is_empty() {
+        assert_eq!(*reasons.last().unwrap(), json!(format!("and {} more in files", 900 - files.len())));
+    }
+    assert_eq!(run.verify().await["intact"], true);
+
+    // What a tool does not understand is not repeated either: not in the answer, not in the record.
+    let answer = run.call("read_file", json!({"path": "a", "x".repeat(2 << 20): 1})).await;
+    answer.refused("INVALID_REQUEST");
+    assert!(answer.body.len() < 64 << 10, "{} bytes", answer.body.len());
+    assert!(run.last_record().await.to_string().len() < 64 << 10);
+}
+
+/// Makes every record and approval as large as `PADDING`, as years of fat calls would.
+async fn pad(server: &Server) {
+    server.database.drop_triggers().await;
+    let padding = match server.database.backend {
+        Backend::Sqlite => format!("hex(zeroblob({}))", PADDING / 2),
+        Backend::Postgres => format!("repeat('0', {PADDING})"),
+    };
+    let places = [("audit_record", "\"reason\":\""), ("approval", "\"diff\":\"")];
+    for (table, member) in places {
+        let sql = format!("update {table} set body = replace(body, '{member}', '{member}' || {padding})");
+        server.database.tamper(&sql).await.unwrap();
+    }
+}
+
+/// A server with a run of [`ROWS`] records of changes and one of as many approvals, all padded.
+async fn padded(backend: Backend) -> (Server, Run, Run) {
+    let server = Server::start(backend).await;
+    let policy = json!({"policy": {"profile": "SUPERVISED_PR"}});
+    let changed = server.run(policy.clone()).await;
+    let asking = server.run_with_files(&[("Cargo.lock", "old\n")], policy).await;
+    for number in 0..ROWS {
+        changed.create(&format!("{number}.txt"), "text\n").await;
+        let input = json!({"path": "Cargo.lock", "content": format!("{number}\n"), "reason": "test",
+            "expectedSha256": sha256("old\n")});
+        asking.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    }
+    pad(&server).await;
+    (server, changed, asking)
+}
+
+/// The pages of a list: how many items each has.
+async fn lengths(server: &Server, path: &str) -> Vec<usize> {
+    let (mut lengths, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let answer = server.operator().get(&format!("{path}{cursor}")).await;
+        assert!(answer.body.len() < (4 << 20) + 2 * PADDING, "{path}: a page of {} bytes", answer.body.len());
+        let page = answer.ok();
+        lengths.push(page["items"].as_array().unwrap().len());
+        match page["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return lengths,
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_page_ends_at_its_bytes_and_the_next_one_goes_on(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, changed, asking) = padded(backend).await;
+    let operator = server.operator();
+    for path in [
+        format!("/v1/runs/{}/audit?limit=1000", changed.id),
+        "/v1/audit?limit=1000&tool=write_file&decision=ALLOW".to_owned(),
+        format!("/v1/audit?limit=1000&run={}&since=2020-01-01T00:00:00Z", changed.id),
+        format!("/v1/approvals?limit=1000&run={}", asking.id),
+        "/v1/approvals?limit=1000&state=pending".to_owned(),
+    ] {
+        operator.get(&path).await.ok();
+        let (lengths, growth) = server.peak_growth(lengths(&server, &path)).await;
+        assert_eq!(lengths, [2; ROWS / 2], "{path}");
+        assert_growth(&path, growth, 64);
+    }
+    let audit = items(&operator, &format!("/v1/runs/{}/audit?limit=1000", changed.id)).await;
+    let seqs: Vec<_> = audit.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=ROWS as u64).collect::<Vec<_>>());
+
+    let (mut since, mut found) = (0, Vec::new());
+    loop {
+        let path = format!("/v1/runs/{}/changes?limit=1000&since={since}", changed.id);
+        let page = operator.get(&path).await.ok();
+        found.extend(page["items"].as_array().unwrap().iter().map(|change| change["seq"].as_u64().unwrap()));
+        since = page["nextSince"].as_u64().unwrap();
+        if page["more"] == json!(false) {
+            break;
+        }
+    }
+    assert_eq!(found, seqs);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_reads_all_records_of_a_run_holds_a_page_of_them(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, changed, _) = padded(backend).await;
+    let run = format!("/v1/runs/{}", changed.id);
+    let stream = async || {
+        let mut stream = server.operator().stream("/v1/audit/stream?since=2020-01-01T00:00:00Z", None).await;
+        // Whoever opens a stream and takes nothing holds a small part of it.
+        stream.chunk().await.unwrap();
+        let text = changed.agent.stream(&format!("{run}/changes"), None).await.chunk().await.unwrap().unwrap();
+        assert!(String::from_utf8_lossy(&text).contains("event: change"));
+    };
+    stream().await;
+    let ((), growth) = server.peak_growth(stream()).await;
+    assert_growth("streams", growth, 64);
+    let all = async || {
+        server.operator().get(&format!("{run}/audit/verify")).await.ok();
+        changed.call("list_dir", json!({"atSeq": ROWS})).await.ok();
+        let undone = json!({"toSeq": 0, "reason": "test", "dryRun": true});
+        changed.call("revert_calls", undone).await.refused("PATCH_BUDGET_EXCEEDED");
+    };
+    let ((), growth) = server.peak_growth(all()).await;
+    assert_growth("whole histories", growth, 64);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_revert_of_many_calls_holds_no_diffs(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let budget = json!({"maxInsertions": 1_000_000, "maxDeletions": 1_000_000, "maxBytes": 100_000_000});
+    let run = server.run(json!({"policy": {"budget": budget}})).await;
+    let text = |number: usize| format!("{number}\n").repeat(200_000);
+    let mut known: Option<String> = None;
+    for number in 0..ROWS {
+        let mut input = json!({"path": "a.txt", "content": text(number % 10), "reason": "test"});
+        if let Some(known) = &known {
+            input["expectedSha256"] = Value::from(known.clone());
+        }
+        known = run.ok("write_file", input).await["newSha256"].as_str().map(str::to_owned);
+    }
+    let undo = |dry_run: bool| run.ok("revert_calls", json!({"toSeq": 1, "reason": "test", "dryRun": dry_run}));
+    undo(true).await;
+    let (undone, growth) = server.peak_growth(undo(true)).await;
+    assert_eq!(undone["reverted"].as_array().unwrap().len(), ROWS - 1);
+    assert_growth("a revert", growth, 24);
+    undo(false).await;
+    assert_eq!(run.on_disk("a.txt"), text(0));
+}

@@ -1,0 +1,166 @@
+//! Bytes that mean nothing: in every parameter of every route, as the API document lists them.
+
+use reqwest::Method;
+use reqwest::header::HeaderValue;
+use rstest::rstest;
+use serde_json::Value;
+
+use crate::harness::{Answer, Backend, Run};
+
+/// Values that no parameter takes, as they are written in a URL.
+fn bad_values() -> Vec<String> {
+    let escaped = ["%00", "a%00b", "%01", "%1B%5B2J", "a%0Ab", "%7F", "%C2%85", "%FF", "a%C3", "%ED%A0%80"];
+    escaped.into_iter().map(str::to_owned).chain([format!("a{}", "b".repeat(5000))]).collect()
+}
+
+/// One operation of the document: its method, its path, and its parameters of one place.
+struct Operation {
+    method: Method,
+    path: String,
+    names: Vec<String>,
+}
+
+/// Every operation that has parameters in `place`.
+fn operations(document: &Value, place: &str) -> Vec<Operation> {
+    let mut found = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+            let names: Vec<_> = parameters
+                .iter()
+                .filter(|parameter| parameter["in"] == place)
+                .map(|parameter| parameter["name"].as_str().unwrap().to_owned())
+                .collect();
+            if !names.is_empty() {
+                let method = method.to_uppercase().parse().unwrap();
+                found.push(Operation { method, path: path.clone(), names });
+            }
+        }
+    }
+    assert!(found.len() > 4, "the document has such parameters");
+    found
+}
+
+/// The path of an operation on `run`, with `value` in place of its parameter `name`.
+fn filled(path: &str, run: &Run, name: &str, value: &str) -> String {
+    let known = [
+        ("run", run.id.as_str()),
+        ("tool", "read_file"),
+        ("toolCallId", "call"),
+        ("artifactId", "none"),
+        ("approvalId", "none"),
+        ("tokenId", "none"),
+        ("path", "a.txt"),
+    ];
+    let filled = path.replace(&format!("{{{name}}}"), value).replace(&format!("{{*{name}}}"), value);
+    known.into_iter().fold(filled, |path, (name, value)| {
+        path.replace(&format!("{{{name}}}"), value).replace(&format!("{{*{name}}}"), value)
+    })
+}
+
+async fn send(run: &Run, method: &Method, path: &str) -> Answer {
+    // As it is written: what builds URLs escapes some bytes by itself.
+    let mut request = run.operator.request(method.clone(), path);
+    if *method == Method::POST {
+        request = request.json(&serde_json::json!({}));
+    }
+    run.operator.send(request).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_query_parameter_is_text_that_means_something(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let document = run.operator.get("/openapi.json").await.ok();
+    for Operation { method, path, names } in operations(&document, "query") {
+        for name in &names {
+            for value in bad_values() {
+                // A message of several lines is one, and as long as a request's head may be.
+                if name == "message" && (value == "a%0Ab" || value.len() > 5000) {
+                    continue;
+                }
+                let path = format!("{}?{name}={value}", filled(&path, &run, "", ""));
+                let answer = send(&run, &method, &path).await;
+                let told = answer.refused("INVALID_REQUEST");
+                let message = told["message"].as_str().unwrap();
+                assert!(message.contains(&format!("`{name}`")), "{method} {path}: {message}");
+            }
+        }
+        let unknown = format!("{}?%00=1", filled(&path, &run, "", ""));
+        send(&run, &method, &unknown).await.refused("INVALID_REQUEST");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn routes_without_parameters_take_none(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let document = run.operator.get("/openapi.json").await.ok();
+    let open = ["/healthz", "/readyz", "/metrics", "/openapi.json"];
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys().filter(|_| !open.contains(&path.as_str())) {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let path = format!("{}?surprise=%00", filled(path, &run, "", ""));
+            send(&run, &method, &path).await.refused("INVALID_REQUEST");
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_path_segment_is_a_name_that_means_something(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let document = run.operator.get("/openapi.json").await.ok();
+    for Operation { method, path, names } in operations(&document, "path") {
+        for name in &names {
+            for value in bad_values() {
+                let path = filled(&path, &run, name, &value);
+                let answer = send(&run, &method, &path).await;
+                // A precondition that is missing is told before the file is looked for.
+                let refused = matches!(answer.status, 400 | 404) || (name == "path" && answer.status == 428);
+                assert!(refused, "{method} {path}: {} {}", answer.status, answer.text());
+                answer.refusal();
+            }
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_header_is_text_that_means_something(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let file = format!("/v1/runs/{}/files/b.txt", run.id);
+    let changes = format!("/v1/runs/{}/changes", run.id);
+    let bad = [b"\xff".to_vec(), b"a\tb\xc3".to_vec(), vec![b'x'; 9000]];
+    let table = [
+        (Method::PUT, &file, "x-reason"),
+        (Method::PUT, &file, "x-tool-call-id"),
+        (Method::PUT, &file, "if-match"),
+        (Method::PUT, &file, "if-none-match"),
+        (Method::DELETE, &file, "x-reason"),
+        (Method::DELETE, &file, "x-tool-call-id"),
+        (Method::DELETE, &file, "if-match"),
+        (Method::GET, &file, "x-tool-call-id"),
+        (Method::GET, &"/v1/audit/stream".to_owned(), "last-event-id"),
+        (Method::GET, &changes, "last-event-id"),
+    ];
+    for (method, path, name) in table {
+        for value in &bad {
+            let mut request = run.operator.request(method.clone(), path).header("accept", "text/event-stream");
+            let others = [("x-reason", "r"), ("if-none-match", "*")];
+            let sent = others.into_iter().filter(|(other, _)| {
+                *other != name && method == Method::PUT && !(name == "if-match" && *other == "if-none-match")
+            });
+            for (other, value) in sent {
+                request = request.header(other, value);
+            }
+            let answer =
+                run.operator.send(request.header(name, HeaderValue::from_bytes(value).unwrap()).body("x")).await;
+            let told = answer.refusal();
+            assert_eq!((answer.status, told.as_str()), (400, "INVALID_REQUEST"), "{method} {name} {value:?}");
+        }
+    }
+    assert!(!run.repo.join("b.txt").exists());
+}
