@@ -213,34 +213,27 @@ async fn one_path_at_a_record_is_what_it_was_then(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn an_export_that_is_taken_too_slowly_is_ended(#[values(Backend::Sqlite)] backend: Backend) {
-    let setup = Setup::new(backend)
-        .arg("--export-threads", 1)
-        .arg("--body-timeout-seconds", 1)
-        .arg("--min-bytes-per-second", 20_000_000)
-        .arg("--request-timeout-seconds", 4);
+async fn a_download_that_is_taken_too_slowly_is_ended(#[values(Backend::Sqlite)] backend: Backend) {
+    let setup = Setup::new(backend).arg("--body-timeout-seconds", 2).arg("--min-bytes-per-second", 50_000_000);
     let server = Server::start_with(setup).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let size = 160 << 20;
     run.put("noise.bin", noise(size));
     let mut stream = connect(&server);
-    stream.write_all(raw_get(&run.agent, &format!("/v1/runs/{}/archive", run.id)).as_bytes()).unwrap();
-    // Never still for a second, and yet it would take more than a minute.
+    stream.write_all(raw_get(&run.agent, &format!("/v1/runs/{}/files/noise.bin", run.id)).as_bytes()).unwrap();
+    // Never still for two seconds, and yet it would take more than a minute.
     let taken = tokio::task::spawn_blocking(move || {
-        let (mut taken, mut buffer, started) = (0, vec![0; 200 << 10], Instant::now());
-        while started.elapsed() < Duration::from_secs(40) {
-            match stream.read(&mut buffer) {
-                Ok(0) | Err(_) => return Some(taken),
-                Ok(read) => taken += read,
+        let (mut taken, mut buffer, started) = (0, vec![0; 1 << 20], Instant::now());
+        while started.elapsed() < Duration::from_secs(50) {
+            if stream.read_exact(&mut buffer).is_err() {
+                return Some(taken);
             }
-            std::thread::sleep(Duration::from_millis(100));
+            taken += buffer.len();
+            std::thread::sleep(Duration::from_millis(400));
         }
         None
     });
-    let taken = taken.await.unwrap().expect("the export goes on and on");
-    assert!(taken < size, "it was taken to its end");
-    std::fs::remove_file(run.repo.join("noise.bin")).unwrap();
-    // The one permit is free again.
-    let archive = format!("/v1/runs/{}/archive", run.id);
-    until("an export goes through", async || run.agent.get(&archive).await.status == 200).await;
+    let taken = taken.await.unwrap().expect("the download goes on and on");
+    assert!((1 << 20..size - (1 << 20)).contains(&taken), "{taken} bytes were taken");
+    run.ok("read_file", json!({"path": "a.txt"})).await;
 }
