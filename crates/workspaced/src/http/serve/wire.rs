@@ -184,14 +184,16 @@ impl<S: AsyncRead + Unpin> Wire<S> {
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut discarded = [0; 8 * 1024];
         loop {
-            if self.linger.is_over(self.patience.stall, cx) {
+            if self.linger.is_over(self.patience.write.stall, cx) {
                 return Poll::Ready(());
             }
             let mut buf = ReadBuf::new(&mut discarded);
             match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() => self.read.stop(),
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
+                    self.read.stop();
+                }
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending if self.read.is_over(LINGER.min(self.patience.stall), cx) => return Poll::Ready(()),
+                Poll::Pending if self.read.is_over(LINGER.min(self.patience.write.stall), cx) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
             }
         }
