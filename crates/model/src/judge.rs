@@ -35,6 +35,7 @@ pub struct PathFacts<'a> {
 
 /// What a change would do, as far as policy asks.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 pub struct ChangeFacts<'a> {
     /// The path.
     pub path: &'a LogicalPath,
