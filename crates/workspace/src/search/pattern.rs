@@ -1,5 +1,7 @@
 //! A query → what finds it.
 
+mod size;
+
 use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use memchr::memmem;
@@ -9,7 +11,7 @@ use super::{SearchMode, SearchQuery};
 
 /// A compiled expression may take so many bytes, and its automaton as many again.
 const MAX_COMPILED_BYTES: usize = 8 * 1024 * 1024;
-/// Groups may lie so deep in each other.
+/// Groups may be nested so deep.
 const MAX_NESTING: u32 = 100;
 
 /// A compiled query.
@@ -35,6 +37,9 @@ impl Pattern {
                 "`query` spans lines, and lines are searched one by one",
                 "Search for one line of it, then read_file around the match.",
             ));
+        }
+        if !literal {
+            size::check(query)?;
         }
         // `$` stands before the end of a line of either kind; an expression without it is faster without the rule.
         let crlf = !literal && query.query.contains('$');

@@ -104,7 +104,9 @@ impl TryFrom<SearchTextInput> for SearchText {
     fn try_from(input: SearchTextInput) -> Result<Self, Refusal> {
         if input.query.is_empty() || input.query.len() > MAX_QUERY_BYTES {
             let message = format!("`query` has {} bytes; it takes 1 to {MAX_QUERY_BYTES}", input.query.len());
-            return Err(Refusal::invalid(message, "Search for a short, telling text."));
+            return Err(Refusal::invalid(message, "Search for a short, telling text.").about(|about| {
+                (about.limit, about.actual) = (Some(MAX_QUERY_BYTES as u64), Some(input.query.len() as u64));
+            }));
         }
         if input.include_glob.len().max(input.exclude_glob.len()) > MAX_GLOBS {
             let message = format!("at most {MAX_GLOBS} globs of a kind are taken");
