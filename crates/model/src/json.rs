@@ -1,5 +1,6 @@
-//! JSON from outside: bounded in depth, no member twice.
+//! JSON from outside: bounded in depth and in the number of its values, no member twice.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::Deserialize;
@@ -10,18 +11,41 @@ use crate::Refusal;
 
 /// The deepest nesting that is taken.
 pub const MAX_DEPTH: usize = 32;
+/// The most values that are taken: objects, lists, strings, numbers and words, however deep. In memory one takes up to a
+/// hundred times the two bytes that it needs on the wire.
+pub const MAX_VALUES: u64 = 10_000;
+/// Characters of an error message that are shown: it may quote what it is about.
+const MAX_ERROR_CHARS: usize = 400;
 
 /// Parses one JSON value.
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST` for what is no JSON, is nested too deeply, or has a member twice.
+/// `INVALID_REQUEST` for what is no JSON, is nested too deeply, has a member twice, or more than [`MAX_VALUES`] values.
 pub fn parse(text: &[u8]) -> Result<Value, Refusal> {
     let mut json = serde_json::Deserializer::from_slice(text);
-    let value = Strict { depth: MAX_DEPTH }.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
-    value.map_err(|error| {
-        Refusal::invalid(format!("the body is not the JSON that is taken: {error}"), "Send one JSON object in UTF-8.")
-    })
+    let count = Cell::new(0);
+    let strict = Strict { depth: MAX_DEPTH, count: &count };
+    let value = strict.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
+    let value = value.map_err(|error| {
+        let message = format!("the body is not the JSON that is taken: {}", shortened(&error));
+        Refusal::invalid(message, "Send one JSON object in UTF-8.")
+    })?;
+    if count.get() > MAX_VALUES {
+        let message = format!("the body has {} JSON values; at most {MAX_VALUES} are taken", count.get());
+        return Err(Refusal::invalid(message, "Send less at a time.")
+            .about(|about| (about.limit, about.actual) = (Some(MAX_VALUES), Some(count.get()))));
+    }
+    Ok(value)
+}
+
+/// The start of what `error` says.
+pub fn shortened(error: &impl fmt::Display) -> String {
+    let text = error.to_string();
+    match text.char_indices().nth(MAX_ERROR_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 /// Parses one JSON object; nothing at all is an empty one.
@@ -49,35 +73,43 @@ pub fn parse_object(text: &[u8]) -> Result<Map<String, Value>, Refusal> {
 pub fn parse_into<T: for<'a> Deserialize<'a>>(text: &[u8]) -> Result<T, Refusal> {
     serde_json::from_value(Value::Object(parse_object(text)?)).map_err(|error| {
         Refusal::invalid(
-            format!("the body does not fit the call: {error}"),
+            format!("the body does not fit the call: {}", shortened(&error)),
             "Compare it with the call in /openapi.json.",
         )
     })
 }
 
 #[derive(Clone, Copy)]
-struct Strict {
+struct Strict<'a> {
     depth: usize,
+    /// Values so far.
+    count: &'a Cell<u64>,
 }
 
-impl Strict {
+impl Strict<'_> {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
         match self.depth.checked_sub(1) {
-            Some(depth) => Ok(Self { depth }),
+            Some(depth) => Ok(Self { depth, ..self }),
             None => Err(E::custom(format!("nested deeper than {MAX_DEPTH}"))),
         }
     }
+
+    /// Whether what is read is kept: beyond the bound it is only counted.
+    fn keeps(self) -> bool {
+        self.count.get() <= MAX_VALUES
+    }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.count.set(self.count.get() + 1);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,7 +137,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::from(value))
+        Ok(if self.keeps() { Value::from(value) } else { Value::Null })
     }
 
     fn visit_string<E>(self, value: String) -> Result<Value, E> {
@@ -116,7 +148,9 @@ impl<'de> Visitor<'de> for Strict {
         let inner = self.deeper()?;
         let mut items = Vec::new();
         while let Some(item) = seq.next_element_seed(inner)? {
-            items.push(item);
+            if self.keeps() {
+                items.push(item);
+            }
         }
         Ok(Value::Array(items))
     }
@@ -126,6 +160,9 @@ impl<'de> Visitor<'de> for Strict {
         let mut members = Map::new();
         while let Some(name) = map.next_key::<String>()? {
             let value = map.next_value_seed(inner)?;
+            if !self.keeps() {
+                continue;
+            }
             if members.contains_key(&name) {
                 let shown: String = name.chars().take(80).collect();
                 return Err(A::Error::custom(format!("the member `{shown}` is there twice")));
@@ -156,6 +193,30 @@ mod tests {
         }
         assert!(parse(b"{\"a\":\"\xff\"}").is_err());
         assert!(parse(format!("{}{}", "[".repeat(32), "]".repeat(32)).as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn values_are_counted_however_deep_and_bounded() {
+        let of = |count: usize| format!("{{\"a\":[{}]}}", vec!["[0]"; count].join(","));
+        // The object, the list, and two for each item.
+        assert!(parse(of(4_999).as_bytes()).is_ok());
+        let refusal = parse(of(5_000).as_bytes()).unwrap_err();
+        assert_eq!((refusal.about.limit, refusal.about.actual), (Some(10_000), Some(10_002)));
+        let members: Vec<_> = (0..20_000).map(|number| format!("\"{number}\":null")).collect();
+        let refusal = parse(format!("{{{}}}", members.join(",")).as_bytes()).unwrap_err();
+        assert_eq!(refusal.about.actual, Some(20_001));
+        assert!(parse(format!("[{}", "0,".repeat(20_000)).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn an_error_quotes_no_more_than_its_start() {
+        #[derive(Debug, Deserialize)]
+        struct Number {
+            #[expect(dead_code, reason = "only whether it fits is of interest")]
+            a: u64,
+        }
+        let refusal = parse_into::<Number>(format!("{{\"a\":\"{}\"}}", "é".repeat(1 << 20)).as_bytes()).unwrap_err();
+        assert!(refusal.message.chars().count() < 500, "{}", refusal.message.len());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use ledger::{Appended, Entry, Reply};
 use model::{
     Code, DiskChange, Draft, Outcome, Permission, Refusal, RunId, RunState, Sha256, ToolCallId, Usage, Verdict,
@@ -91,19 +92,21 @@ pub(crate) struct Head {
 }
 
 impl Service {
-    /// Carries out one call of `tool` on `run` and records it, whatever comes of it.
+    /// Carries out one call of `tool` on `run` and records it, whatever comes of it. The body is dropped as soon as it is
+    /// parsed.
     pub(crate) async fn call_tool(
         &self,
         run: &RunId,
         caller: Caller,
         tool: &'static Tool,
-        body: &[u8],
+        body: Bytes,
     ) -> Result<Answer, Failed> {
         failpoint::hit("call.handler");
-        let (head, members) = match json::parse_object(body) {
+        let (head, members) = match json::parse_object(&body) {
             Ok(members) => Head::of(run, caller, tool, members),
             Err(refusal) => (Head::new(run, caller, tool), Err(refusal)),
         };
+        drop(body);
         let tool_call_id = head.tool_call_id.clone();
         self.call(head, members).await.map_err(|error| Failed { tool_call_id, error })
     }

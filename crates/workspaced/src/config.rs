@@ -136,6 +136,8 @@ pub(crate) struct Limits {
     pub(crate) idle_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) max_body_bytes: u64,
+    /// Bytes of bodies in memory at a time.
+    pub(crate) max_body_memory_bytes: u64,
     pub(crate) max_archive_bytes: u64,
     /// Requests a second of one token, and how many at once.
     pub(crate) rate: Option<(u32, u32)>,
@@ -218,6 +220,7 @@ impl Settings {
         if rate > 0 && burst == 0 {
             return Err(BadSetting("--rate-limit-burst: at least 1".to_owned()));
         }
+        let max_body_bytes = within("max-body-bytes", self.max_body_bytes, 4 << 20, 1 << 30)?;
         Ok(Limits {
             max_connections: number("max-connections", self.max_connections, 4096, 1_000_000)?,
             header_timeout: seconds("header-timeout-seconds", self.header_timeout_seconds, 10)?,
@@ -225,7 +228,8 @@ impl Settings {
             min_bytes_per_second: within("min-bytes-per-second", self.min_bytes_per_second, 1024, 1 << 30)?,
             idle_timeout: seconds("idle-timeout-seconds", self.idle_timeout_seconds, 75)?,
             request_timeout: seconds("request-timeout-seconds", self.request_timeout_seconds, 60)?,
-            max_body_bytes: within("max-body-bytes", self.max_body_bytes, 4 << 20, 1 << 30)?,
+            max_body_bytes,
+            max_body_memory_bytes: body_memory(self.max_body_memory_bytes, max_body_bytes)?,
             max_archive_bytes: within("max-archive-bytes", self.max_archive_bytes, 1 << 30, 1 << 40)?,
             rate: (rate > 0).then_some((rate, burst)),
             auth_failures_per_minute: self.auth_failures_per_minute.unwrap_or(600),
@@ -392,6 +396,16 @@ fn write_behind(given: Option<u64>) -> Result<Duration, BadSetting> {
 
 fn number(name: &str, given: Option<u64>, default: u64, most: u64) -> Result<usize, BadSetting> {
     within(name, given, default, most).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+/// The memory for bodies: by default 256 MiB, and never less than two of the largest bodies need.
+fn body_memory(given: Option<u64>, max_body_bytes: u64) -> Result<u64, BadSetting> {
+    let least = 2 * max_body_bytes;
+    let bytes = within("max-body-memory-bytes", given, least.max(256 << 20), 1 << 40)?;
+    if bytes < least {
+        return Err(BadSetting(format!("--max-body-memory-bytes: at least twice --max-body-bytes, which is {least}")));
+    }
+    Ok(bytes)
 }
 
 fn within(name: &str, given: Option<u64>, default: u64, most: u64) -> Result<u64, BadSetting> {

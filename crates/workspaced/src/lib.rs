@@ -6,6 +6,7 @@ mod approvals;
 mod artifacts;
 mod audit;
 mod behind;
+mod body_memory;
 mod call_error;
 mod calls;
 mod change;

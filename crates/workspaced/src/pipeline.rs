@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ledger::{Appended, Decides, Entry};
 use model::{
     Code, Decision, LogicalPath, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict, judge_change,
-    judge_new_text,
+    judge_count, judge_new_text,
 };
 use serde_json::{Map, Value};
 use workspace::{ApplyFault, Staged, Target};
@@ -99,6 +99,8 @@ async fn mutate_one(
     live: &Arc<LiveRun>,
     parse: impl FnOnce() -> Result<Box<dyn Mutation>, Refusal>,
 ) -> Result<Answer, CallError> {
+    // Before it waits: what waits holds the input once, and nothing that is not needed.
+    let tool = parse();
     // Two calls under one ID must not both find that it is new.
     let _turn = if head.claimed { Some(live.claims.enter(&head.tool_call_id).await) } else { None };
     if head.claimed && live.lane.is_unsettled() {
@@ -112,7 +114,7 @@ async fn mutate_one(
     if let Some(answer) = replay(service, &head).await? {
         return answer;
     }
-    let tool = match parse() {
+    let tool = match tool {
         Ok(tool) => with_history(service, live, tool).await,
         Err(refusal) => Err(refusal.into()),
     };
@@ -352,6 +354,9 @@ impl Judged {
 
 /// Plans a mutation upon what was planned before it.
 fn plan(live: &LiveRun, head: &Head, tool: &dyn Mutation, ahead: &Ahead) -> Result<Planned, CallError> {
+    if let Some(refusal) = judge_count(&live.rules, &tool.changes()) {
+        return Err(refusal.into());
+    }
     let go: BTreeSet<_> = tool.leaves().into_iter().chain(ahead.gone().cloned()).collect();
     let targets = match &tool.paths()[..] {
         paths @ [path] if live.behind.is_at(path) => {

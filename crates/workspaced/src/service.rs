@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use workspace::Workspaces;
 
 use crate::CallError;
+use crate::body_memory::BodyMemory;
 use crate::checkpoints::Checkpoints;
 use crate::config::{Config, Limits};
 use crate::imports::Imports;
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) tokens: Tokens,
     /// How much each of them may.
     pub(crate) throttle: Throttle,
+    /// How many bytes of bodies may be in memory at a time.
+    pub(crate) body_memory: BodyMemory,
     /// How many calls may use the disk at a time, by what they do there.
     pub(crate) pools: Pools,
     /// Work that outlives its request: mutations, which finish even when the caller has gone.
@@ -118,6 +121,7 @@ impl Service {
             tokens,
             checkpoints,
             throttle: Throttle::new(&limits),
+            body_memory: BodyMemory::new(limits.max_body_memory_bytes),
             pools: Pools::new(&limits),
             tasks: TaskTracker::new(),
             answered: Arc::default(),

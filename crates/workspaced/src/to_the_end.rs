@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::CallError;
+use crate::body_memory::HeldMemory;
 use crate::service::Service;
 
 impl Service {
@@ -35,6 +36,8 @@ impl Service {
 struct ToTheEnd<T: Send + 'static> {
     work: Option<BoxFuture<'static, std::thread::Result<T>>>,
     tasks: TaskTracker,
+    /// The memory of what was sent for the work.
+    held: HeldMemory,
     /// The end of the service waits for it.
     _counted: TaskTrackerToken,
 }
@@ -42,7 +45,7 @@ struct ToTheEnd<T: Send + 'static> {
 impl<T: Send + 'static> ToTheEnd<T> {
     fn new(tasks: &TaskTracker, work: impl Future<Output = T> + Send + 'static) -> Self {
         let work = AssertUnwindSafe(work).catch_unwind().boxed();
-        Self { work: Some(work), tasks: tasks.clone(), _counted: tasks.token() }
+        Self { work: Some(work), tasks: tasks.clone(), held: HeldMemory::of_task(), _counted: tasks.token() }
     }
 }
 
@@ -63,7 +66,12 @@ impl<T: Send + 'static> Drop for ToTheEnd<T> {
         if let Some(work) = self.work.take()
             && let Ok(runtime) = Handle::try_current()
         {
-            self.tasks.spawn_on(work, &runtime);
+            let held = self.held.clone();
+            let rest = async move {
+                let _ = work.await;
+                drop(held);
+            };
+            self.tasks.spawn_on(rest, &runtime);
         }
     }
 }

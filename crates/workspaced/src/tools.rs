@@ -20,7 +20,7 @@ pub(crate) mod tree;
 mod tree_stats;
 mod write_file;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 
 use model::{Code, FileKind, FileModes, LogicalPath, Permission, RecordFile, Refusal, Rules, Sha256, ToolCallId};
@@ -205,6 +205,11 @@ pub(crate) trait Mutation: Send {
     /// Every place that may change, each once.
     fn paths(&self) -> Vec<LogicalPath>;
 
+    /// Those of [`paths`](Self::paths) that change if it is carried out, as far as that is known before any is looked at.
+    fn changes(&self) -> Vec<LogicalPath> {
+        self.paths()
+    }
+
     /// Whether no other mutation of the run may be under way at the same time.
     fn exclusive(&self) -> bool {
         false
@@ -324,6 +329,16 @@ pub(crate) struct EarlierFile {
     pub(crate) version: Version,
 }
 
+/// The paths whose contents differ before the first of `records`, which are in order, and after the last: what changes when
+/// they are all undone.
+pub(crate) fn changed_paths<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<LogicalPath> {
+    let mut versions = BTreeMap::new();
+    for file in records.into_iter().flat_map(|record| &record.files) {
+        versions.entry(&file.path).or_insert((file.old_sha256, None)).1 = file.new_sha256;
+    }
+    versions.into_iter().filter(|(_, (before, after))| before != after).map(|(path, _)| path.clone()).collect()
+}
+
 /// What a plan is made with.
 pub(crate) struct PlanContext<'a> {
     /// The policy in force.
@@ -375,7 +390,7 @@ fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, Refu
     members.values_mut().for_each(make_whole);
     serde_json::from_value(Value::Object(members)).map_err(|error| {
         Refusal::invalid(
-            format!("the input does not fit the tool: {error}"),
+            format!("the input does not fit the tool: {}", model::json::shortened(&error)),
             "Compare the input with the tool's schema in GET /v1/tools.",
         )
     })

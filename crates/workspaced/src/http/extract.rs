@@ -4,7 +4,7 @@ mod query;
 
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
@@ -63,6 +63,11 @@ impl FromRequest<Service> for JsonBytes {
     async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
         let limits = &service.0.limits;
         let (parts, body) = request.into_parts();
+        // Where the length is not declared, it may be as long as any.
+        let bytes = body.size_hint().exact().unwrap_or(limits.max_body_bytes).min(limits.max_body_bytes);
+        if bytes > 0 {
+            service.0.body_memory.take(bytes, limits.body_timeout).await.map_err(closing)?;
+        }
         let text = read_body(body, limits.max_body_bytes, limits.body_timeout).await?;
         if !text.is_empty() {
             check_media_type(&parts.headers)?;

@@ -34,6 +34,10 @@ pub(crate) struct LimitsTold {
 pub(crate) struct RequestLimits {
     /// The largest body of a call.
     max_body_bytes: u64,
+    /// Bytes of calls' bodies in memory at a time, over all callers.
+    max_body_memory_bytes: u64,
+    /// The most JSON values in a body: objects, lists, strings, numbers and words, however deep.
+    max_json_values: u64,
     /// The largest archive that a run is made from.
     max_archive_bytes: u64,
     /// How long a reading call may take.
@@ -118,6 +122,8 @@ pub(super) async fn get_limits(
     Json(LimitsTold {
         requests: RequestLimits {
             max_body_bytes: limits.max_body_bytes,
+            max_body_memory_bytes: limits.max_body_memory_bytes,
+            max_json_values: model::json::MAX_VALUES,
             max_archive_bytes: limits.max_archive_bytes,
             request_timeout_seconds: limits.request_timeout.as_secs(),
             body_timeout_seconds: limits.body_timeout.as_secs(),

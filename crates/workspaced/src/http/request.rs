@@ -14,6 +14,7 @@ use model::Refusal;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
+use crate::body_memory::HeldMemory;
 use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::service::{Service, took_too_long};
 use crate::telemetry;
@@ -36,7 +37,7 @@ pub(crate) async fn answer(State(service): State<Service>, request: Request, nex
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let method = request.method().clone();
     let span = span_of(&method, route);
-    let answered = bounded(&service, request, next, route);
+    let answered = HeldMemory::during(bounded(&service, request, next, route));
     let mut response = match AssertUnwindSafe(answered).catch_unwind().instrument(span.clone()).await {
         Ok(response) => told_properly(response),
         Err(panic) => {

@@ -52,7 +52,7 @@ pub(super) async fn call_tool(
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, Problem> {
     let tool = tools::find(&tool).ok_or_else(tool_not_found)?;
-    match service.call_tool(&run, caller, tool, &body).await {
+    match service.call_tool(&run, caller, tool, body).await {
         Ok(answer) => Ok(([(header::CONTENT_TYPE, "application/json")], answer.body).into_response()),
         Err(failed) => Err(Problem::from(failed.error).of_call(failed.tool_call_id)),
     }
