@@ -5,7 +5,9 @@ mod change;
 mod path;
 mod sensitive;
 
-pub use self::change::{bytes_written, explain_path, judge_change, judge_new_text, judge_scanned};
+pub use self::change::{
+    bytes_written, explain_path, judge_call_bytes, judge_change, judge_count, judge_new_text, judge_scanned,
+};
 pub use self::path::judge_path;
 use crate::{Effect, FileKind, LogicalPath, Refusal, Usage, Verdict};
 

@@ -14,6 +14,7 @@ pub mod json;
 mod judge;
 mod kind;
 pub mod merkle;
+mod occurrences;
 #[cfg(test)]
 mod oracle;
 mod patch;
@@ -33,8 +34,8 @@ pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, RunId, TokenId, ToolCallId};
 pub use judge::{
-    Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_change, judge_new_text, judge_path,
-    judge_scanned,
+    Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_call_bytes, judge_change, judge_count,
+    judge_new_text, judge_path, judge_scanned,
 };
 pub use kind::{FileKind, fold_name, is_binary};
 pub use patch::{

@@ -61,6 +61,17 @@ pub struct Policy {
     pub ignored_files: Verdict,
 }
 
+/// The bytes of file contents that one call may have in memory, before and after its change together, unless two files of
+/// `maxFileBytes` are more.
+const MAX_CALL_BYTES: u64 = 32 << 20;
+
+impl Policy {
+    /// The most bytes of file contents that one call may have in memory, before and after its change together.
+    pub fn max_call_bytes(&self) -> u64 {
+        MAX_CALL_BYTES.max(self.max_file_bytes.saturating_mul(2))
+    }
+}
+
 /// What may be used up. Lockfiles count for nothing but `max_files_deleted`: a tool rewrites them whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]

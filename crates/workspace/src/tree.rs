@@ -11,7 +11,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{Access, Code, FileKind, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict};
+use model::{
+    Access, Code, FileKind, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes,
+};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::base::manifest::Stamp;
@@ -186,7 +188,8 @@ impl Workspace {
     /// # Errors
     ///
     /// The refusal that comes first in the order of refusal, over all paths: `PATH_REJECTED`, `POLICY_DENIED_SECRET`,
-    /// `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`. A missing file is an answer, not an error.
+    /// `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`, and `PATCH_BUDGET_EXCEEDED` where the files
+    /// have more bytes than a call may have in memory. A missing file is an answer, not an error.
     pub fn targets(
         &self,
         rules: &Rules,
@@ -289,6 +292,13 @@ impl Workspace {
         let asks_for_ignored = rules.policy().ignored_files == Verdict::RequireApproval;
         let mut targets = Vec::with_capacity(paths.len());
         let mut refusal: Option<Refusal> = None;
+        let mut held_bytes = 0_u64;
+        let mut first = |next: Refusal| {
+            refusal = Some(match refusal.take() {
+                None => next,
+                Some(refusal) => refusal.first(next),
+            });
+        };
         for path in paths {
             match look(path) {
                 Ok(found) => {
@@ -297,19 +307,21 @@ impl Workspace {
                     let mut target = Target { path, before: None, unread: None, seen: None, ignored, makes_room: None };
                     match found {
                         There::File((state, bytes, seen, unread)) => {
-                            (target.before, target.seen, target.unread) = (Some((state, bytes)), seen, unread);
+                            held_bytes += bytes.len() as u64;
+                            // The others are still looked at, for a refusal that comes before this one; none is kept.
+                            match judge_call_bytes(rules, held_bytes) {
+                                Some(too_many) => first(too_many),
+                                None => {
+                                    (target.before, target.seen, target.unread) = (Some((state, bytes)), seen, unread);
+                                }
+                            }
                         }
                         There::Nothing => {}
                         There::Room(refusal) => target.makes_room = Some(refusal),
                     }
                     targets.push(target);
                 }
-                Err(Fault::Refused(next)) => {
-                    refusal = Some(match refusal {
-                        None => next,
-                        Some(refusal) => refusal.first(next),
-                    });
-                }
+                Err(Fault::Refused(next)) => first(next),
                 Err(fault @ (Fault::Io(_) | Fault::Cancelled)) => return Err(fault),
             }
         }

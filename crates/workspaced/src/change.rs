@@ -231,6 +231,14 @@ impl Planned {
         Some(diff_file(old, new))
     }
 
+    /// The bytes that it has in memory: what is there, what will be, and the diff.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let after = self.changes.changes.iter().filter_map(|change| change.after.as_ref());
+        let after: usize = after.map(|content| content.inline().len()).sum();
+        let before: usize = self.before.values().map(Vec::len).sum();
+        (before + after + self.diff.len()) as u64
+    }
+
     /// The versions that the change was planned from.
     pub(crate) fn seen(&self) -> &BTreeMap<LogicalPath, Seen> {
         &self.seen
@@ -386,14 +394,19 @@ fn shown(content: &Content) -> &[u8] {
     }
 }
 
-fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<FileKind, Refusal> {
+/// The refusal of a text of `actual` bytes for `path`, which is more than the policy allows.
+pub(crate) fn too_large(rules: &Rules, path: &LogicalPath, actual: u64) -> Refusal {
     let limit = rules.policy().max_file_bytes;
+    let message = format!("`{path}` would have {actual} bytes; a text file may have {limit}");
+    Refusal::new(Code::FileTooLarge, message, "Split the content over several files.")
+        .at(path)
+        .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual)))
+}
+
+fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<FileKind, Refusal> {
     let actual = bytes.len() as u64;
-    if actual > limit {
-        let message = format!("`{path}` would have {actual} bytes; a text file may have {limit}");
-        return Err(Refusal::new(Code::FileTooLarge, message, "Split the content over several files.")
-            .at(path)
-            .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual))));
+    if actual > rules.policy().max_file_bytes {
+        return Err(too_large(rules, path, actual));
     }
     if model::is_binary(bytes) {
         let message = format!("the new content of `{path}` is binary");

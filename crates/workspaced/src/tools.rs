@@ -329,11 +329,11 @@ pub(crate) struct EarlierFile {
     pub(crate) version: Version,
 }
 
-/// The paths whose contents differ before the first of `records`, which are in order, and after the last: what changes when
+/// The paths whose contents differ before the first of `calls`, which are in order, and after the last: what changes when
 /// they are all undone.
-pub(crate) fn changed_paths<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<LogicalPath> {
+pub(crate) fn changed_paths<'a>(calls: impl IntoIterator<Item = &'a PastCall>) -> Vec<LogicalPath> {
     let mut versions = BTreeMap::new();
-    for file in records.into_iter().flat_map(|record| &record.files) {
+    for file in calls.into_iter().flat_map(|call| &call.files) {
         versions.entry(&file.path).or_insert((file.old_sha256, None)).1 = file.new_sha256;
     }
     versions.into_iter().filter(|(_, (before, after))| before != after).map(|(path, _)| path.clone()).collect()

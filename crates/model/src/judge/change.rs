@@ -148,6 +148,35 @@ fn judge_budgets(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> O
     if let Some(run_budget) = &rules.policy().run_budget {
         meters.extend(self::meters("runBudget", run_budget, &Usage::of(changes), usage));
     }
+    exceeded(meters)
+}
+
+/// Refuses a call that names more files than its budget allows, before any of them is looked at: `named` are the paths that
+/// it changes, as far as its input tells.
+pub fn judge_count<'a>(rules: &Rules, named: impl IntoIterator<Item = &'a LogicalPath>) -> Option<Refusal> {
+    let counts = |path: &&LogicalPath| FileKind::of_path(path) != FileKind::Lockfile;
+    let files: BTreeSet<_> = named.into_iter().filter(counts).collect();
+    let call = Usage { files_touched: files.len() as u64, ..Usage::default() };
+    exceeded(meters("budget", &limits(&rules.policy().budget), &call, &Usage::default()))
+}
+
+/// Refuses a call for which `bytes` of file contents, before and after its change together, would be in memory, if they are
+/// too many.
+pub fn judge_call_bytes(rules: &Rules, bytes: u64) -> Option<Refusal> {
+    let limit = rules.policy().max_call_bytes();
+    (bytes > limit).then(|| {
+        let message =
+            format!("the call needs {bytes} bytes of file contents, before and after the change; it may need {limit}");
+        let hint = "Split the change over several calls, each with fewer or smaller files.";
+        Refusal::new(Code::PatchBudgetExceeded, message, hint).about(|about| {
+            about.reasons = vec!["call:contentBytes".to_owned()];
+            (about.limit, about.actual) = (Some(limit), Some(bytes));
+        })
+    })
+}
+
+/// The refusal of what is above its limit; of the first, with the reasons of all.
+fn exceeded(mut meters: Vec<Meter>) -> Option<Refusal> {
     meters.retain(|meter| meter.actual > meter.limit);
     let worst = meters.first()?;
     let (limit, actual) = (worst.limit, worst.actual);

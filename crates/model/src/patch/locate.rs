@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::occurrences::Occurrences;
+
 /// Places of a hunk that a conflict tells.
 pub(super) const MAX_PLACES: usize = 20;
 /// Lines that the searches of one file may go over, together: some tenths of a second. A patch for which that is not
@@ -130,52 +132,5 @@ impl<'a> Index<'a> {
         };
         let lines = lines.iter().map(&mut number).collect();
         Self { numbers, lines }
-    }
-}
-
-/// Every place of a pattern, by the method of Knuth, Morris and Pratt: each line is looked at once or twice, however
-/// much the pattern is like itself.
-struct Occurrences<'a> {
-    lines: &'a [u32],
-    pattern: &'a [u32],
-    /// For each length of a matched start of the pattern, the next shorter start that is its end as well.
-    shorter: Vec<usize>,
-    at: usize,
-    matched: usize,
-}
-
-impl<'a> Occurrences<'a> {
-    fn new(lines: &'a [u32], pattern: &'a [u32], from: usize) -> Self {
-        let mut shorter = vec![0; pattern.len() + 1];
-        let mut matched = 0;
-        for at in 1..pattern.len() {
-            while matched > 0 && pattern[at] != pattern[matched] {
-                matched = shorter[matched];
-            }
-            matched += usize::from(pattern[at] == pattern[matched]);
-            shorter[at + 1] = matched;
-        }
-        Self { lines, pattern, shorter, at: from, matched: 0 }
-    }
-}
-
-impl Iterator for Occurrences<'_> {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        if self.pattern.is_empty() {
-            return None;
-        }
-        while let Some(line) = self.lines.get(self.at) {
-            self.at += 1;
-            while self.matched > 0 && self.pattern.get(self.matched) != Some(line) {
-                self.matched = self.shorter[self.matched];
-            }
-            self.matched += usize::from(self.pattern[self.matched] == *line);
-            if self.matched == self.pattern.len() {
-                return Some(self.at - self.matched);
-            }
-        }
-        None
     }
 }

@@ -105,6 +105,25 @@ fn encode_older(text: &str, standard: &'static encoding_rs::Encoding) -> Option<
 }
 
 impl Encoding {
+    /// The most bytes that a text has in UTF-8, without a mark, if it has at most `bytes` in this encoding.
+    pub fn max_text_bytes(self, bytes: u64) -> u64 {
+        match self {
+            Self::Utf8 | Self::Utf8Bom => bytes,
+            Self::Utf16Le | Self::Utf16Be => bytes.saturating_mul(3) / 2,
+            // One byte may be a character of three.
+            _ => bytes.saturating_mul(3),
+        }
+    }
+
+    /// The fewest bytes in this encoding of a text that has `bytes` in UTF-8.
+    pub fn min_bytes_of(self, bytes: u64) -> u64 {
+        match self {
+            Self::Utf8 | Self::Utf8Bom => bytes,
+            Self::Utf16Le | Self::Utf16Be => bytes.saturating_mul(2).div_ceil(3),
+            _ => bytes.div_ceil(3),
+        }
+    }
+
     /// Every encoding that is neither UTF-8 nor UTF-16.
     const OLDER: [Self; 24] = [
         Self::Windows1252,

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use model::{Refusal, RunId, ToolCallId};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::CallError;
@@ -19,6 +20,8 @@ use crate::tools;
 
 /// The most calls of one batch.
 pub(crate) const MAX_CALLS: usize = 100;
+/// Once the answers of a batch have so many bytes, the calls after them are left out.
+pub(crate) const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// Tool calls to carry out in order.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -53,11 +56,11 @@ pub(crate) struct BatchCall {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BatchAnswer {
-    /// Whether every call went well.
+    /// Whether every call went well, and none was left out.
     ok: bool,
     /// The answers, in the order of the calls.
     results: Vec<BatchResult>,
-    /// How many calls were left out behind one that did not succeed.
+    /// How many calls were left out: after one that did not succeed, or because the answers before them have 16 MiB.
     skipped: usize,
     /// Of an atomic batch that was refused: the place in `results`, from 0, of the call that is at fault. Missing where no
     /// single one is.
@@ -75,13 +78,13 @@ pub(crate) struct BatchResult {
     status: u16,
     /// The answer that the call by itself would have had.
     #[schema(value_type = Object)]
-    answer: Value,
+    answer: Box<RawValue>,
 }
 
 /// Carries out several tool calls.
 ///
 /// In order, each as if it were called by itself: with its own permission, judgement and record. One that fails undoes
-/// none of those before it.
+/// none of those before it. Once the answers have 16 MiB, the calls after them are left out.
 ///
 /// With `atomic: true` the calls are one change: each is planned upon those before it, their budgets count together, one
 /// approval stands for all, and one transaction records each call under its own `toolCallId`. Where one is refused,
@@ -107,23 +110,26 @@ pub(super) async fn batch(
     let asked = batch.calls.len();
     let mut results = Vec::with_capacity(asked);
     let mut ok = true;
+    let mut answer_bytes = 0;
     for call in batch.calls {
         let (status, answer) = match tools::find(&call.tool) {
             None => told(&super::tools::tool_not_found().into()),
             Some(tool) => {
-                let input = Value::Object(call.input).to_string();
-                match service.call_tool(&run, caller.clone(), tool, input.as_bytes()).await {
-                    Ok(answer) => (StatusCode::OK, serde_json::from_str(&answer.body).unwrap_or_default()),
+                let input = Value::Object(call.input).to_string().into();
+                match service.call_tool(&run, caller.clone(), tool, input).await {
+                    Ok(answer) => (StatusCode::OK, raw(answer.body)),
                     Err(failed) => told(&Problem::from(failed.error).of_call(failed.tool_call_id)),
                 }
             }
         };
         ok &= status == StatusCode::OK;
+        answer_bytes += answer.get().len();
         results.push(BatchResult { tool: call.tool, status: status.as_u16(), answer });
-        if !ok && batch.stop_on_error {
+        if (!ok && batch.stop_on_error) || answer_bytes >= MAX_ANSWER_BYTES {
             break;
         }
     }
+    ok &= results.len() == asked;
     Ok(Json(BatchAnswer { ok, skipped: asked - results.len(), results, failed_call: None }))
 }
 
@@ -147,7 +153,7 @@ async fn together(
     let Together { answers, failed } = service.call_together(heads).await?;
     let result = |((tool, id), answer): ((&str, ToolCallId), Result<Answer, CallError>)| {
         let (status, answer) = match answer {
-            Ok(answer) => (StatusCode::OK, serde_json::from_str(&answer.body).unwrap_or_default()),
+            Ok(answer) => (StatusCode::OK, raw(answer.body)),
             Err(error) => self::told(&Problem::from(error).of_call(id)),
         };
         BatchResult { tool: tool.to_owned(), status: status.as_u16(), answer }
@@ -184,6 +190,12 @@ fn check(batch: &Batch) -> Result<(), Refusal> {
 }
 
 /// A problem as a part of an answer.
-fn told(problem: &Problem) -> (StatusCode, Value) {
-    (problem.status(), serde_json::from_str(&problem.text().0).unwrap_or_default())
+fn told(problem: &Problem) -> (StatusCode, Box<RawValue>) {
+    (problem.status(), raw(problem.text().0))
+}
+
+/// JSON text as a part of an answer, without a tree of its values.
+fn raw(text: String) -> Box<RawValue> {
+    // What is no JSON was written by nobody here.
+    RawValue::from_string(text).unwrap_or_default()
 }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, Record, Refusal, RunId, Sha256, diff_modes};
+use model::{Code, LogicalPath, Record, Refusal, RunId, Sha256, diff_modes, judge_count};
 
 use crate::CallError;
 use crate::past;
 use crate::service::{LiveRun, Service};
-use crate::tools::{Earlier, EarlierFile, History, PastCall};
+use crate::tools::{Earlier, EarlierFile, History, PastCall, changed_paths};
 use crate::versions::{self, Version};
 
 /// Records looked at in one go.
@@ -23,6 +23,9 @@ const ENTRY_BYTES: usize = 128;
 /// The mutations that `wanted` names and that have changed files, with what stood in those files before the first of them.
 pub(super) async fn earlier(service: &Service, live: &Arc<LiveRun>, wanted: History) -> Result<Earlier, CallError> {
     let mut calls = find(service, &live.run_id, wanted).await?;
+    if let Some(refusal) = judge_count(&live.rules, &changed_paths(&calls)) {
+        return Err(refusal.into());
+    }
     let mut first: BTreeMap<&LogicalPath, (u64, Option<Sha256>)> = BTreeMap::new();
     for call in &calls {
         for file in &call.files {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Code, Conflict, Effect, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation, Permission, Refusal,
-    Section, Sha256,
+    Section, Sha256, judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
 use workspace::Target;
@@ -12,6 +12,9 @@ use workspace::Target;
 use super::write_file::{already_exists, expect_version, members};
 use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, not_encodable, parse};
 use crate::change::{Desired, Planned};
+
+/// The most conflicts that are listed, over all files.
+const MAX_CONFLICTS: usize = 100;
 
 /// The permission bits of a new file whose section names none.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -122,6 +125,12 @@ impl Mutation for ApplyPatch {
         self.paths.clone()
     }
 
+    fn changes(&self) -> Vec<LogicalPath> {
+        // A file that is copied stays as it is.
+        let sources = self.patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from);
+        self.patch.sections.iter().map(|section| &section.path).chain(sources).cloned().collect()
+    }
+
     fn leaves(&self) -> Vec<LogicalPath> {
         self.patch.sections.iter().filter(|section| leaves(section)).map(|section| section.from.clone()).collect()
     }
@@ -163,7 +172,10 @@ impl Mutation for ApplyPatch {
         }
         let mut desired = Vec::new();
         let mut offsets = Vec::new();
-        let mut conflicts = Vec::new();
+        let mut conflicts = Conflicts::default();
+        let mut held_bytes: u64 =
+            targets.iter().filter_map(|target| target.before.as_ref()).map(|(_, b)| b.len() as u64).sum();
+        let mut too_many = None;
         for section in &self.patch.sections {
             let read = if section.operation == PatchOperation::Create { None } else { before(&section.from) };
             let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
@@ -171,16 +183,21 @@ impl Mutation for ApplyPatch {
                 Ok(patched) => {
                     let mode =
                         section.mode.map_or(mode, |bits| if bits & 0o111 == 0 { mode & !0o111 } else { mode | 0o111 });
-                    offsets.push(patched.offsets);
-                    want(section, patched.bytes, mode, &mut desired);
+                    held_bytes += patched.bytes.len() as u64;
+                    too_many = too_many.or_else(|| judge_call_bytes(context.rules, held_bytes));
+                    // The others are still tried, for a refusal that comes before this one; none is kept.
+                    if too_many.is_none() {
+                        offsets.push(patched.offsets);
+                        want(section, patched.bytes, mode, &mut desired);
+                    }
                 }
-                Err(PatchFault::Conflicts(failed)) => conflicts.extend(failed),
+                Err(PatchFault::Conflicts(failed)) => conflicts.add(failed),
                 // It comes before what does not match, wherever that is.
                 Err(PatchFault::NotEncodable) => return Err(not_encodable("the patch", &section.from)),
             }
         }
-        if !conflicts.is_empty() {
-            return Err(patch_conflict(conflicts));
+        if let Some(refusal) = conflicts.refusal().or(too_many) {
+            return Err(refusal);
         }
         // A path that one section leaves and another takes changes once: to what arrives.
         let arriving: BTreeSet<_> =
@@ -309,16 +326,33 @@ fn patched_file(planned: &Planned, section: &Section, offsets: Vec<HunkOffset>) 
     }
 }
 
-fn patch_conflict(conflicts: Vec<Conflict>) -> Refusal {
-    let message = match conflicts.as_slice() {
-        [only] => format!("hunk {} does not match `{}`", only.hunk, only.path),
-        many => format!("{} hunks do not match, the first in `{}`", many.len(), many[0].path),
-    };
-    let (path, hunk) = (conflicts[0].path.clone(), conflicts[0].hunk);
-    Refusal::new(Code::PatchConflict, message, "Read the files again and make the patch against what is there now.")
-        .about(|about| {
+/// The hunks that do not match, of all files.
+#[derive(Default)]
+struct Conflicts {
+    count: usize,
+    /// The first [`MAX_CONFLICTS`].
+    first: Vec<Conflict>,
+}
+
+impl Conflicts {
+    fn add(&mut self, conflicts: Vec<Conflict>) {
+        self.count += conflicts.len();
+        self.first.extend(conflicts.into_iter().take(MAX_CONFLICTS.saturating_sub(self.first.len())));
+    }
+
+    fn refusal(self) -> Option<Refusal> {
+        let first = self.first.first()?;
+        let message = if self.count == 1 {
+            format!("hunk {} does not match `{}`", first.hunk, first.path)
+        } else {
+            format!("{} hunks do not match, the first in `{}`", self.count, first.path)
+        };
+        let hint = "Read the files again and make the patch against what is there now.";
+        let (path, hunk) = (first.path.clone(), first.hunk);
+        Some(Refusal::new(Code::PatchConflict, message, hint).about(|about| {
             about.path = Some(path);
             about.hunk = Some(hunk);
-            about.conflicts = conflicts;
-        })
+            about.conflicts = self.first;
+        }))
+    }
 }

@@ -6,7 +6,7 @@ use workspace::Target;
 
 use super::write_file::{expect_version, members};
 use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, not_encodable, parse};
-use crate::change::{Desired, Planned};
+use crate::change::{Desired, Planned, too_large};
 
 pub(super) const TOOL: Tool = Tool {
     name: "edit_file",
@@ -36,7 +36,7 @@ pub(crate) struct EditFileInput {
     old_string: String,
     /// What comes in its stead.
     new_string: String,
-    /// Whether every place is changed, not only one.
+    /// Whether every occurrence is replaced, from the left, not only one. Where occurrences overlap, each counts.
     #[serde(default)]
     replace_all: bool,
     /// The version that is edited.
@@ -125,9 +125,15 @@ impl Mutation for EditFile {
         if model::encode(&decoded.text, decoded.encoding).as_deref() != Some(bytes) {
             return Err(super::unsupported_binary(&self.path));
         }
-        let edited = model::edit(&decoded.text, &self.old, &self.new, self.all).map_err(|fault| self.refuse(fault))?;
-        let Edited { text, replacements } = edited;
-        let bytes = model::encode(&text, decoded.encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
+        let encoding = decoded.encoding;
+        let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
+        let edited = model::edit(&decoded.text, &self.old, &self.new, self.all, max_bytes);
+        let Edited { text, replacements } = edited.map_err(|fault| match fault {
+            EditFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
+            EditFault::NotFound(near) => not_found(&self.path, near),
+            EditFault::NotUnique { places, lines } => not_unique(&self.path, places, lines),
+        })?;
+        let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
         let desired = Desired { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
         let mut planned = Planned::draw(context.rules, targets, vec![desired])?;
         self.describe(&mut planned, old_sha256, replacements);
@@ -156,19 +162,14 @@ impl EditFile {
             format!("edited {}, {replacements} × (+{} -{})", self.path, counts.insertions, counts.deletions);
         planned.output = members(&output);
     }
+}
 
-    fn refuse(&self, fault: EditFault) -> Refusal {
-        let path = &self.path;
-        match fault {
-            EditFault::NotUnique { places, lines } => {
-                let hint = "Give more lines around the one that you mean, or set replaceAll.";
-                Refusal::new(Code::EditNotUnique, format!("`oldString` stands at {places} places in `{path}`"), hint)
-                    .at(path)
-                    .about(|about| (about.lines, about.actual) = (lines, Some(places)))
-            }
-            EditFault::NotFound(near) => not_found(path, near),
-        }
-    }
+fn not_unique(path: &LogicalPath, places: u64, lines: Vec<u64>) -> Refusal {
+    let message = format!("`oldString` occurs {places} times in `{path}`");
+    let hint = "Give more lines around the one that you mean, or set replaceAll.";
+    Refusal::new(Code::EditNotUnique, message, hint)
+        .at(path)
+        .about(|about| (about.lines, about.actual) = (lines, Some(places)))
 }
 
 fn not_found(path: &LogicalPath, near: Vec<Near>) -> Refusal {

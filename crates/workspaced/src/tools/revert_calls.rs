@@ -10,7 +10,7 @@ use workspace::{Fault, Target, Workspace};
 
 use self::undone::Undone;
 use super::write_file::members;
-use super::{Earlier, History, Mutation, PlanContext, Tool, ToolRun, ToolSchema, parse};
+use super::{Earlier, History, Mutation, PlanContext, Tool, ToolRun, ToolSchema, changed_paths, parse};
 use crate::change::{Crossing, Planned};
 
 /// The most calls that are named at once.
@@ -129,12 +129,16 @@ impl Mutation for RevertCalls {
         workspace.targets_of_any_kind(rules, &self.paths(), go, max_bytes)
     }
 
-    fn plan(&self, _context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
+    fn changes(&self) -> Vec<LogicalPath> {
+        changed_paths(self.earlier.calls.iter().rev())
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<Planned, Refusal> {
         let mut tree = Undone::of(&targets, &self.earlier.files);
         for call in &self.earlier.calls {
             tree.undo(call)?;
         }
-        let desired = tree.desired(&targets)?;
+        let desired = tree.desired(context.rules, &targets)?;
         let mut planned = Planned::draw_kept(targets, desired);
         let counts = planned.changes.counts();
         let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();

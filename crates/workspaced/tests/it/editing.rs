@@ -30,7 +30,7 @@ async fn a_text_that_stands_once_is_edited(#[values(Backend::Sqlite, Backend::Po
     assert_eq!((&several["lines"], &several["actual"]), (&json!([3, 7]), &json!(2)));
     run.put("many.txt", "x\n".repeat(50_000));
     let many = edit(&run, "many.txt", "x", "y", json!({})).await.refused("EDIT_NOT_UNIQUE");
-    assert!(many["message"].as_str().unwrap().contains("at 50000 places"), "{many:#}");
+    assert!(many["message"].as_str().unwrap().contains("50000 times"), "{many:#}");
     assert_eq!((many["lines"].as_array().unwrap().len(), &many["actual"]), (50, &json!(50_000)));
     edit(&run, "a.rs", "}", "};", json!({"expectedSha256": sha256(TEXT), "replaceAll": true}))
         .await

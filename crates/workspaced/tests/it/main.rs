@@ -65,6 +65,8 @@ mod limits;
 #[cfg(test)]
 mod listing;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod mounts;
 #[cfg(test)]
 mod mutations;

@@ -76,7 +76,8 @@ impl Miss {
             Self::Elsewhere(_) => format!("it has no context, so it may not move, but {lines} elsewhere"),
             Self::OutOfOrder(_) => format!("{lines} before a hunk that comes before it"),
             Self::Anchor(anchor) => {
-                format!("the line `{anchor}`, which it should stand below, is not there exactly once")
+                let anchor: String = anchor.chars().take(SHOWN_CHARS).collect();
+                format!("the line `{anchor}`, below which it should be, is not there exactly once")
             }
             Self::TooMuch => "too many hunks of the file stand elsewhere than they say".to_owned(),
             Self::Nowhere if wanted.old.is_empty() => "it says that the file is empty".to_owned(),

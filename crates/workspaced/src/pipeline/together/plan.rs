@@ -1,8 +1,11 @@
 //! What calls of a batch come to, each planned upon those before it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
-use model::{ChangeFacts, Decision, DiskChange, LogicalPath, Usage, Verdict, judge_change};
+use model::{
+    ChangeFacts, Decision, DiskChange, LogicalPath, Usage, Verdict, judge_call_bytes, judge_change, judge_count,
+};
 use workspace::Fault;
 
 use super::Failure;
@@ -63,8 +66,10 @@ pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel:
     let before = live.lane.usage();
     let mut ahead = Ahead::default();
     let mut outlooks = Vec::with_capacity(parts.len());
+    check_count(live, &parts)?;
+    let mut held_bytes = 0;
     for (place, (head, part)) in heads.iter().zip(parts).enumerate() {
-        outlooks.push(match part {
+        let outlook = match part {
             Part::Look(tool) => {
                 let told = look(live, head, &ahead, tool.as_ref(), cancel);
                 Outlook::Look(told.map_err(|error| Failure::At(place, error))?)
@@ -82,7 +87,12 @@ pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel:
                 ahead.take(&planned);
                 Outlook::Change(Judged { planned, decision, usage, disk: live.disk.reservation(), staged: None })
             }
-        });
+        };
+        held_bytes += outlook.held_bytes();
+        if let Some(refusal) = judge_call_bytes(&live.rules, held_bytes) {
+            return Err(Failure::At(place, refusal.into()));
+        }
+        outlooks.push(outlook);
     }
     let judge = |count: usize| {
         let facts: Vec<ChangeFacts<'_>> = outlooks[..count]
@@ -113,6 +123,29 @@ fn reserve(live: &LiveRun, outlooks: &[Outlook]) -> Result<(Reservation, DiskCha
         disk.resize(change.growth()).map_err(|refusal| Failure::At(place, refusal.into()))?;
     }
     Ok((disk, change))
+}
+
+/// Refuses calls that together name more files than their budget allows: the first that is too much.
+fn check_count(live: &LiveRun, parts: &[Part]) -> Result<(), Failure> {
+    let mut named = BTreeSet::new();
+    for (place, part) in parts.iter().enumerate() {
+        let Part::Change(tool) = part else { continue };
+        named.extend(tool.changes());
+        if let Some(refusal) = judge_count(&live.rules, &named) {
+            return Err(Failure::At(place, refusal.into()));
+        }
+    }
+    Ok(())
+}
+
+impl Outlook {
+    /// The bytes of contents that it has in memory.
+    fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Change(judged) => judged.planned.held_bytes(),
+            Self::Look(told) => told.output.len() as u64,
+        }
+    }
 }
 
 fn look(live: &LiveRun, head: &Head, ahead: &Ahead, tool: &dyn Read, cancel: &AtomicBool) -> Result<Told, CallError> {

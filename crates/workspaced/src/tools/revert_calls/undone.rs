@@ -1,8 +1,9 @@
 //! Files while calls are taken back one by one: by their hashes, and in the end by their bytes.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use model::{Code, Effect, LogicalPath, Patch, Refusal, Section, Sha256};
+use model::{Code, Effect, LogicalPath, Patch, Refusal, Rules, Section, Sha256, judge_call_bytes};
 use workspace::Target;
 
 use crate::change::Desired;
@@ -21,8 +22,8 @@ pub(super) struct Undone<'a> {
 #[derive(Clone)]
 struct File {
     sha256: Sha256,
-    /// `None` where they are not known, or are not needed.
-    bytes: Option<Vec<u8>>,
+    /// `None` where they are not known, or are not needed. Files of the same bytes share them.
+    bytes: Option<Rc<Vec<u8>>>,
     mode: u32,
 }
 
@@ -33,7 +34,7 @@ impl<'a> Undone<'a> {
             target.before.as_ref().map(|(state, bytes)| File {
                 sha256: state.sha256,
                 // Where there are too many, others stand for them.
-                bytes: (bytes.len() as u64 == state.size_bytes).then(|| bytes.clone()),
+                bytes: (bytes.len() as u64 == state.size_bytes).then(|| Rc::new(bytes.clone())),
                 mode: state.mode,
             })
         };
@@ -57,8 +58,10 @@ impl<'a> Undone<'a> {
     }
 
     /// What comes of it all.
-    pub(super) fn desired(mut self, targets: &[Target]) -> Result<Vec<Desired>, Refusal> {
+    pub(super) fn desired(mut self, rules: &Rules, targets: &[Target]) -> Result<Vec<Desired>, Refusal> {
         let mut desired = Vec::new();
+        let before = targets.iter().filter_map(|target| target.before.as_ref());
+        let mut held_bytes: u64 = before.map(|(_, bytes)| bytes.len() as u64).sum();
         let mut gone = BTreeMap::new();
         for target in targets {
             let there = target.before.as_ref().map(|(state, _)| (state.sha256, state.mode));
@@ -73,6 +76,10 @@ impl<'a> Undone<'a> {
                     Effect::Delete
                 }
             };
+            held_bytes += after.as_ref().and_then(|file| file.bytes.as_ref()).map_or(0, |bytes| bytes.len() as u64);
+            if let Some(refusal) = judge_call_bytes(rules, held_bytes) {
+                return Err(refusal);
+            }
             let after = after.map(|file| self.whole(&target.path, file)).transpose()?;
             desired.push(Desired { path: target.path.clone(), effect, after });
         }
@@ -95,31 +102,32 @@ impl<'a> Undone<'a> {
     }
 
     /// The bytes of that hash, where they are at hand.
-    fn known(&self, sha256: Sha256) -> Option<Vec<u8>> {
+    fn known(&self, sha256: Sha256) -> Option<Rc<Vec<u8>>> {
         let there = self.files.values().flatten().find(|file| file.sha256 == sha256 && file.bytes.is_some());
         if let Some(file) = there {
             return file.bytes.clone();
         }
         self.earlier.iter().find_map(|file| match &file.version {
-            Version::Kept(bytes) if file.sha256 == sha256 => Some(bytes.clone()),
+            Version::Kept(bytes) if file.sha256 == sha256 => Some(Rc::new(bytes.clone())),
             Version::Kept(_) | Version::TooLarge | Version::Unknown => None,
         })
     }
 
     /// The bytes by the call's own diff: for what came from outside before the call.
-    fn turned_back(&self, call: &PastCall, path: &LogicalPath, sha256: Sha256) -> Option<Vec<u8>> {
+    fn turned_back(&self, call: &PastCall, path: &LogicalPath, sha256: Sha256) -> Option<Rc<Vec<u8>>> {
         let sections = Patch::parse_bytes(&call.diff).ok()?.sections.into_iter();
         let mut sections = sections.filter_map(|section| Section { mode: None, ..section }.reversed());
         let section = sections.find(|section| section.path == *path)?;
-        let now = self.at(&section.from).map_or(Some(&[][..]), |file| file.bytes.as_deref())?;
+        let now = self.at(&section.from).map_or(Some(&[][..]), |file| file.bytes.as_deref().map(Vec::as_slice))?;
         let bytes = section.apply(now).ok()?.bytes;
-        (Sha256::of(&bytes) == sha256).then_some(bytes)
+        (Sha256::of(&bytes) == sha256).then(|| Rc::new(bytes))
     }
 
     fn whole(&self, path: &LogicalPath, file: File) -> Result<(Vec<u8>, u32), Refusal> {
         let earlier = self.earlier.iter().find(|earlier| earlier.path == *path && earlier.sha256 == file.sha256);
         let too_large = earlier.is_some_and(|earlier| matches!(earlier.version, Version::TooLarge));
-        file.bytes.map(|bytes| (bytes, file.mode)).ok_or_else(|| not_kept(path, too_large))
+        let bytes = file.bytes.map(Rc::unwrap_or_clone);
+        bytes.map(|bytes| (bytes, file.mode)).ok_or_else(|| not_kept(path, too_large))
     }
 }
 

@@ -1,0 +1,327 @@
+//! Memory: whatever a caller sends, what the server holds for it is bounded in bytes.
+
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::bounds::connect;
+use crate::harness::{Backend, Client, Run, Server, Setup, assert_growth, items};
+
+const MIB: usize = 1 << 20;
+/// The largest text that the default policy allows.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// A budget that is no reason for a refusal.
+fn any_budget() -> Value {
+    let most = 1_000_000_000_u64;
+    json!({"maxFilesTouched": most, "maxInsertions": most, "maxDeletions": most, "maxFilesDeleted": most, "maxBytes": most})
+}
+
+/// A patch that replaces the first line of each file.
+fn patch_of(files: impl Iterator<Item = String>) -> String {
+    files.map(|file| format!("--- a/{file}\n+++ b/{file}\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n")).collect()
+}
+
+/// A text of `bytes` whose first lines [`patch_of`] knows.
+fn text_of(bytes: usize) -> String {
+    let line = format!("{}\n", "x".repeat(99));
+    let text = "one\nsame\n".to_owned() + &line.repeat(bytes / line.len() + 1);
+    text[..bytes].to_owned()
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_edit_that_multiplies_its_text_is_refused_before_it_is_built(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", &"a".repeat(100_000)), ("b.txt", "b\n")], json!({})).await;
+    run.ok("edit_file", json!({"path": "b.txt", "oldString": "b", "newString": "c", "reason": "r", "dryRun": true}))
+        .await;
+    let edit = |dry_run: bool| json!({"path": "a.txt", "oldString": "a", "newString": "b".repeat(4000), "replaceAll": true, "reason": "r", "dryRun": dry_run});
+    for dry_run in [true, false] {
+        let (answer, growth) = server.peak_growth(run.call("edit_file", edit(dry_run))).await;
+        let refused = answer.refused("FILE_TOO_LARGE");
+        assert_eq!((&refused["limit"], &refused["actual"]), (&json!(MAX_FILE_BYTES), &json!(400_000_000)), "{refused}");
+        assert_growth("an edit to 400 MB", growth, 16);
+    }
+    assert_eq!(run.on_disk("a.txt").len(), 100_000);
+}
+
+#[rstest]
+#[tokio::test]
+async fn overlapping_occurrences_count_as_several(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "aaa\n")]).await;
+    let edit =
+        |all: bool| json!({"path": "a.txt", "oldString": "aa", "newString": "b", "replaceAll": all, "reason": "r"});
+    let refused = run.call("edit_file", edit(false)).await.refused("EDIT_NOT_UNIQUE");
+    assert_eq!((&refused["actual"], &refused["lines"]), (&json!(2), &json!([1, 1])), "{refused}");
+    assert_eq!(run.ok("edit_file", edit(true)).await["replacements"], 1);
+    assert_eq!(run.on_disk("a.txt"), "ba\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_text_that_is_not_found_is_compared_within_bounds(#[values(Backend::Sqlite)] backend: Backend) {
+    let line = "x ".repeat(500_000);
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", &line), ("b.txt", &"b\n".repeat(500_000))], json!({})).await;
+    let words: String = (0..200_000).map(|number| format!("w{number} ")).collect();
+    for (path, old) in [("a.txt", words), ("b.txt", "c\n".repeat(500_000))] {
+        let edit = json!({"path": path, "oldString": old, "newString": "", "reason": "r"});
+        let (answer, growth) = server.peak_growth(run.call("edit_file", edit)).await;
+        answer.refused("EDIT_NOT_FOUND");
+        assert!(answer.body.len() < 64 * 1024, "{}", answer.body.len());
+        assert_growth("a text that is not found", growth, 48);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_body_of_many_small_values_is_refused_before_they_are_built(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "a\n").await;
+    let many = "[0],".repeat(MIB - 100);
+    let inputs = format!(r#"{{"path":"a.txt","reason":"r","content":[{}0]}}"#, many);
+    let calls = format!(r#"{{"calls":[{{"tool":"read_file","input":{{"path":[{}0]}}}}]}}"#, many);
+    for (path, body) in
+        [("tools/write_file", &inputs), ("tools/read_file", &inputs), ("batch", &calls), ("policy/explain", &inputs)]
+    {
+        let request = run.agent.request(Method::POST, &format!("/v1/runs/{}/{path}", run.id));
+        let request = request.header("content-type", "application/json").body(body.clone());
+        let (answer, growth) = server.peak_growth(run.agent.send(request)).await;
+        let refused = answer.refused("INVALID_REQUEST");
+        assert_eq!(refused["limit"], 10_000, "{path}: {refused}");
+        assert!(refused["actual"].as_u64().unwrap() > 2_000_000, "{path}: {refused}");
+        assert_growth(path, growth, 24);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_error_quotes_little_of_what_was_sent(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let long = "é".repeat(MIB);
+    for body in [json!({"path": "a.txt", "maxLines": long}), json!({"path": "a.txt", &long: 1}), json!({"path": long})]
+    {
+        let answer = run.call("read_file", body).await;
+        assert!(["INVALID_REQUEST", "PATH_REJECTED"].contains(&answer.refusal().as_str()));
+        assert!(answer.body.len() < 4096, "{} bytes: {:.400}", answer.body.len(), answer.text());
+    }
+}
+
+/// A request whose head promises a body of `length` bytes of which none has come.
+fn promise(server: &Server, client: &Client, run: &str, length: usize) -> std::net::TcpStream {
+    let mut stream = connect(server);
+    let token = client.token.as_deref().unwrap();
+    let head = format!(
+        "POST /v1/runs/{run}/tools/write_file HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
+}
+
+#[rstest]
+#[tokio::test]
+async fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_large(#[values(Backend::Sqlite)] backend: Backend) {
+    let setup = Setup::new(backend)
+        .arg("--max-body-bytes", MIB)
+        .arg("--max-body-memory-bytes", 4 * MIB)
+        .arg("--body-timeout-seconds", 3);
+    let server = Server::start_with(setup).await;
+    let run = server.run(json!({})).await;
+    let input = |name: &str| json!({"path": name, "content": "x".repeat(500_000), "reason": "r", "dryRun": true});
+    // Three quarters of 4 MiB are for large bodies. Those who wait for the first three get it when these are given up,
+    // which is before whoever comes last has waited for long enough.
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.extend((0..3).map(|_| promise(&server, &run.agent, &run.id, MIB)));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let answer = run.call("write_file", input("late.txt")).await;
+    let refused = answer.refused("UNAVAILABLE");
+    assert!(refused["message"].as_str().unwrap().contains("memory for bodies"), "{refused}");
+    assert!(answer.header("retry-after").parse::<u64>().is_ok());
+    run.create("small.txt", "s\n").await;
+    for stream in &mut held {
+        // Each promise ended by its own time.
+        let mut told = String::new();
+        let _ = stream.read_to_string(&mut told);
+        assert!(told.starts_with("HTTP/1.1 400") || told.starts_with("HTTP/1.1 503"), "{told:.100}");
+    }
+    assert_eq!(run.call("write_file", input("after.txt")).await.refusal(), "PATCH_BUDGET_EXCEEDED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_names_too_many_files_is_refused_before_any_is_looked_at(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\nsame\n")]).await;
+    let named = |count: usize| (0..count).map(|number| format!("none/{number}.txt"));
+    let over = |refused: &Value, actual: u64| {
+        assert_eq!((&refused["limit"], &refused["actual"]), (&json!(20), &json!(actual)), "{refused}");
+        assert_eq!(refused["reasons"], json!(["budget:maxFilesTouched"]), "{refused}");
+    };
+    // None of them is there, and one may not be touched; neither is told.
+    run.patch(&patch_of(named(20))).await.refused("NOT_FOUND");
+    let refused = run.patch(&patch_of(named(20).chain([".env".to_owned()]))).await.refused("PATCH_BUDGET_EXCEEDED");
+    over(&refused, 21);
+    // Lockfiles count for nothing, and a file that is copied does not change.
+    run.patch(&patch_of(named(20).chain(["Cargo.lock".to_owned()]))).await.refused("NOT_FOUND");
+    let copy = |to: &str| format!("diff --git a/a.txt b/{to}\nsimilarity index 100%\ncopy from a.txt\ncopy to {to}\n");
+    let copies: String = (0..20).map(|number| copy(&format!("copy{number}.txt"))).collect();
+    assert_eq!(run.patch(&copies).await.ok()["filesTouched"].as_array().unwrap().len(), 20);
+    // What comes before: the run, the patch itself, the path.
+    run.patch(&(patch_of(named(21)) + "garbage\n")).await.refused("PATCH_INVALID");
+    run.patch(&patch_of(named(21).chain(["../x".to_owned()]))).await.refused("PATH_REJECTED");
+    // Calls that are one change name their files together.
+    let delete = |path: String| json!({"tool": "delete_file", "input": {"path": path, "expectedSha256": "0".repeat(64), "reason": "r"}});
+    let calls: Vec<_> = named(21).map(delete).collect();
+    let batch =
+        run.agent.post(&format!("/v1/runs/{}/batch", run.id), json!({"atomic": true, "calls": calls})).await.ok();
+    assert_eq!(batch["failedCall"], 20, "{batch:#}");
+    over(&batch["results"][20]["answer"], 21);
+    // Calls to undo name the files that would change.
+    for number in 20..24 {
+        run.create(&format!("copy{number}.txt"), "x\n").await;
+    }
+    let refused = run.call("revert_calls", json!({"toSeq": 0, "reason": "r"})).await.refused("PATCH_BUDGET_EXCEEDED");
+    over(&refused, 24);
+    run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
+    run.patch(&patch_of(named(21))).await.refused("RUN_CLOSED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_patch_holds_no_more_of_its_files_than_a_call_may(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "one\nsame\n")], json!({"policy": {"budget": any_budget()}})).await;
+    run.ok("apply_patch", json!({"patch": patch_of(["a.txt".to_owned()].into_iter()), "reason": "r"})).await;
+    let text = text_of(MIB);
+    let files: Vec<_> = (0..400).map(|number| format!("big/{number}.txt")).collect();
+    for file in &files {
+        run.put(file, &text);
+    }
+    let copy = |to: usize| {
+        format!("diff --git a/big/0.txt b/copy/{to}\nsimilarity index 100%\ncopy from big/0.txt\ncopy to copy/{to}\n")
+    };
+    let read: String = patch_of(files.into_iter());
+    let made: String = (0..400).map(copy).collect();
+    for (what, patch) in [("a patch of 400 MiB", read), ("copies of 400 MiB", made)] {
+        let (answer, growth) = server.peak_growth(run.patch(&patch)).await;
+        let refused = answer.refused("PATCH_BUDGET_EXCEEDED");
+        assert_eq!(
+            (&refused["limit"], &refused["reasons"]),
+            (&json!(32 * MIB), &json!(["call:contentBytes"])),
+            "{refused}"
+        );
+        assert!(refused["actual"].as_u64().unwrap() > 32 * MIB as u64, "{refused}");
+        assert_growth(what, growth, 64);
+    }
+    // A refusal that comes before is told all the same.
+    let last = patch_of((0..400).map(|number| format!("big/{number}.txt")).chain([".env".to_owned()]));
+    run.patch(&last).await.refused("POLICY_DENIED_SECRET");
+    let conflict = patch_of((0..399).map(|number| format!("big/{number}.txt")))
+        + "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n-none\n+two\n same\n";
+    assert_eq!(run.patch(&conflict).await.refusal(), "PATCH_BUDGET_EXCEEDED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_patch_that_fits_nowhere_lists_its_first_conflicts(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"budget": any_budget()}})).await;
+    let line = format!("{}\n", "y".repeat(190));
+    for number in 0..40 {
+        run.put(&format!("c/{number}.txt"), line.repeat(700));
+    }
+    let hunk = |at: usize| format!("@@ -{at},3 +{at},3 @@\n x\n-old\n+new\n x\n");
+    let hunks: String = (0..60).map(|number| hunk(1 + number * 7)).collect();
+    let patch: String = (0..40).map(|number| format!("--- a/c/{number}.txt\n+++ b/c/{number}.txt\n{hunks}")).collect();
+    let (answer, growth) = server.peak_growth(run.patch(&patch)).await;
+    let refused = answer.refused("PATCH_CONFLICT");
+    assert_eq!(refused["conflicts"].as_array().unwrap().len(), 100);
+    assert!(refused["message"].as_str().unwrap().starts_with("2400 hunks do not match"), "{}", refused["message"]);
+    assert_growth("2,400 conflicts", growth, 48);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_batch_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"budget": any_budget()}})).await;
+    run.put("big.txt", text_of(MIB - 10));
+    // In JSON each of them takes two bytes.
+    run.put("quotes.txt", "\"".repeat(MIB - 10));
+    let path = format!("/v1/runs/{}/batch", run.id);
+    let read = json!({"tool": "read_files", "input": {"paths": ["quotes.txt"]}});
+    let edit = json!({"tool": "edit_file", "input": {"path": "big.txt", "oldString": "one", "newString": "one", "replaceAll": true, "reason": "r"}});
+    let edits: Vec<_> = (0..100)
+        .map(|number| {
+            let (old, new) = if number % 2 == 0 { ("one\n", "two\n") } else { ("two\n", "one\n") };
+            let mut edit = edit.clone();
+            (edit["input"]["oldString"], edit["input"]["newString"]) = (json!(old), json!(new));
+            edit
+        })
+        .collect();
+    run.agent.post(&path, json!({"calls": [read.clone()]})).await;
+    let (answer, growth) = server.peak_growth(run.agent.post(&path, json!({"calls": vec![read.clone(); 100]}))).await;
+    let batch = answer.ok();
+    let skipped = batch["skipped"].as_u64().unwrap();
+    assert!((90..100).contains(&skipped) && batch["ok"] == false, "{skipped} of 100 were left out");
+    assert_growth("answers of a batch", growth, 128);
+    for calls in [vec![read; 100], edits] {
+        let (answer, growth) = server.peak_growth(run.agent.post(&path, json!({"calls": calls, "atomic": true}))).await;
+        let batch = answer.ok();
+        let failed = usize::try_from(batch["failedCall"].as_u64().unwrap()).unwrap();
+        let refused = &batch["results"][failed]["answer"];
+        assert_eq!(
+            (&refused["code"], &refused["limit"]),
+            (&json!("PATCH_BUDGET_EXCEEDED"), &json!(32 * MIB)),
+            "{refused}"
+        );
+        assert_growth("an atomic batch", growth, 160);
+    }
+    assert!(items(&run.operator, &format!("/v1/runs/{}/audit?limit=1000", run.id)).await.len() > 200);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_revert_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[], json!({"policy": {"budget": any_budget()}})).await;
+    for number in 0..40 {
+        run.create(&format!("{number}.txt"), &text_of(MIB)).await;
+    }
+    let (answer, growth) = server.peak_growth(run.call("revert_calls", json!({"toSeq": 0, "reason": "r"}))).await;
+    let refused = answer.refused("PATCH_BUDGET_EXCEEDED");
+    assert_eq!(
+        (&refused["limit"], &refused["reasons"]),
+        (&json!(32 * MIB), &json!(["call:contentBytes"])),
+        "{refused}"
+    );
+    assert_growth("undoing 40 MiB", growth, 96);
+    run.ok("revert_calls", json!({"toSeq": 20, "reason": "r", "dryRun": true})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_expression_that_is_long_to_compile_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "abc\n")], json!({})).await;
+    let search = |query: &str| json!({"query": query, "mode": "regex", "caseSensitive": false});
+    run.ok("search_text", search("b")).await;
+    for query in ["[a-z]{25000}", &r"\pL".repeat(1000), &r"[\w&&\pL]".repeat(400)] {
+        let (answer, growth) = server.peak_growth(run.call("search_text", search(query))).await;
+        let refused = answer.refused("INVALID_REQUEST");
+        assert!(refused["actual"].as_u64().unwrap() > refused["limit"].as_u64().unwrap(), "{refused}");
+        assert_growth(query, growth, 16);
+    }
+    let (answer, growth) = server.peak_growth(run.call("search_text", search(r"\w{100}"))).await;
+    answer.ok();
+    assert_growth("the largest expression", growth, 64);
+}
