@@ -198,6 +198,7 @@ async fn the_past_has_bounds_and_says_what_it_has_lost(#[values(Backend::Sqlite,
         .run(json!({
             "source": {"type": "directory", "path": place},
             "mounts": [{"name": "docs", "description": "d", "path": docs}],
+            "policy": {"budget": {"maxBytes": 2_000_000, "maxInsertions": 100_000, "maxDeletions": 100_000}},
         }))
         .await;
     let large = "large enough\n".repeat(100_000);

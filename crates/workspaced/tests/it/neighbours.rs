@@ -103,7 +103,7 @@ async fn large_files_that_stand_still_keep_nobody_else_waiting(
     let greedy = server.run(json!({})).await;
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let path = |number: usize| format!("/v1/runs/{}/files/{number}.bin", greedy.id);
-    let (token, part) = (greedy.agent.token.clone().unwrap(), vec![b'x'; 1_100_000]);
+    let (token, part) = (greedy.agent.token.clone().unwrap(), vec![0; 1_100_000]);
     let mut held: Vec<_> = (0..40)
         .map(|number| {
             let mut stream = connect(&server);
@@ -121,7 +121,7 @@ async fn large_files_that_stand_still_keep_nobody_else_waiting(
     let started = Instant::now();
     other.ok("search_text", json!({"query": "a"})).await;
     other.ok("tree_stats", json!({})).await;
-    let whole = vec![b'y'; 2_000_000];
+    let whole = vec![0; 2_000_000];
     let put = |run: &Run, name: &str| {
         let path = format!("/v1/runs/{}/files/{name}", run.id);
         let request = run.agent.request(Method::PUT, &path).header("if-none-match", "*").header("x-reason", "r");
