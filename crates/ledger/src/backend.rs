@@ -5,7 +5,7 @@ use std::future::Future;
 use model::RunId;
 use tokio::sync::watch;
 
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// A value for a statement's `$1`, `$2` …
 #[derive(Clone, Debug)]
@@ -83,6 +83,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Carries `statements` out in one transaction and tells how many rows the first one changed. `touched` is the run whose
     /// head they may change.
     fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
+
+    /// See [`Ledger::settled`](crate::Ledger::settled).
+    fn settled(&self, run: &RunId) -> impl Future<Output = Result<Option<SettledRun>>> + Send;
+
+    /// From here on commits are refused where the database has another instance's name than `instance`.
+    fn fence(&self, instance: &str);
 
     /// Forgets the steps of these records.
     fn forget(&self, done: Vec<(RunId, u64)>) -> impl Future<Output = Result<()>> + Send;

@@ -15,6 +15,10 @@ pub enum LedgerError {
     /// The store went away while it committed: all of it is stored, or nothing. Whoever has to know looks.
     #[error("the store went away before it told the outcome")]
     InDoubt(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The database is not the one that this process has written to so far, or not this process's any more: nothing is
+    /// committed to it.
+    #[error("{0}")]
+    Fenced(Fence),
     /// A fault of ours or a damaged store.
     #[error("the store failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -28,7 +32,19 @@ impl LedgerError {
             Self::NoSuchRun => Self::NoSuchRun,
             Self::Unavailable(cause) => Self::Unavailable(cause.to_string().into()),
             Self::InDoubt(cause) => Self::InDoubt(cause.to_string().into()),
+            Self::Fenced(fence) => Self::Fenced(*fence),
             Self::Internal(cause) => Self::Internal(cause.to_string().into()),
         }
     }
+}
+
+/// Why a database is not written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fence {
+    /// Another instance of the service writes to it now.
+    #[error("another instance of the service has taken over the database: stop this one")]
+    TakenOver,
+    /// It holds less than this process has committed to it.
+    #[error("the database has lost commits that were acknowledged: it was restored or failed over to an older state")]
+    WentBackwards,
 }

@@ -25,8 +25,11 @@ use model::{
 };
 
 pub use checkpoint::{CheckpointLog, CheckpointRound, MovedHead, StoredCheckpoint, StoredLeaf};
-pub use error::LedgerError;
+pub use error::{Fence, LedgerError};
 pub use page::{PAGE_BYTES, Page, PageSize};
+
+/// The setting that names the instance of the service that may write: see [`Ledger::take_over`].
+pub const INSTANCE: &str = "instance";
 
 /// The answer of every method.
 pub type Result<T, E = LedgerError> = std::result::Result<T, E>;
@@ -54,6 +57,13 @@ pub struct Entry {
     pub usage: Usage,
     /// By how much it changes what the run's tree holds.
     pub disk: DiskChange,
+}
+
+impl Entry {
+    /// Whether the first reply under its ID is the only one: a decision of an approval is another record of the same call.
+    pub(crate) fn is_answered_once(&self) -> bool {
+        self.claimed && self.reply.is_some() && self.decides.is_none()
+    }
 }
 
 /// How an approval is decided.
@@ -95,6 +105,8 @@ pub enum Appended {
     Recorded(Record),
     /// Its claimed ID belongs to an earlier call with another tool or input; nothing was written.
     Reused,
+    /// The same call has a reply under its claimed ID already; nothing was written. The first attempt's commit was in doubt.
+    Repeated,
     /// The approval that it decides is not pending any more; nothing was written.
     NotPending,
 }
@@ -106,6 +118,8 @@ pub enum AppendedAll {
     Recorded(Vec<Record>),
     /// The claimed ID of the entry at this place belongs to an earlier call with another tool or input; nothing was written.
     Reused(usize),
+    /// The same call as the entry at this index has a reply under its claimed ID already; nothing was written.
+    Repeated(usize),
     /// An approval that one of them decides is not pending any more; nothing was written.
     NotPending,
 }
@@ -186,6 +200,15 @@ pub struct Held {
     pub bytes: u64,
 }
 
+/// A run once none of its commits is under way any more.
+#[derive(Clone, Debug)]
+pub struct SettledRun {
+    /// The run.
+    pub stored: StoredRun,
+    /// Steps that were not forgotten yet, by `seq`.
+    pub open: Vec<OpenSteps>,
+}
+
 /// What the service remembers. Every method is one transaction: all of it is durable, or none.
 #[async_trait]
 pub trait Ledger: CheckpointLog + Send + Sync {
@@ -248,7 +271,15 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// The position of the newest record, told again whenever it grows.
     fn newest(&self) -> tokio::sync::watch::Receiver<i64>;
 
-    /// Steps that were not forgotten yet, of one run or of all, by run and `seq`.
+    /// Waits until no commit of `run` is under way, by whichever process and on whichever connection it was begun, then reads
+    /// the run and its pending steps in one transaction. After a commit that was in doubt, this is the read that knows its
+    /// outcome.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` while the doubt lasts.
+    async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>>;
+    /// Steps that were not forgotten yet, of one run or of all, by run and `seq`. A commit that is in doubt may add more.
     async fn open_steps(&self, run: Option<&RunId>) -> Result<Vec<OpenSteps>>;
     /// Forgets steps whose files are synced.
     async fn forget(&self, done: &[(RunId, u64)]) -> Result<()>;
@@ -294,6 +325,11 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     async fn setting(&self, name: &str) -> Result<Option<String>>;
     /// Stores such a value where it has none; returns the one that is stored.
     async fn set_setting_once(&self, name: &str, value: &str) -> Result<String>;
+
+    /// Makes `instance` the name under which the database is written to, where it is `known` now (`None`: no name yet); false
+    /// where it is another. From then on every commit of this ledger is refused with [`LedgerError::Fenced`] as soon as the
+    /// database has another instance's name. The name is stored as the setting [`INSTANCE`].
+    async fn take_over(&self, known: Option<&str>, instance: &str) -> Result<bool>;
 
     /// Gives back memory that is held for speed alone. For times when nobody calls.
     async fn rest(&self) -> Result<()>;

@@ -12,27 +12,29 @@ macro_rules! lock {
 mod batch;
 mod checkpoint;
 mod convert;
+mod fence;
 mod open;
 mod writer;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use futures_util::TryStreamExt as _;
 use model::RunId;
 use sqlx::postgres::PgPool;
-use sqlx::{AssertSqlSafe, Connection as _, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::convert::failed;
+use self::fence::Fence;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, to_count, to_int};
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result};
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// Entries that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
-/// Lets one writer in, until its transaction ends.
-const LOCK: &str = lock!();
+/// Lets one writer in, until its transaction ends; then the name of the instance that the database is of.
+const LOCK: &str = concat!(lock!(), "; SELECT value FROM setting WHERE name = 'instance'");
 const FORGET: &str = "DELETE FROM step USING run, unnest($1::text[], $2::bigint[]) AS done (run_id, seq) \
     WHERE run.run_id = done.run_id AND step.run_no = run.run_no AND step.seq = done.seq";
 
@@ -41,6 +43,7 @@ pub(crate) struct Postgres {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     pool: PgPool,
+    fence: Arc<Fence>,
     newest: watch::Receiver<i64>,
 }
 
@@ -54,14 +57,15 @@ impl Postgres {
         let (jobs, receiver) = mpsc::channel(MAX_WAITING);
         let (told, newest) = watch::channel(position);
         let pool = open::pool(options.clone());
-        let writer = Writer::new(options, connection, receiver, told);
-        Ok(Self { jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(tokio::spawn(writer.run()))), pool, newest })
+        let fence = Arc::<Fence>::default();
+        let writer = tokio::spawn(Writer::new(options, connection, Arc::clone(&fence), receiver, told).run());
+        Ok(Self { jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(writer)), pool, fence, newest })
     }
 
     async fn run_transaction(&self, statements: &[Statement]) -> Result<u64> {
         let mut connection = self.pool.acquire().await.map_err(failed)?;
         let mut tx = connection.begin().await.map_err(failed)?;
-        sqlx::raw_sql(LOCK).execute(&mut *tx).await.map_err(failed)?;
+        self.fence.check_instance(lock(&mut tx).await?.as_deref())?;
         let mut first = 0;
         for (index, statement) in statements.iter().enumerate() {
             let query = convert::bind(sqlx::query(statement.sql), &statement.args);
@@ -92,6 +96,13 @@ fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
     )
 }
 
+/// Takes the writer's lock; the name of the instance that the database is of then.
+async fn lock(connection: &mut PgConnection) -> Result<Option<String>> {
+    let rows = sqlx::raw_sql(LOCK).fetch_all(connection).await.map_err(failed)?;
+    // The first row is the lock's.
+    rows.get(1).map(|row| row.try_get(0)).transpose().map_err(failed)
+}
+
 /// Gives up where nothing comes back: the server's own bounds do not help when the way to it is cut.
 async fn in_time<T>(work: impl Future<Output = T>) -> Result<T> {
     let done = tokio::time::timeout(writer::PATIENCE, work).await;
@@ -104,7 +115,8 @@ impl Backend for Postgres {
         let jobs = self.jobs.lock().ok().and_then(|jobs| jobs.clone()).ok_or_else(ended)?;
         let (answer, answered) = oneshot::channel();
         jobs.send(Job { entries, answer }).await.map_err(|_| ended())?;
-        answered.await.map_err(|_| ended())?
+        // It may have been written before the writer ended.
+        answered.await.map_err(|_| LedgerError::InDoubt("the ledger's writer has ended".into()))?
     }
 
     async fn fetch<T: Send + 'static>(
@@ -151,13 +163,30 @@ impl Backend for Postgres {
         done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database takes too long".into())))
     }
 
+    async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>> {
+        in_time(fence::settled(&self.pool, run)).await?
+    }
+
+    fn fence(&self, instance: &str) {
+        self.fence.set_instance(instance);
+    }
+
     async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
         let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
-        in_time(sqlx::query(FORGET).bind(runs).bind(seqs).execute(&self.pool)).await?.map(drop).map_err(failed)
+        in_time(async {
+            let mut tx = self.pool.begin().await.map_err(failed)?;
+            self.fence.hold(&mut tx).await?;
+            sqlx::query(FORGET).bind(runs).bind(seqs).execute(&mut *tx).await.map_err(failed)?;
+            tx.commit().await.map_err(failed)
+        })
+        .await?
     }
 
     async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {
-        checkpoint::append(&self.pool, &round).await.map_err(failed)
+        let mut tx = self.pool.begin().await.map_err(failed)?;
+        self.fence.hold(&mut tx).await?;
+        checkpoint::append(&mut tx, &round).await.map_err(failed)?;
+        tx.commit().await.map_err(failed)
     }
 
     fn newest(&self) -> watch::Receiver<i64> {
@@ -165,7 +194,7 @@ impl Backend for Postgres {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.fetch("SELECT 1", Vec::new(), |_| Ok(())).await.map(drop)
+        in_time(self.fence.look(&self.pool)).await?
     }
 
     async fn rest(&self) -> Result<()> {

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Columns, damaged, to_count};
-use crate::{LedgerError, Result, StoredRecord, StoredRun};
+use crate::{LedgerError, OpenSteps, Result, StoredRecord, StoredRun};
 
 /// What never changes about a run and is never searched for.
 #[derive(Serialize, Deserialize)]
@@ -47,6 +47,9 @@ macro_rules! select_approval {
         concat!("SELECT approval_no, body, state, decision FROM approval ", $($rest)?)
     };
 }
+
+/// One run.
+pub(crate) const RUN: &str = select_run!("WHERE run_id = $1");
 
 pub(crate) use {select_approval, select_run};
 
@@ -197,4 +200,16 @@ pub(crate) fn to_json(value: &impl Serialize) -> Result<String> {
 
 pub(crate) fn json<T: DeserializeOwned>(text: &str, what: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|_| damaged(what))
+}
+
+/// Steps in order, put together by their records.
+pub(crate) fn by_record(steps: Vec<(RunId, u64, Step)>) -> Vec<OpenSteps> {
+    let mut open: Vec<OpenSteps> = Vec::new();
+    for (run_id, seq, step) in steps {
+        match open.last_mut().filter(|last| last.run_id == run_id && last.seq == seq) {
+            Some(last) => last.steps.push(step),
+            None => open.push(OpenSteps { run_id, seq, steps: vec![step] }),
+        }
+    }
+    open
 }

@@ -30,7 +30,8 @@ use self::reserve::Reserve;
 use self::turns::Turns;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, PageColumns, Statement};
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, rows};
+use crate::store::STEPS_OF_RUN;
+use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, SettledRun, rows};
 
 /// Jobs that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -70,7 +71,8 @@ impl Sqlite {
         let ended = || LedgerError::Unavailable("the ledger has been closed".into());
         let (answer, answered) = oneshot::channel();
         self.turns.take(job(answer)).await.map_err(|_| ended())?;
-        answered.await.map_err(|_| ended())?
+        // It may have been written before the writer ended.
+        answered.await.map_err(|_| LedgerError::InDoubt("the ledger's writer has ended".into()))?
     }
 }
 
@@ -103,6 +105,20 @@ impl Backend for Sqlite {
 
     async fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
         self.hand_in(|answer| Job::Transact { touched, statements, answer }).await
+    }
+
+    /// Nothing has to be waited for: the outcome of each commit is known to this process, which is the only one that has the
+    /// file open, before anybody is answered.
+    async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>> {
+        let Some((_, stored)) = self.fetch(rows::RUN, vec![run.as_str().into()], rows::run).await?.pop() else {
+            return Ok(None);
+        };
+        let steps = self.fetch(STEPS_OF_RUN, vec![run.as_str().into()], rows::step).await?;
+        Ok(Some(SettledRun { stored, open: rows::by_record(steps) }))
+    }
+
+    fn fence(&self, _instance: &str) {
+        // The lock on the file keeps other processes from it.
     }
 
     async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {

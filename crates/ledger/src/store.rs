@@ -14,8 +14,8 @@ use crate::filter::{self, Driver, Range};
 use crate::group::left_at;
 use crate::rows::{select_approval, select_run};
 use crate::{
-    Appended, AppendedAll, Entry, Held, Ledger, LedgerError, OpenSteps, Page, PageSize, RecordFilter, Reply, Result,
-    StoredCall, StoredRecord, StoredRun, rows, verify,
+    Appended, AppendedAll, Entry, Held, INSTANCE, Ledger, LedgerError, OpenSteps, Page, PageSize, RecordFilter, Reply,
+    Result, SettledRun, StoredCall, StoredRecord, StoredRun, rows, verify,
 };
 
 /// A ledger on `B`.
@@ -114,6 +114,11 @@ const DECIDE: [&str; 3] = [
         AND run_no = (SELECT run_no FROM approval WHERE approval_id = $1) \
         AND (SELECT pending_approvals FROM run_head WHERE run_head.run_no = run.run_no) = 0",
 ];
+/// The pending steps of one run.
+pub(crate) const STEPS_OF_RUN: &str =
+    select_steps!("WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1) ORDER BY seq, place");
+const TAKE_OVER: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) \
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE setting.value = $3";
 const SET_SETTING: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
 
 impl<B: Backend> Store<B> {
@@ -180,7 +185,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>> {
-        let found = self.one(select_run!("WHERE run_id = $1"), vec![run.as_str().into()], rows::run).await?;
+        let found = self.one(rows::RUN, vec![run.as_str().into()], rows::run).await?;
         Ok(found.map(|(_, run)| run))
     }
 
@@ -247,6 +252,7 @@ impl<B: Backend> Ledger for Store<B> {
                 Appended::Recorded(record.ok_or_else(|| LedgerError::Internal("an entry has no record".into()))?)
             }
             AppendedAll::Reused(_) => Appended::Reused,
+            AppendedAll::Repeated(_) => Appended::Repeated,
             AppendedAll::NotPending => Appended::NotPending,
         })
     }
@@ -324,23 +330,14 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn open_steps(&self, run: Option<&RunId>) -> Result<Vec<OpenSteps>> {
         let steps = match run {
-            Some(run) => {
-                let sql = select_steps!(
-                    "WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1) \
-                    ORDER BY seq, place"
-                );
-                self.0.fetch(sql, vec![run.as_str().into()], rows::step).await?
-            }
+            Some(run) => self.0.fetch(STEPS_OF_RUN, vec![run.as_str().into()], rows::step).await?,
             None => self.0.fetch(select_steps!("ORDER BY step.run_no, seq, place"), Vec::new(), rows::step).await?,
         };
-        let mut open: Vec<OpenSteps> = Vec::new();
-        for (run_id, seq, step) in steps {
-            match open.last_mut().filter(|last| last.run_id == run_id && last.seq == seq) {
-                Some(last) => last.steps.push(step),
-                None => open.push(OpenSteps { run_id, seq, steps: vec![step] }),
-            }
-        }
-        Ok(open)
+        Ok(rows::by_record(steps))
+    }
+
+    async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>> {
+        self.0.settled(run).await
     }
 
     async fn forget(&self, done: &[(RunId, u64)]) -> Result<()> {
@@ -446,6 +443,15 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.transact(None, vec![Statement::new(SET_SETTING, [name.into(), value.into()])]).await?;
         let stored = self.setting(name).await?;
         stored.ok_or_else(|| LedgerError::Internal("a setting that was stored is not there".into()))
+    }
+
+    async fn take_over(&self, known: Option<&str>, instance: &str) -> Result<bool> {
+        let args = [INSTANCE.into(), instance.into(), known.into()];
+        let taken = self.0.transact(None, vec![Statement::new(TAKE_OVER, args)]).await? > 0;
+        if taken {
+            self.0.fence(instance);
+        }
+        Ok(taken)
     }
 
     async fn rest(&self) -> Result<()> {

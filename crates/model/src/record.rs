@@ -314,6 +314,13 @@ impl ChainCheck {
         })
     }
 
+    /// Starts behind the record `seq` of `run_id`, whose hash is `head`.
+    pub fn after(run_id: &RunId, seq: u64, head: Sha256) -> Self {
+        let mut check = Self::new(run_id);
+        (check.0.head_seq, check.0.head_hash) = (seq, head);
+        check
+    }
+
     /// The `seq` that the next record has to have.
     pub fn next_seq(&self) -> u64 {
         self.0.head_seq + 1

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
-use model::{LogicalPath, Sha256};
+use model::{LogicalPath, Sha256, Step, StepBytes};
 use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
 use sha2::Digest as _;
@@ -77,13 +77,21 @@ impl Workspace {
         Ok(applied)
     }
 
-    /// Empties `tmp/`. Only at start-up, when no step is under way.
+    /// Removes everything in `tmp/` that `pending`, the steps that the journal holds, do not name. Only while the run is being
+    /// opened, when no call has staged anything.
     ///
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn clear_tmp(&self) -> io::Result<()> {
-        crate::import::remove_all_in(self.tmp())
+    pub fn clear_tmp(&self, pending: &[Step]) -> io::Result<()> {
+        let contents = pending.iter().filter_map(|step| step.after.as_ref());
+        let keep: Vec<_> = contents
+            .filter_map(|content| match &content.bytes {
+                StepBytes::Staged(name) => Some(name.as_str()),
+                StepBytes::Inline(_) => None,
+            })
+            .collect();
+        crate::import::remove_all_in(self.tmp(), &keep)
     }
 }
 
@@ -177,18 +185,23 @@ pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256
     }
     let before = Stamp::of(&opened.stat);
     let mut file = File::from(opened.file);
+    let sha256 = digest(&mut file, before.size)?;
+    let after = Stamp::of(&rustix::fs::fstat(&file)?);
+    Ok((before == after).then_some((sha256, after)))
+}
+
+/// The hash of what is left to read of `file`, which has about `size` bytes.
+fn digest(file: &mut File, size: u64) -> io::Result<Sha256> {
     let mut sha256 = sha2::Sha256::new();
-    let mut buffer = vec![0; usize::try_from(before.size).unwrap_or(usize::MAX).clamp(512, 256 * 1024)];
+    let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(512, 256 * 1024)];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => break,
+            Ok(0) => return Ok(Sha256::from_bytes(sha256.finalize().into())),
             Ok(count) => sha256.update(&buffer[..count]),
             Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
             Err(fault) => return Err(fault),
         }
     }
-    let after = Stamp::of(&rustix::fs::fstat(&file)?);
-    Ok((before == after).then(|| (Sha256::from_bytes(sha256.finalize().into()), after)))
 }
 
 /// Renames a staged folder to its place. Where there is one by now, it is left to whoever opens places beneath it.

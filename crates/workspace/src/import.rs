@@ -4,6 +4,7 @@ mod archive;
 mod bare;
 mod directory;
 mod git;
+mod leftover;
 mod remove;
 mod settle;
 mod sink;
@@ -28,6 +29,7 @@ use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
 pub(crate) use git::FETCHED;
+pub use leftover::RunFolder;
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
 pub(crate) use sink::stays_inside;
 
@@ -241,7 +243,8 @@ impl Workspaces {
     }
 
     /// Makes `run`'s workspace from `source` in a staging folder and renames it into place at the end. `rules` are the
-    /// run's: they say which names are those of secrets.
+    /// run's: they say which names are those of secrets. The folder counts as
+    /// unfinished until it is [confirmed](Self::confirm).
     ///
     /// # Errors
     ///
@@ -283,6 +286,7 @@ impl Workspaces {
         for folder in FOLDERS {
             rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU).map_err(io::Error::from)?;
         }
+        leftover::mark(&staging.dir)?;
         let git_dir = self.path.join(&staging.name).join(GIT_NAME);
         bare::make(&git_dir)?;
         let git = Git::new(git_dir, &self.home);
@@ -377,38 +381,13 @@ impl Workspaces {
         rustix::fs::fsync(&self.dir)?;
         remove::tree(self.dir.as_fd(), trash.as_bytes())
     }
-
-    /// Removes what imports and removals that were killed have left: staging folders, and folders of runs that `known`
-    /// does not know. Returns how many. What goes on in this process at the same time is left alone.
-    ///
-    /// # Errors
-    ///
-    /// Where the disk fails.
-    pub fn sweep(&self, known: &dyn Fn(&RunId) -> bool) -> io::Result<u64> {
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.dir)? {
-            names.extend(entry?.file_name().to_str().map(str::to_owned));
-        }
-        let mut removed = 0;
-        for name in names {
-            if name.starts_with(STAGING) || name.starts_with(TRASH) {
-                if name.contains(&self.tag) {
-                    continue;
-                }
-                remove::tree(self.dir.as_fd(), name.as_bytes())?;
-                removed += 1;
-            } else if let Ok(run) = RunId::parse(&name)
-                && !known(&run)
-            {
-                self.remove(&run)?;
-                removed += 1;
-            }
-        }
-        Ok(removed)
-    }
 }
 
 impl Workspaces {
+    fn data_dir(&self) -> &Path {
+        &self.own.places[0]
+    }
+
     fn own_name(&self, prefix: &str) -> String {
         fresh_name(&format!("{prefix}{}-", self.tag))
     }

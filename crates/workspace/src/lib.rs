@@ -41,7 +41,7 @@ pub use export::Bundle;
 pub use fault::Fault;
 pub use find::{FindQuery, FindSort, Findings, FoundFile};
 pub use ignored::RULES_NAME;
-pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, Workspaces};
+pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, RunFolder, Workspaces};
 pub use list::{Entry, EntryType, ListQuery, Listing};
 pub use past::{Contents, Kept, OutsideChange, Past, PastFile};
 pub use preview::Preview;

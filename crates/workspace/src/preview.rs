@@ -73,7 +73,7 @@ impl Preview {
 
 impl Drop for Preview {
     fn drop(&mut self) {
-        let emptied = remove_all_in(&self.dir);
+        let emptied = remove_all_in(&self.dir, &[]);
         let removed = emptied.and_then(|()| Ok(rustix::fs::unlinkat(&self.tmp, &*self.name, AtFlags::REMOVEDIR)?));
         if let Err(fault) = removed {
             // The next start empties the folder that it lies in.

@@ -47,6 +47,22 @@ impl CallError {
         ))
     }
 
+    /// The database is not this instance's to write to.
+    fn fenced(fence: ledger::Fence) -> Self {
+        tracing::error!(error = &fence as &dyn std::error::Error, "nothing is recorded any more");
+        let (message, hint) = match fence {
+            ledger::Fence::TakenOver => (
+                "another instance of the service has taken over the database of this one; nothing was changed",
+                "Send the call to the other instance. Operator: stop this one.",
+            ),
+            ledger::Fence::WentBackwards => (
+                "the database has lost commits that were acknowledged; nothing was changed",
+                "Operator: put the newest state of the database back, or restart the service to go on from this one.",
+            ),
+        };
+        Self::Refused(Refusal::new(Code::Unavailable, message, hint))
+    }
+
     /// An earlier change of the run is recorded and cannot be finished yet. What the callers could act on stays as it is.
     pub(crate) fn unsettled(self) -> Self {
         match self {
@@ -88,6 +104,7 @@ impl From<ledger::LedgerError> for CallError {
         match error {
             ledger::LedgerError::Unavailable(_) => Self::unavailable(&error),
             ledger::LedgerError::InDoubt(_) => Self::in_doubt(&error),
+            ledger::LedgerError::Fenced(fence) => Self::fenced(fence),
             ledger::LedgerError::NoSuchRun => Self::Refused(crate::service::run_not_found()),
             ledger::LedgerError::AlreadyExists | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
         }

@@ -199,6 +199,7 @@ impl Service {
         entry.draft.reasons.extend(back.map(|back| format!("atSeq:{}", back.seq)));
         match self.append(entry).await? {
             Appended::Recorded(_) => Ok((told, head.tool_call_id)),
+            Appended::Repeated => Err(crate::pipeline::repeated().into()),
             Appended::Reused | Appended::NotPending => Err(self.record_reused(&head).await),
         }
     }

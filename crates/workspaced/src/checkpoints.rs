@@ -75,6 +75,11 @@ impl Checkpoints {
         Ok(Self { published, verifier, stop, task: Mutex::new(Some(task)) })
     }
 
+    /// Whether the database does not hold what was signed.
+    pub(crate) fn is_contradicted(&self) -> bool {
+        matches!(*self.published.borrow(), Published::Halted)
+    }
+
     /// Makes the last checkpoint, then ends the task.
     pub(crate) async fn close(&self) {
         self.stop.cancel();

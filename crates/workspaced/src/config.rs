@@ -49,7 +49,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Make a run's files anew from its base and its ledger alone; exit code 1 where they, or the workspace, differ.
     Replay(ReplayArgs),
-    /// Settle a run that answers `RUN_NEEDS_REPAIR`; without `--accept` it only shows what differs, with exit code 1.
+    /// Settle a run that answers `RUN_NEEDS_REPAIR`; without `--accept` it only shows what differs, with exit code 1, and
+    /// without `--run` it lists what needs repair, and the folders in lost+found.
     Repair(RepairArgs),
 }
 

@@ -24,6 +24,8 @@ struct Inner {
     /// Every path that the run has written, once somebody has asked.
     written: Option<BTreeSet<LogicalPath>>,
     unsettled: bool,
+    /// Files in the run's `tmp/` of calls whose commits were in doubt: the journal may name them.
+    doubtful: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -46,7 +48,7 @@ pub(crate) struct Pass<'a> {
 impl Lane {
     /// A lane of a run that has used up `usage`; `unsettled` where the ledger may hold steps that the tree has not seen.
     pub(crate) fn new(usage: Usage, unsettled: bool) -> Self {
-        let inner = Inner { next: 0, holders: Vec::new(), usage, written: None, unsettled };
+        let inner = Inner { next: 0, holders: Vec::new(), usage, written: None, unsettled, doubtful: Vec::new() };
         Self { inner: Mutex::new(inner) }
     }
 
@@ -109,6 +111,18 @@ impl Lane {
     /// Remembers whether the ledger may hold steps that the tree has not seen.
     pub(crate) fn set_unsettled(&self, unsettled: bool) {
         self.lock().unsettled = unsettled;
+    }
+
+    /// A call's commit is in doubt, and the journal may name `files` of the run's `tmp/`.
+    pub(crate) fn doubt(&self, files: Vec<String>) {
+        let mut inner = self.lock();
+        inner.unsettled = true;
+        inner.doubtful.extend(files);
+    }
+
+    /// The files of calls whose commits were in doubt; whoever takes them knows the outcome. For whoever is alone in the lane.
+    pub(crate) fn take_doubtful(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().doubtful)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

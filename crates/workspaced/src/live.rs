@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
-use ledger::StoredRun;
+use ledger::{SettledRun, StoredRun};
 use lru::LruCache;
-use model::{Code, LogicalPath, Mount, Refusal, Rules, RunId, RunState};
+use model::{Code, LogicalPath, Mount, Refusal, Rules, RunId, RunState, Step};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use workspace::{Tree, Workspace};
@@ -276,7 +276,8 @@ impl Service {
     }
 
     async fn open_live(&self, run: &RunId) -> Result<Arc<LiveRun>, CallError> {
-        let Some(stored) = self.0.ledger.run(run).await? else {
+        // What an earlier process, or an earlier opening in this one, has left in doubt is decided first.
+        let Some(SettledRun { stored, open }) = self.0.ledger.settled(run).await? else {
             return Err(if self.0.imports.get(run).is_some() {
                 no_files(RunState::Preparing)
             } else {
@@ -288,9 +289,9 @@ impl Service {
         if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
             return Err(no_files(state).into());
         }
-        let unsettled = !self.0.ledger.open_steps(Some(run)).await?.is_empty();
+        let pending = open.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let service = self.clone();
-        self.blocking(move || Ok(Arc::new(LiveRun::open(&service, stored, unsettled)?))).await
+        self.blocking(move || Ok(Arc::new(LiveRun::open(&service, stored, &pending)?))).await
     }
 
     /// Takes a run that was deleted out of use: calls that hold it go on, others are refused. Returns when the last of
@@ -307,16 +308,14 @@ impl Service {
 }
 
 impl LiveRun {
-    fn open(service: &Service, stored: StoredRun, unsettled: bool) -> Result<Self, CallError> {
+    fn open(service: &Service, stored: StoredRun, pending: &[Step]) -> Result<Self, CallError> {
         let StoredRun { run, usage, mount_paths, needs_repair } = stored;
         let disk = RunDisk::new(&service.0.node, &run.policy.quota, run.disk);
         let waiting = Waiting::new(&run.policy.quota, run.counts.pending_approvals);
         let rules = Rules::compile(run.policy)?;
         let workspace = service.0.workspaces.get(&run.run_id)?;
-        if !unsettled {
-            // What a call that was killed had staged. Nobody has the run open, and no step names a staged file.
-            workspace.clear_tmp()?;
-        }
+        // What calls that were killed had staged. Nobody has the run open, and no commit of it is in doubt.
+        workspace.clear_tmp(pending)?;
         let mut mounts = Vec::with_capacity(run.mounts.len());
         for mount in run.mounts {
             let path = mount_paths.iter().find(|(name, _)| *name == mount.name).map(|(_, path)| Path::new(path));
@@ -337,7 +336,7 @@ impl LiveRun {
             state: AtomicU8::new(run.state as u8),
             expires_at: run.expires_at,
             needs_repair: AtomicBool::new(needs_repair),
-            lane: Lane::new(usage, unsettled),
+            lane: Lane::new(usage, !pending.is_empty()),
             behind: Behind::new(service.0.limits.write_behind),
             disk,
             waiting,

@@ -15,12 +15,16 @@ use rustix::fs::FlockOperation;
 
 use crate::clock::new_secret;
 use crate::config::BadSetting;
+pub(crate) use crate::instance::Continuity;
+use crate::instance::{Instance, Note};
 use crate::start::StartError;
 
 /// What the database calls its data folder by.
 const SETTING: &str = "data-folder";
 /// The file in the data folder that has the same.
 const IDENTITY: &str = "identity";
+/// The file in the data folder that names the instance of the service that used it last.
+const NOTE: &str = "instance";
 
 /// The right to use a data folder, for as long as it is held. The system ends it with the process, however that ends.
 #[derive(Debug)]
@@ -60,34 +64,94 @@ impl DataLock {
     ///
     /// Where they do not, or one of them cannot be read.
     pub(crate) async fn belongs_to(&self, ledger: &dyn Ledger) -> Result<(), StartError> {
-        let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
-        let of_folder = self.identity().map_err(|error| StartError::failed("--data-dir", &error))?;
+        let of_folder = self.identity().map_err(unreadable)?;
         let of_database = ledger.setting(SETTING).await.map_err(database)?;
-        if of_database.is_none() && of_folder.is_some() && self.has_runs() {
-            return Err(self.refused("its runs belong to another database; start with that one").into());
-        }
-        let known = match (of_database, &of_folder) {
-            (Some(known), _) => known,
-            (None, folder) => {
-                let fresh = folder.clone().unwrap_or_else(|| new_secret("data"));
-                if folder.is_none() {
-                    self.set_identity(&fresh).map_err(|error| StartError::failed("--data-dir", &error))?;
-                }
-                let known = ledger.set_setting_once(SETTING, &fresh).await.map_err(database)?;
-                if known == fresh {
-                    return Ok(());
-                }
-                known
-            }
-        };
-        if of_folder.as_ref() == Some(&known) {
+        self.compare(of_folder.as_deref(), of_database.as_deref())?;
+        if of_database.is_some() {
             return Ok(());
         }
-        let told = format!(
-            "the database belongs to another data folder; start with that one, or, if it is lost, write {known} into the \
-             file `{IDENTITY}` of this one"
-        );
-        Err(self.refused(&told).into())
+        let fresh = of_folder.clone().unwrap_or_else(|| new_secret("data"));
+        if of_folder.is_none() {
+            self.set_identity(&fresh).map_err(unreadable)?;
+        }
+        let known = ledger.set_setting_once(SETTING, &fresh).await.map_err(database)?;
+        Ok(self.compare(Some(&fresh), Some(&known))?)
+    }
+
+    /// Refused where folder and database are known to belong to others.
+    fn compare(&self, of_folder: Option<&str>, of_database: Option<&str>) -> Result<(), BadSetting> {
+        match of_database {
+            Some(known) if of_folder != Some(known) => Err(self.refused(&format!(
+                "the database belongs to another data folder; start with that one, or, if it is lost, write {known} into \
+                 the file `{IDENTITY}` of this one"
+            ))),
+            None if of_folder.is_some() && self.has_runs() => {
+                Err(self.refused("its runs belong to another database; start with that one"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for whoever only looks: nothing is written. Tells whether one of the two is an older copy.
+    ///
+    /// # Errors
+    ///
+    /// Where they do not belong together, the folder is an older copy, or one of them cannot be read.
+    pub(crate) async fn check(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
+        let of_folder = self.identity().map_err(unreadable)?;
+        let of_database = ledger.setting(SETTING).await.map_err(database)?;
+        self.compare(of_folder.as_deref(), of_database.as_deref())?;
+        let (_, continuity) = self.look(ledger.setting(ledger::INSTANCE).await.map_err(database)?.as_deref())?;
+        Ok(continuity)
+    }
+
+    /// Takes the database over for this start: no other process, which may have a copy of the folder, commits to it any more.
+    /// Tells whether the database is an older copy.
+    ///
+    /// # Errors
+    ///
+    /// Where the folder is an older copy, another process takes over at the same time, or one of them cannot be written.
+    pub(crate) async fn take_over(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
+        let stored = ledger.setting(ledger::INSTANCE).await.map_err(database)?;
+        let (note, continuity) = self.look(stored.as_deref())?;
+        let (note, next) = note.begin(stored.as_deref().and_then(Instance::parse).as_ref());
+        self.write_note(&note).map_err(unreadable)?;
+        failpoint::hit("instance.begun");
+        if !ledger.take_over(stored.as_deref(), &next.to_string()).await.map_err(database)? {
+            return Err(self.refused("another workspaced is starting with this database").into());
+        }
+        failpoint::hit("instance.stored");
+        self.write_note(&note.end()).map_err(unreadable)?;
+        Ok(continuity)
+    }
+
+    /// What the folder notes, and how it fits a database that has the name `stored`.
+    fn look(&self, stored: Option<&str>) -> Result<(Note, Continuity), StartError> {
+        let mut text = String::new();
+        match File::open(self.data_dir.join(NOTE)) {
+            Ok(file) => drop(file.take(4096).read_to_string(&mut text).map_err(unreadable)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+        let note = Note::parse(&text);
+        let continuity = note.continuity(stored.and_then(Instance::parse).as_ref());
+        if continuity == Continuity::OlderFolder {
+            let told = format!(
+                "it is an older copy: the database was used with another copy of it since; start with that one, or, if it \
+                 is lost, remove the file `{NOTE}` of this one"
+            );
+            return Err(self.refused(&told).into());
+        }
+        Ok((note, continuity))
+    }
+
+    /// Writes the note over the last one, for which no room on the disk is needed.
+    fn write_note(&self, note: &Note) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(false).open(self.data_dir.join(NOTE))?;
+        file.write_all(note.to_text().as_bytes())?;
+        file.sync_all()?;
+        File::open(&self.data_dir)?.sync_all()
     }
 
     fn refused(&self, why: &str) -> BadSetting {
@@ -118,6 +182,14 @@ impl DataLock {
         let is_run = |name: std::ffi::OsString| !name.to_string_lossy().starts_with('.');
         entries.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_run(entry.file_name()))))
     }
+}
+
+fn database(error: ledger::LedgerError) -> StartError {
+    StartError::failed("the database", &error)
+}
+
+fn unreadable(error: io::Error) -> StartError {
+    StartError::failed("--data-dir", &error)
 }
 
 #[cfg(test)]

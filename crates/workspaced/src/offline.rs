@@ -10,7 +10,7 @@ use rustix::fs::{Access, Mode};
 use workspace::{Base, Difference, Past, Standing, Workspace, Workspaces};
 
 use crate::config::{BadSetting, DatabaseUrl};
-use crate::lock::DataLock;
+use crate::lock::{Continuity, DataLock};
 use crate::past::{self, FromLedger};
 use crate::start::StartError;
 
@@ -30,7 +30,7 @@ pub(crate) struct Offline {
     pub(crate) base: io::Result<Arc<Base>>,
     /// Its files, or what of them is gone.
     pub(crate) workspace: io::Result<Arc<Workspace>>,
-    _lock: DataLock,
+    lock: DataLock,
 }
 
 impl Offline {
@@ -45,13 +45,33 @@ impl Offline {
         rustix::process::umask(Mode::from_raw_mode(0o077));
         let lock = DataLock::take(data_dir)?;
         let ledger = ledger::open(&database_url.0).await.map_err(|error| StartError::failed("the database", &error))?;
-        match open_run(ledger.as_ref(), data_dir, run).await {
-            Ok((stored, (base, workspace))) => Ok(Self { ledger, stored, base, workspace, _lock: lock }),
+        let opened = async {
+            if lock.check(ledger.as_ref()).await? == Continuity::OlderDatabase {
+                print("the database is older than the data folder: what is newer is missing from it");
+            }
+            open_run(ledger.as_ref(), data_dir, run).await
+        };
+        match opened.await {
+            Ok((stored, (base, workspace))) => Ok(Self { ledger, stored, base, workspace, lock }),
             Err(error) => {
                 ledger.close().await;
                 Err(error)
             }
         }
+    }
+
+    /// Takes the database over, so that no service that has it open elsewhere commits to it any more.
+    ///
+    /// # Errors
+    ///
+    /// Where it is older than the data folder, or cannot be written to.
+    pub(crate) async fn take_over(&self) -> Result<(), StartError> {
+        if self.lock.check(self.ledger.as_ref()).await? == Continuity::OlderDatabase {
+            let told =
+                "it is older than the data folder, and knows nothing of what is newer there: put its newest state back";
+            return Err(BadSetting(format!("--database-url: {told}")).into());
+        }
+        self.lock.take_over(self.ledger.as_ref()).await.map(drop)
     }
 
     /// The run's ID.

@@ -6,6 +6,7 @@
 
 mod answers;
 mod approve;
+mod bound;
 mod catch_up;
 mod conflict;
 mod history;
@@ -38,6 +39,7 @@ use crate::tools::{Mutation, PlanContext, ToolRun};
 
 use answers::{changed_meanwhile, denied, done_answer, dry_entry, entry_of, needs_repair, not_pending, paths_of};
 
+pub(crate) use answers::repeated;
 pub(crate) use approve::{Decided, Decider};
 pub(crate) use recover::{end_on_lost_sync, recover, settle_left, sync, whole};
 pub(crate) use together::{Call, Together};
@@ -448,6 +450,13 @@ async fn carry_out(
             large::discard_named(live, &large);
             return Err(service.record_reused(head).await);
         }
+        Ok(Appended::Repeated) => {
+            // An attempt before this one was in doubt, and is recorded; its steps may not be in the tree yet.
+            live.lane.release(&usage);
+            live.lane.set_unsettled(true);
+            large::discard_named(live, &large);
+            return Err(repeated().into());
+        }
         Ok(Appended::NotPending) => {
             live.lane.release(&usage);
             large::discard_named(live, &large);
@@ -456,7 +465,7 @@ async fn carry_out(
         Err(error) => {
             // The commit may have come through all the same; the next mutation looks before it plans.
             live.lane.release(&usage);
-            live.lane.set_unsettled(true);
+            live.lane.doubt(large);
             return Err(error.into());
         }
     };
@@ -555,6 +564,7 @@ async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, 
     match service.append(entry).await? {
         Appended::Recorded(record) => Ok(record),
         Appended::Reused => Err(service.record_reused(head).await),
+        Appended::Repeated => Err(repeated().into()),
         Appended::NotPending => Err(not_pending().into()),
     }
 }

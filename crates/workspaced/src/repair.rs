@@ -2,6 +2,8 @@
 //!
 //! Whichever side is taken, the audit tells it: that somebody has lifted the block, why, and what stood where.
 
+mod list;
+
 use std::io::{self, BufRead as _};
 
 use ledger::{Appended, Artifact, Entry, OpenSteps};
@@ -29,13 +31,15 @@ const REASON: &str = "the tree was changed from outside while a change was pendi
 const REASON_LEDGER: &str =
     "the tree was changed from outside while a change was pending; it is as the ledger says again";
 
-/// Shows where the tree of a run that needs repair differs from its ledger, or settles it. False where it is not settled.
+/// Shows where the tree of a run that needs repair differs from its ledger, or settles it; without a run, lists what needs an
+/// operator. False where something is not settled.
 ///
 /// # Errors
 ///
 /// Where the run's data cannot be used.
 pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
-    let offline = Offline::open(&config.data_dir, &config.database_url, &config.run).await?;
+    let Some(run) = &config.run else { return list::all(&config).await };
+    let offline = Offline::open(&config.data_dir, &config.database_url, run).await?;
     let done = repair_run(&offline, &config).await;
     offline.ledger.close().await;
     done
@@ -46,6 +50,9 @@ async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, St
     if !offline.stored.needs_repair {
         print(&format!("{run}: needs no repair"));
         return Ok(true);
+    }
+    if config.accept.is_some() {
+        offline.take_over().await?;
     }
     let expected = offline.expected().await?;
     let past = expected.clone();
@@ -197,7 +204,7 @@ async fn record(offline: &Offline, entry: Entry) -> Result<u64, StartError> {
             print(&format!("{}: recorded as {}, record {}", offline.run(), record.tool_call_id, record.seq));
             Ok(record.seq)
         }
-        Appended::Reused | Appended::NotPending => {
+        Appended::Reused | Appended::Repeated | Appended::NotPending => {
             let error = io::Error::other("the repair could not be recorded");
             Err(StartError::failed("the database", &error))
         }
@@ -309,7 +316,7 @@ async fn settle(offline: &Offline, seqs: impl Iterator<Item = u64>) -> Result<()
     // Other files may be there now: the next start counts them.
     offline.ledger.set_disk(offline.run(), None).await.map_err(database)?;
     offline.ledger.set_needs_repair(offline.run(), false).await.map_err(database)?;
-    offline.blocking("the workspace", |workspace| Ok(workspace.clear_tmp()?)).await
+    offline.blocking("the workspace", |workspace| Ok(workspace.clear_tmp(&[])?)).await
 }
 
 /// Whether the operator means it.

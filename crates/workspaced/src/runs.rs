@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ledger::LedgerError;
 use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
 use workspace::{ImportFault, ImportSource, ImportWatch as _, Imported};
 
@@ -186,11 +187,16 @@ impl Service {
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let (service, id) = (self.clone(), run.clone());
         let work = async move {
+            service.remove_doubtful(&id).await?;
             let imported = service.import(&id, &importing, Origin::Archive(Box::new(archive))).await?;
-            if let Err(error) = service.0.ledger.open_run(&id, &imported.base_commit, &report_of(&imported)).await {
-                service.remove_files(&id).await;
+            if let Err(error) = service.open_imported(&id, &imported).await {
+                // Files of a run that may be open are left: the next archive, or the next start, knows whether it is.
+                if !matches!(error, LedgerError::InDoubt(_)) {
+                    service.remove_files(&id).await;
+                }
                 return Err(error.into());
             }
+            service.confirm(&id).await;
             importing.import.settle(Disk { bytes: imported.bytes, files: imported.files });
             drop(importing);
             service.run(&id).await
@@ -223,6 +229,42 @@ impl Service {
             Ok(workspaces.import(&run, origin.source(), &rules, &*import)?)
         })
         .await
+    }
+
+    /// Ends a run's preparation; where the outcome of that is in doubt, tries once more, which has to wait for the first attempt.
+    async fn open_imported(&self, run: &RunId, imported: &Imported) -> ledger::Result<()> {
+        let report = report_of(imported);
+        match self.0.ledger.open_run(run, &imported.base_commit, &report).await {
+            Err(LedgerError::InDoubt(_)) => {
+                let again = self.0.ledger.open_run(run, &imported.base_commit, &report).await;
+                again.map_err(create::still_in_doubt)
+            }
+            done => done,
+        }
+    }
+
+    /// Removes the files that an earlier archive has left whose run could not be opened, once it is known that it is not.
+    async fn remove_doubtful(&self, run: &RunId) -> Result<(), CallError> {
+        let (workspaces, id) = (Arc::clone(&self.0.workspaces), run.clone());
+        if !self.blocking(move || Ok(workspaces.is_unfinished(&id)?)).await? {
+            return Ok(());
+        }
+        let settled = self.0.ledger.settled(run).await?.ok_or_else(run_not_found)?;
+        if settled.stored.run.base_commit.is_some() {
+            self.confirm(run).await;
+            return Err(has_files().into());
+        }
+        let (workspaces, id) = (Arc::clone(&self.0.workspaces), run.clone());
+        self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await
+    }
+
+    /// Notes at a run's files that the ledger has the run.
+    async fn confirm(&self, run: &RunId) {
+        let (workspaces, id) = (Arc::clone(&self.0.workspaces), run.clone());
+        if let Err(error) = self.blocking(move || workspaces.confirm(&id).map_err(CallError::from)).await {
+            // The next start does it.
+            tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "an import is not marked as finished");
+        }
     }
 
     /// Removes the files of a run that the ledger could not be told of.

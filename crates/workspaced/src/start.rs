@@ -1,6 +1,5 @@
 //! The start and the end of the process: everything opened in order, everything finished in order.
 
-use std::collections::HashSet;
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,21 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ledger::Ledger;
-use model::RunState;
 use rustix::process::{Resource, Rlimit};
 use workspace::Workspaces;
 
 use crate::checkpoints::Checkpoints;
 use crate::config::{BadSetting, Config, Limits};
-use crate::lock::DataLock;
+use crate::lock::{Continuity, DataLock};
 use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::tokens::Tokens;
 use crate::watch::Watch;
-use crate::{http, pipeline, telemetry, upkeep};
+use crate::{http, leftovers, pipeline, telemetry, upkeep};
 
-/// Runs that are asked for at a time while starting.
-const PAGE: u32 = 1000;
 /// What work under way gets at least when the service ends, however long requests were waited for.
 const LAST_WORK: Duration = Duration::from_secs(1);
 /// How long files are synced and the ledger is closed at the end.
@@ -116,28 +112,22 @@ async fn open(config: &Config, lock: &DataLock) -> Result<(Service, Option<Strin
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
     lock.belongs_to(ledger.as_ref()).await?;
+    let continuity = lock.take_over(ledger.as_ref()).await?;
     let (tokens, first_token) = Tokens::load(config, ledger.as_ref()).await.map_err(database)?;
+    let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger)).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
-    let with_files = runs_with_files(ledger.as_ref()).await.map_err(database)?;
-    let opened = tokio::task::spawn_blocking(move || {
-        let workspaces = Workspaces::open(&data_dir, &import_roots)?;
-        let swept = workspaces.sweep(&|run| with_files.contains(run.as_str()))?;
-        Ok::<_, io::Error>((workspaces, swept))
-    });
-    let workspaces = opened.await.map_err(io::Error::other).flatten();
-    let (workspaces, swept) = workspaces.map_err(|error| StartError::failed("--data-dir", &error))?;
-    if swept > 0 {
-        tracing::info!(folders = swept, "what an earlier process left behind was removed");
-    }
+    let opened = tokio::task::spawn_blocking(move || Workspaces::open(&data_dir, &import_roots)).await;
+    let workspaces = opened.map_err(io::Error::other).flatten();
+    let workspaces = Arc::new(workspaces.map_err(|error| StartError::failed("--data-dir", &error))?);
+    let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_contradicted();
+    leftovers::settle(ledger.as_ref(), &workspaces, is_older).await?;
     for run in ledger.unpurged_runs().await.map_err(database)? {
         // Before pending changes are looked at: there is no tree any more that those of a deleted run could go to.
         ledger.purge_content(&run).await.map_err(database)?;
         tracing::info!(run.id = %run, "the deletion of a run was finished");
     }
-    let workspaces = Arc::new(workspaces);
     count_uncounted(ledger.as_ref(), &workspaces).await?;
     let held = ledger.held().await.map_err(database)?;
-    let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger)).await?;
     let service = Service::new(config, ledger, workspaces, tokens, checkpoints, held);
     let recovered = pipeline::recover(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
@@ -164,22 +154,6 @@ async fn count_uncounted(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -> R
         }
     }
     Ok(())
-}
-
-/// The IDs of all runs whose files should be there. One that still prepares has none yet: what is there is half of it.
-async fn runs_with_files(ledger: &dyn Ledger) -> ledger::Result<HashSet<String>> {
-    let mut runs: HashSet<String> = ledger.live_runs().await?.into_iter().map(String::from).collect();
-    let mut after = None;
-    loop {
-        let page = ledger.runs(Some(RunState::Preparing), after, PAGE.into()).await?;
-        after = page.last().map(|(position, _)| *position);
-        for (_, run) in page.iter() {
-            runs.remove(run.run_id.as_str());
-        }
-        if !page.more {
-            return Ok(runs);
-        }
-    }
 }
 
 /// Lets what is under way finish and become durable. What does not by then is left to the next start: nobody was told of it,

@@ -74,6 +74,7 @@ fn describe() {
     metrics::describe_counter!(BEHIND, "Changes that were answered before the run's folder had them.");
     metrics::describe_gauge!("workspaced_live_runs", "Runs whose folders are held open.");
     metrics::describe_gauge!("workspaced_imports", "Imports under way.");
+    metrics::describe_gauge!("workspaced_lost_folders", "Folders in lost+found, whose runs the database did not know.");
 }
 
 /// Every number, in Prometheus' text form.
@@ -179,4 +180,10 @@ pub(crate) fn holdings(live_runs: usize, imports: usize) {
     let (live_runs, imports) = (live_runs as f64, imports as f64);
     metrics::gauge!("workspaced_live_runs").set(live_runs);
     metrics::gauge!("workspaced_imports").set(imports);
+}
+
+/// How many folders are in `lost+found/`.
+pub(crate) fn lost_folders(count: usize) {
+    #[expect(clippy::cast_precision_loss, reason = "folders that an operator looks at one by one")]
+    metrics::gauge!("workspaced_lost_folders").set(count as f64);
 }

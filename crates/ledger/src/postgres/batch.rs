@@ -68,12 +68,20 @@ type Insert<'q> = Query<'q, Postgres, PgArguments>;
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) heads: HashMap<RunId, RunHead>,
-    /// Tool and input of the first call under each ID that the group claims.
-    pub(super) calls: HashMap<(i64, ToolCallId), (String, Sha256)>,
+    /// The first call under each ID that the group claims.
+    pub(super) calls: HashMap<(i64, ToolCallId), FirstCall>,
     /// Of the approvals that the group decides, those that are pending, with their runs.
     pub(super) pending: HashSet<(i64, ApprovalId)>,
     /// The last record's position.
     pub(super) position: i64,
+}
+
+/// The first call under an ID.
+pub(super) struct FirstCall {
+    pub(super) tool: String,
+    pub(super) input_sha256: Sha256,
+    /// Whether it, or the same call after it, has a reply.
+    pub(super) is_answered: bool,
 }
 
 /// What is to be written.
@@ -101,8 +109,13 @@ impl Known {
             let draft = &entry.draft;
             let run_no = self.heads.get(&draft.run_id).ok_or(LedgerError::NoSuchRun)?.run_no;
             let first = self.calls.get(&(run_no, draft.tool_call_id.clone())).filter(|_| entry.claimed);
-            if first.is_some_and(|(tool, input)| (tool, input) != (&draft.tool, &entry.input_sha256)) {
-                return Ok(AppendedAll::Reused(place));
+            if let Some(first) = first {
+                if (&first.tool, first.input_sha256) != (&draft.tool, entry.input_sha256) {
+                    return Ok(AppendedAll::Reused(place));
+                }
+                if first.is_answered && entry.is_answered_once() {
+                    return Ok(AppendedAll::Repeated(place));
+                }
             }
             let decided = entry.decides.as_ref().map(|decides| (run_no, decides.approval_id.clone()));
             if decided.is_some_and(|decided| !self.pending.contains(&decided)) {
@@ -127,14 +140,20 @@ impl Known {
             batch.approvals.push((approval, run_no, rows::to_json(approval)?, input));
         }
         let Linked { record, body, .. } = head.link(entry);
-        self.calls.entry(id).or_insert_with(|| (draft.tool.clone(), entry.input_sha256));
+        let first = || FirstCall {
+            tool: draft.tool.clone(),
+            input_sha256: entry.input_sha256,
+            is_answered: entry.reply.is_some(),
+        };
+        self.calls.entry(id).or_insert_with(first);
         self.position += 1;
         batch.rows.push(Row { entry, position: self.position, run_no, seq: to_int(record.seq), body });
         Ok(record)
     }
 
-    fn changed(&self) -> Vec<&RunHead> {
-        self.heads.values().filter(|head| head.changed).collect()
+    /// The runs whose heads the batch changes.
+    pub(super) fn changed(&self) -> impl Iterator<Item = (&RunId, &RunHead)> {
+        self.heads.iter().filter(|(_, head)| head.changed)
     }
 }
 
@@ -168,7 +187,7 @@ impl Batch<'_> {
                 paths.2.push(row.run_no);
             }
         }
-        let heads = known.changed();
+        let heads: Vec<_> = known.changed().map(|(_, head)| head).collect();
         let head = |take: fn(&RunHead) -> u64| heads.iter().map(|head| to_int(take(head))).collect::<Vec<_>>();
         let text = |take: fn(&Draft) -> &str| self.rows.iter().map(|row| take(&row.entry.draft)).collect::<Vec<_>>();
         query

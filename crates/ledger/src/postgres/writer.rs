@@ -1,5 +1,6 @@
 //! The task that writes: whatever waits when a commit has ended is the next group.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{ApprovalId, ToolCallId};
@@ -8,8 +9,9 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::batch::{Batch, Known};
+use super::batch::{Batch, FirstCall, Known};
 use super::convert::failed;
+use super::fence::Fence;
 use super::open;
 use crate::backend::{Columns as _, damaged};
 use crate::group::{self, LAST_POSITION, RunHead, select_head};
@@ -26,12 +28,16 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// In one message with the lock.
 const BEGIN: &str = concat!("BEGIN; ", lock!());
-/// The heads of all runs in `$1`, each with the position of the newest record, and once for every call in `$2`, `$3` that
-/// the run has had. The lock keeps others away.
+/// The heads of all runs in `$1`, each with the position of the newest record and the instance that the database is of, and
+/// once for every call in `$2`, `$3` that the run has had. The lock keeps others away.
 const HEADS: &str = select_head!(
-    ", (SELECT coalesce(max(position), 0) FROM audit_record), call.id, call.tool, call.input_sha256",
+    ", (SELECT coalesce(max(position), 0) FROM audit_record), call.id, call.tool, call.input_sha256, call.is_answered, \
+    (SELECT value FROM setting WHERE name = 'instance')",
     "LEFT JOIN (\
-      SELECT claimant.run_no, claim.id, first.tool, first.input_sha256 \
+      SELECT claimant.run_no, claim.id, first.tool, first.input_sha256, \
+        EXISTS (SELECT FROM audit_record AS again JOIN call_reply ON call_reply.position = again.position \
+          WHERE again.tool_call_id = claim.id AND again.run_no = claimant.run_no \
+          AND again.tool = first.tool AND again.input_sha256 = first.input_sha256) AS is_answered \
       FROM unnest($2::text[], $3::text[]) AS claim (run_id, id) JOIN run AS claimant ON claimant.run_id = claim.run_id \
       CROSS JOIN LATERAL (\
         SELECT tool, input_sha256 FROM audit_record \
@@ -50,6 +56,7 @@ pub(super) struct Writer {
     options: PgConnectOptions,
     /// `None` after a failure, which leaves unknown what the connection is in.
     connection: Option<PgConnection>,
+    fence: Arc<Fence>,
     /// When the server may be tried again, and how long it is left alone next time.
     retry: (Instant, Duration),
     jobs: mpsc::Receiver<Job>,
@@ -65,10 +72,11 @@ impl Writer {
     pub(super) fn new(
         options: PgConnectOptions,
         connection: PgConnection,
+        fence: Arc<Fence>,
         jobs: mpsc::Receiver<Job>,
         newest: watch::Sender<i64>,
     ) -> Self {
-        Self { options, connection: Some(connection), retry: (Instant::now(), BACKOFF.0), jobs, newest }
+        Self { options, connection: Some(connection), fence, retry: (Instant::now(), BACKOFF.0), jobs, newest }
     }
 
     /// Writes until nobody can hand in any more.
@@ -109,7 +117,7 @@ impl Writer {
     async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<AppendedAll>>> {
         let mut connection = self.connect().await?;
         let last = *self.newest.borrow();
-        match tokio::time::timeout(PATIENCE, carry_out(&mut connection, group, last)).await {
+        match tokio::time::timeout(PATIENCE, carry_out(&mut connection, &self.fence, group, last)).await {
             Ok(Ok((done, position))) => {
                 self.connection = Some(connection);
                 self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
@@ -158,9 +166,14 @@ fn fitting(jobs: &[Job]) -> usize {
 }
 
 /// Commits the group behind position `last`, or the newest record's; the answers, and the position of the newest record.
-async fn carry_out(connection: &mut PgConnection, group: &[Job], last: i64) -> Result<(Vec<Result<AppendedAll>>, i64)> {
+async fn carry_out(
+    connection: &mut PgConnection,
+    fence: &Fence,
+    group: &[Job],
+    last: i64,
+) -> Result<(Vec<Result<AppendedAll>>, i64)> {
     sqlx::raw_sql(BEGIN).execute(&mut *connection).await.map_err(failed)?;
-    let mut known = read_known(connection, group).await?;
+    let mut known = read_known(connection, fence, group).await?;
     known.position = known.position.max(last);
     let mut batch = Batch::default();
     let mut done = Vec::with_capacity(group.len());
@@ -178,32 +191,47 @@ async fn carry_out(connection: &mut PgConnection, group: &[Job], last: i64) -> R
     let committed = sqlx::raw_sql("COMMIT").execute(&mut *connection).await;
     // Whatever it was: the group may have become durable, and must not be written again.
     committed.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
+    fence.acknowledge(known.position, known.changed());
     if mutates {
         failpoint::hit("ledger.committed");
     }
     Ok((done, known.position))
 }
 
-/// Reads what the group's entries depend on.
-async fn read_known(connection: &mut PgConnection, group: &[Job]) -> Result<Known> {
+/// Reads what the group's entries depend on; refused where this process must not write to the database.
+async fn read_known(connection: &mut PgConnection, fence: &Fence, group: &[Job]) -> Result<Known> {
     let mut known = Known::default();
     let entries = || group.iter().flat_map(|job| &job.entries);
-    let mut runs: Vec<&str> = entries().map(|entry| entry.draft.run_id.as_str()).collect();
+    let mut runs: Vec<_> = entries().map(|entry| &entry.draft.run_id).collect();
     runs.sort_unstable();
     runs.dedup();
     let claimed: (Vec<&str>, Vec<&str>) = entries()
         .filter(|entry| entry.claimed)
         .map(|entry| (entry.draft.run_id.as_str(), entry.draft.tool_call_id.as_str()))
         .unzip();
-    let query = sqlx::query(HEADS).bind(runs).bind(claimed.0).bind(claimed.1);
-    for row in query.fetch_all(&mut *connection).await.map_err(failed)? {
+    let query = sqlx::query(HEADS)
+        .bind(runs.iter().map(|run| run.as_str()).collect::<Vec<_>>())
+        .bind(claimed.0)
+        .bind(claimed.1);
+    let found = query.fetch_all(&mut *connection).await.map_err(failed)?;
+    if let Some(row) = found.first() {
+        fence.check_position(row.int(15)?)?;
+        fence.check_instance(row.maybe_text(20)?.as_deref())?;
+    }
+    for row in found {
         known.heads.insert(rows::run_id(&row, 0)?, RunHead::read(&row)?);
         known.position = row.int(15)?;
         if let Some(id) = row.maybe_text(16)? {
             let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-            known.calls.insert((row.int(1)?, id), (row.text(17)?, rows::sha256(&row.bytes(18)?)?));
+            let first = FirstCall {
+                tool: row.text(17)?,
+                input_sha256: rows::sha256(&row.bytes(18)?)?,
+                is_answered: row.flag(19)?,
+            };
+            known.calls.insert((row.int(1)?, id), first);
         }
     }
+    fence.check_heads(&runs, &known.heads)?;
     let decided: Vec<&str> =
         entries().filter_map(|entry| entry.decides.as_ref()).map(|decides| decides.approval_id.as_str()).collect();
     if !decided.is_empty() {

@@ -13,6 +13,8 @@ use crate::{AppendedAll, Decides, Entry, LedgerError, Result, rows};
 
 const FIRST_OF_ID: &str =
     "SELECT tool, input_sha256 FROM audit_record WHERE tool_call_id = ?1 AND run_no = ?2 ORDER BY seq LIMIT 1";
+const IS_ANSWERED: &str = "SELECT 1 FROM audit_record a JOIN call_reply c ON c.position = a.position \
+    WHERE a.tool_call_id = ?1 AND a.run_no = ?2 AND a.tool = ?3 AND a.input_sha256 = ?4";
 const INSERT_RECORD: &str = "INSERT INTO audit_record (position, run_no, seq, tool_call_id, tool, timestamp, decision, \
     outcome, mutates, input_sha256, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 const INSERT_PATH: &str = "INSERT INTO record_path (position, path, run_no) VALUES (?1, ?2, ?3)";
@@ -57,8 +59,13 @@ impl Heads {
         // Whatever may be refused comes before anything is written.
         for (place, entry) in entries.iter().enumerate() {
             let run_no = self.head(connection, &entry.draft.run_id)?.run_no;
-            if entry.claimed && is_reused(connection, entry, run_no)? {
-                return Ok(AppendedAll::Reused(place));
+            match if entry.claimed { first_of_id(connection, entry, run_no)? } else { First::New } {
+                First::New => {}
+                First::Other => return Ok(AppendedAll::Reused(place)),
+                First::Same if entry.is_answered_once() && is_answered(connection, entry, run_no)? => {
+                    return Ok(AppendedAll::Repeated(place));
+                }
+                First::Same => {}
             }
             if let Some(decides) = &entry.decides
                 && !is_pending(connection, decides, run_no)?
@@ -153,13 +160,34 @@ impl Heads {
     }
 }
 
-fn is_reused(connection: &Connection, entry: &Entry, run_no: i64) -> Result<bool> {
+/// The first call under an ID.
+enum First {
+    /// There is none.
+    New,
+    /// It has the same tool and input.
+    Same,
+    /// It is another.
+    Other,
+}
+
+fn first_of_id(connection: &Connection, entry: &Entry, run_no: i64) -> Result<First> {
     let mut first = connection.prepare_cached(FIRST_OF_ID).map_err(failed)?;
     let found: Option<(String, Vec<u8>)> = first
         .query_row(params![entry.draft.tool_call_id.as_str(), run_no], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
         .map_err(failed)?;
-    Ok(found.is_some_and(|(tool, input)| tool != entry.draft.tool || input != entry.input_sha256.as_bytes()))
+    Ok(match found {
+        None => First::New,
+        Some((tool, input)) if tool == entry.draft.tool && input == entry.input_sha256.as_bytes() => First::Same,
+        Some(_) => First::Other,
+    })
+}
+
+fn is_answered(connection: &Connection, entry: &Entry, run_no: i64) -> Result<bool> {
+    let mut answered = connection.prepare_cached(IS_ANSWERED).map_err(failed)?;
+    let draft = &entry.draft;
+    let values = params![draft.tool_call_id.as_str(), run_no, draft.tool, entry.input_sha256.as_bytes()];
+    answered.exists(values).map_err(failed)
 }
 
 fn is_pending(connection: &Connection, decides: &Decides, run_no: i64) -> Result<bool> {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::{Appended, AppendedAll, Decides, LedgerError, RecordFilter, Reply};
+use ledger::{Appended, AppendedAll, Decides, Entry, LedgerError, RecordFilter, Reply};
 use model::{ApprovalId, ApprovalState, Outcome, Record, Sha256};
 use rstest::rstest;
 
 use crate::harness::{Backend, call_id, read, run_id, write};
+use crate::steps::change;
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
@@ -103,12 +104,32 @@ async fn a_claimed_id_belongs_to_its_first_call(#[values(Backend::Sqlite, Backen
     let mut other_tool = write("r1", "mine", "a");
     other_tool.draft.tool = "delete_file".into();
     assert!(matches!(world.ledger.append(other_tool.clone()).await.unwrap(), Appended::Reused));
-    // Another run's IDs are its own; the same call may come again; who does not claim the ID is not asked.
+    // Another run's IDs are its own; who does not claim the ID is not asked.
     assert_eq!(world.append(write("r2", "mine", "b")).await.seq, 1);
-    assert_eq!(world.append(write("r1", "mine", "a")).await.seq, 2);
     other_tool.claimed = false;
-    assert_eq!(world.append(other_tool).await.seq, 3);
-    assert_eq!(world.ledger.run(&run).await.unwrap().unwrap().run.counts.calls, 3);
+    assert_eq!(world.append(other_tool).await.seq, 2);
+    assert_eq!(world.ledger.run(&run).await.unwrap().unwrap().run.counts.calls, 2);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_call_that_has_a_reply_is_not_appended_again(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    let run = world.run("r1").await;
+    // A call that left no reply may come again, and so may a read.
+    let unanswered = Entry { reply: None, ..write("r1", "mine", "a") };
+    assert_eq!(world.append(unanswered.clone()).await.seq, 1);
+    assert_eq!(world.append(change("r1", "mine", "a")).await.seq, 2);
+    let again = world.ledger.append(change("r1", "mine", "a")).await.unwrap();
+    assert!(matches!(again, Appended::Repeated), "{again:?}");
+    assert_eq!(world.append(unanswered).await.seq, 3);
+    let both = vec![write("r1", "other", "a"), write("r1", "mine", "a")];
+    let again = world.ledger.append_all(both).await.unwrap();
+    assert!(matches!(again, AppendedAll::Repeated(1)), "{again:?}");
+    let stored = world.ledger.run(&run).await.unwrap().unwrap();
+    assert_eq!((stored.run.counts.calls, stored.run.counts.mutations), (3, 1));
+    assert_eq!(world.ledger.open_steps(Some(&run)).await.unwrap().len(), 1);
+    assert!(world.ledger.verify(&run).await.unwrap().intact);
 }
 
 #[rstest]
@@ -190,7 +211,8 @@ async fn a_call_is_told_with_its_newest_record_and_its_first_reply(
     assert_eq!((call.seq, call.reply, call.tool.as_str()), (1, None, "write_file"));
 
     world.append(write("r1", "mine", "a")).await;
-    let mut decided = write("r1", "mine", "a");
+    // As an approval's decision is recorded.
+    let mut decided = Entry { claimed: false, ..write("r1", "mine", "a") };
     decided.reply = Some(Reply { status: 409, body: "{}".into() });
     let decided = world.append(decided).await;
     let mut refused = read("r1", "a");
@@ -218,7 +240,7 @@ async fn a_bad_entry_does_not_fail_its_group(#[values(Backend::Sqlite, Backend::
                 0 => read("r1", "a"),
                 1 => read("nobody", "a"),
                 // An artifact's ID that is there already.
-                _ => crate::steps::change("r1", "taken", "a"),
+                _ => Entry { claimed: false, ..change("r1", "taken", "a") },
             };
             (index % 3, ledger.append(entry).await)
         });

@@ -5,6 +5,7 @@ mod appending;
 mod approvals;
 mod checkpoints;
 mod contents;
+mod fencing;
 mod harness;
 mod listing;
 mod outages;

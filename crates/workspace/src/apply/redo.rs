@@ -1,14 +1,17 @@
 //! Steps that a killed process may have begun, finished.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 
 use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::stage::{put, remove};
-use super::{Applied, Found, Leaving, MoveFault, among, hash, look, move_in, take_out};
+use super::{Applied, Found, Leaving, MoveFault, among, digest, hash, look, move_in, take_out};
 use crate::Workspace;
+use crate::base::manifest::Stamp;
 use crate::guard::{Goes, Root};
 
 /// How large a file may be that is looked at for being torn.
@@ -128,14 +131,20 @@ impl Workspace {
         })
     }
 
-    /// Whether a step's new bytes are still there.
+    /// Whether a step's new bytes are still there, and are those that it names.
     fn has_bytes(&self, content: Option<&StepContent>) -> io::Result<bool> {
-        let Some(StepContent { bytes: StepBytes::Staged(name), .. }) = content else { return Ok(true) };
-        match rustix::fs::statat(self.tmp(), &**name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(errno.into()),
+        let Some(StepContent { bytes: StepBytes::Staged(name), sha256, .. }) = content else { return Ok(true) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(self.tmp(), &**name, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        };
+        let stat = rustix::fs::fstat(&file)?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Ok(false);
         }
+        Ok(digest(&mut File::from(file), Stamp::of(&stat).size)? == *sha256)
     }
 
     /// Brings one path to its last state; false where something came in between.

@@ -256,7 +256,7 @@ fn steps_that_were_begun_are_finished_from_wherever_they_stopped() {
                 expected.into_iter().map(|(path, text)| (PathBuf::from(path), text.to_owned())).collect();
             assert_eq!(texts(&rig), expected, "{done} done, round {round}");
         }
-        reopened.clear_tmp().unwrap();
+        reopened.clear_tmp(&[]).unwrap();
         assert_eq!(tmp_names(&rig), 0);
     }
 }
@@ -295,7 +295,7 @@ fn files_and_folders_change_places_from_wherever_they_stopped() {
                 expected.into_iter().map(|(path, text)| (PathBuf::from(path), text.to_owned())).collect();
             assert_eq!(texts(&rig), expected, "{done} done, round {round}");
         }
-        workspace.clear_tmp().unwrap();
+        workspace.clear_tmp(&[]).unwrap();
     }
 }
 

@@ -24,9 +24,12 @@ pub(crate) fn tree(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     remove_folder(dir, name)
 }
 
-/// Removes everything in `folder`, which stays.
-pub(crate) fn all_in(folder: &OwnedFd) -> io::Result<()> {
+/// Removes everything in `folder`, which stays, and so do the names in `keep`.
+pub(crate) fn all_in(folder: &OwnedFd, keep: &[&str]) -> io::Result<()> {
     for (name, _) in entries(folder)? {
+        if keep.iter().any(|keep| keep.as_bytes() == name) {
+            continue;
+        }
         tree(folder.as_fd(), &name)?;
     }
     Ok(())

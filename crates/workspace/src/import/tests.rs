@@ -21,7 +21,7 @@ fn nothing_makes_an_empty_tree_with_a_commit_that_is_always_the_same() {
     let mut folders: Vec<_> =
         fs::read_dir(rig.run("a")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     folders.sort_unstable();
-    assert_eq!(folders, ["artifacts", "base.git", "base.manifest", "repo", "tmp", "tool-cache"]);
+    assert_eq!(folders, [".unfinished", "artifacts", "base.git", "base.manifest", "repo", "tmp", "tool-cache"]);
     assert_eq!(fs::metadata(rig.run("a")).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
@@ -268,18 +268,49 @@ fn removing_takes_everything_however_deep_or_locked_and_follows_no_link() {
 }
 
 #[test]
-fn a_sweep_removes_what_was_killed_and_what_nobody_knows() {
+fn a_sweep_removes_what_was_killed_half_made_and_no_run() {
     let rig = Rig::new();
     rig.import("known", ImportSource::Empty).unwrap();
-    rig.import("lost", ImportSource::Empty).unwrap();
     let workspaces = rig.data().join("workspaces");
     fs::create_dir_all(workspaces.join(".import-0123/repo/a")).unwrap();
     fs::create_dir_all(workspaces.join(".trash-0123/repo/.up-1/b")).unwrap();
-    fs::create_dir_all(workspaces.join("lost+found.not-a-run")).unwrap();
-    let removed = rig.workspaces.sweep(&|run| run.as_str() == "known").unwrap();
-    assert_eq!(removed, 3);
-    assert_eq!(rig.names(), [".git-home", "known", "lost+found.not-a-run"]);
-    assert_eq!(rig.workspaces.sweep(&|run| run.as_str() == "known").unwrap(), 0);
+    assert_eq!(rig.workspaces.sweep().unwrap(), 2);
+    assert_eq!(rig.names(), [".git-home", "known"]);
+    assert_eq!(rig.workspaces.sweep().unwrap(), 0);
+}
+
+#[test]
+fn a_folder_is_unfinished_until_it_is_confirmed() {
+    let rig = Rig::new();
+    let run = RunId::parse("r").unwrap();
+    rig.import("r", ImportSource::Empty).unwrap();
+    fs::write(rig.data().join("workspaces/file"), "no folder").unwrap();
+    assert_eq!(rig.workspaces.folders().unwrap(), [RunFolder { run: run.clone(), is_unfinished: true }]);
+    for _ in 0..2 {
+        rig.workspaces.confirm(&run).unwrap();
+        assert_eq!(rig.workspaces.folders().unwrap(), [RunFolder { run: run.clone(), is_unfinished: false }]);
+    }
+}
+
+#[test]
+fn what_is_set_aside_is_kept_whole_under_a_name_of_its_own() {
+    let rig = Rig::new();
+    let run = RunId::parse("r").unwrap();
+    assert!(rig.workspaces.lost().unwrap().is_empty());
+    let mut names = Vec::new();
+    for text in ["first", "second"] {
+        rig.import("r", ImportSource::Empty).unwrap();
+        fs::write(rig.data().join("workspaces/r/repo/a.txt"), text).unwrap();
+        names.push(rig.workspaces.set_aside(&run).unwrap());
+        let kept = rig.data().join("lost+found").join(names.last().unwrap()).join("repo/a.txt");
+        assert_eq!(fs::read_to_string(kept).unwrap(), text);
+    }
+    assert_eq!(names[0], "r");
+    assert!(names[1].starts_with("r."));
+    fs::create_dir_all(rig.data().join("lost+found/#1234")).unwrap();
+    assert_eq!(rig.workspaces.lost().unwrap(), names);
+    assert!(rig.workspaces.folders().unwrap().is_empty());
+    assert!(rig.workspaces.set_aside(&run).is_err(), "nothing is there");
 }
 
 #[test]

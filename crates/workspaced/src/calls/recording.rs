@@ -6,6 +6,7 @@ use model::{Code, FileKind, LogicalPath, Outcome, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
 use crate::calls::Head;
+use crate::pipeline::repeated;
 use crate::service::Service;
 use crate::tools::Told;
 
@@ -15,6 +16,7 @@ impl Service {
         let refusal = refusal.redacted();
         match self.append_aside(refused_entry(head, paths, &refusal)).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
+            Ok(Appended::Repeated) => repeated().into(),
             Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
             Err(error) => error.into(),
         }
@@ -44,7 +46,7 @@ impl Service {
         let entry = Entry { claimed: false, ..head.entry(draft, None) };
         match self.append_aside(entry).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
-            Ok(Appended::Reused | Appended::NotPending) => refusal.into(),
+            Ok(Appended::Reused | Appended::Repeated | Appended::NotPending) => refusal.into(),
             Err(error) => error.into(),
         }
     }

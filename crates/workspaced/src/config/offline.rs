@@ -55,11 +55,11 @@ pub struct ReplayArgs {
 /// Arguments of `repair`. The service must not run on the same data meanwhile.
 #[derive(Debug, clap::Args)]
 pub struct RepairArgs {
-    /// The run.
+    /// The run; without one, the runs that need repair and the folders in lost+found are listed.
     #[arg(long, value_name = "ID", value_parser = parse_run_id)]
-    run: RunId,
+    run: Option<RunId>,
     /// Which of the two is right: `ledger` brings the files to what it says, `tree` keeps them and records that.
-    #[arg(long, value_name = "WHICH")]
+    #[arg(long, value_name = "WHICH", requires = "run")]
     accept: Option<Accept>,
     /// Do not ask.
     #[arg(long)]
@@ -102,7 +102,7 @@ pub struct ReplayConfig {
 /// What `repair` needs.
 #[derive(Debug)]
 pub struct RepairConfig {
-    pub(crate) run: RunId,
+    pub(crate) run: Option<RunId>,
     pub(crate) accept: Option<Accept>,
     pub(crate) yes: bool,
     pub(crate) reason: Option<String>,

@@ -71,6 +71,15 @@ pub(super) fn not_pending() -> Refusal {
     )
 }
 
+/// An earlier attempt at the same call, whose commit was in doubt, turns out to be recorded.
+pub(crate) fn repeated() -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "an earlier attempt at this call is recorded, whose outcome was in doubt until now; nothing was done twice",
+        "Send the same call again under the same toolCallId: it is answered as the first attempt.",
+    )
+}
+
 /// The answer that `told` says in JSON, with what is only known once it is recorded.
 pub(super) fn done_answer(head: &Head, told: &str, seq: u64, hash: Option<Sha256>) -> Answer {
     let mut output = format!("{{\"seq\":{seq}");

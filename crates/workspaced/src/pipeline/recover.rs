@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ledger::OpenSteps;
-use model::{LogicalPath, Step};
+use model::{LogicalPath, Sha256, Step};
 use workspace::{Applied, Redo};
 
 use super::catch_up::{catch_up, catch_up_at};
-use super::needs_repair;
+use super::{bound, large, needs_repair};
 use crate::CallError;
 use crate::lane::Pass;
 use crate::past::damaged_step;
-use crate::service::{LiveRun, Service};
+use crate::service::{LiveRun, Service, run_not_found};
 
 /// Enters the lane for `paths`, once nothing of them is left that the ledger holds and the tree has not seen.
 pub(super) async fn enter_settled<'a>(
@@ -56,27 +56,42 @@ pub(super) async fn enter<'a>(
 async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
     // All of it is among the steps, and the tree may be brought further here than it is known to be there.
     live.behind.leave_to_journal();
-    let open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
-    redo(service, live, open).await?;
+    // A commit that is in doubt is waited for: what it has left is pending, and what it used up counts, or nothing of it is
+    // ever there.
+    let settled = service.0.ledger.settled(&live.run_id).await?.ok_or_else(run_not_found)?;
+    discard_doubtful(service, live, &settled.open).await?;
+    let head = (settled.stored.run.head_seq, settled.stored.run.head_hash);
+    redo(service, live, settled.open, head).await?;
     live.behind.settled();
     // Whose call it was has not told: what it changed, and what it used up, is known to the tree and the ledger alone.
     live.changed.forget();
-    if let Some(stored) = service.0.ledger.run(&live.run_id).await? {
-        live.lane.start_anew(stored.usage);
-        live.disk.set_held(stored.run.disk);
-        live.waiting.set_pending(stored.run.counts.pending_approvals);
-    }
+    live.lane.start_anew(settled.stored.usage);
+    live.disk.set_held(settled.stored.run.disk);
+    live.waiting.set_pending(settled.stored.run.counts.pending_approvals);
     live.lane.set_unsettled(false);
     Ok(())
+}
+
+/// Removes the staged files of calls whose commits were in doubt and did not take place.
+async fn discard_doubtful(service: &Service, live: &Arc<LiveRun>, open: &[OpenSteps]) -> Result<(), CallError> {
+    let mut doubtful = live.lane.take_doubtful();
+    let named: Vec<_> = open.iter().flat_map(|open| large::names(&open.steps)).collect();
+    doubtful.retain(|name| !named.contains(name));
+    if doubtful.is_empty() {
+        return Ok(());
+    }
+    let run = Arc::clone(live);
+    service.blocking(move || Ok(large::discard_named(&run, &doubtful))).await
 }
 
 /// Does the steps of some records again, for whose paths the caller holds the pass.
 pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seqs: &[u64]) -> Result<(), CallError> {
     // Should this fail too, the next call does it again.
     live.lane.set_unsettled(true);
-    let mut open = service.0.ledger.open_steps(Some(&live.run_id)).await?;
+    let settled = service.0.ledger.settled(&live.run_id).await?.ok_or_else(run_not_found)?;
+    let (mut open, head) = (settled.open, (settled.stored.run.head_seq, settled.stored.run.head_hash));
     open.retain(|steps| seqs.contains(&steps.seq));
-    if !is_sound(service, live, &open).await? {
+    if !is_sound(service, live, &open, head).await? {
         return Err(needs_repair().into());
     }
     let steps: Vec<Step> = open.into_iter().flat_map(|open| open.steps).collect();
@@ -140,57 +155,52 @@ pub(crate) async fn settle_left(service: &Service) {
     }
 }
 
-/// Does steps again, in order; the answer is what was changed from outside.
-async fn redo(service: &Service, live: &Arc<LiveRun>, open: Vec<OpenSteps>) -> Result<Vec<LogicalPath>, CallError> {
-    if !is_sound(service, live, &open).await? {
-        return Ok(open.into_iter().flat_map(|open| open.steps).map(|step| step.path).collect());
+/// Does steps again, in order, of the run whose chain ends at `head`. Where they cannot be, the run needs repair.
+async fn redo(
+    service: &Service,
+    live: &Arc<LiveRun>,
+    open: Vec<OpenSteps>,
+    head: (u64, Sha256),
+) -> Result<(), CallError> {
+    if !is_sound(service, live, &open, head).await? {
+        return Ok(());
     }
     // A file that several calls changed is only looked at in its last state: earlier ones were overwritten.
     let merged = merge(open);
-    let Some(seq) = merged.as_ref().map(|(seqs, _)| seqs.clone()) else { return Ok(Vec::new()) };
+    let Some(seq) = merged.as_ref().map(|(seqs, _)| seqs.clone()) else { return Ok(()) };
     let steps = merged.map(|(_, steps)| steps).unwrap_or_default();
-    let run = Arc::clone(live);
+    let (run, staged) = (Arc::clone(live), large::names(&steps));
     let done = service.blocking(move || run.workspace.redo(&steps).map_err(CallError::from)).await?;
     match done {
         Redo::Done(applied) => {
+            let run = Arc::clone(live);
             service
                 .blocking(move || {
                     sync(&[applied]);
+                    // What a file that was moved into the tree before was exchanged for.
+                    large::discard_named(&run, &staged);
                     Ok(())
                 })
                 .await?;
             let done: Vec<_> = seq.into_iter().map(|seq| (live.run_id.clone(), seq)).collect();
-            service.0.ledger.forget(&done).await?;
-            Ok(Vec::new())
+            Ok(service.0.ledger.forget(&done).await?)
         }
-        Redo::ChangedOutside(paths) => {
-            mark_for_repair(service, live, &paths).await?;
-            Ok(paths)
-        }
+        Redo::ChangedOutside(paths) => mark_for_repair(service, live, &paths).await,
     }
 }
 
 /// Finishes what a killed process had journalled, before the service listens. Returns how many records' steps there were.
 pub(crate) async fn recover(service: &Service) -> Result<usize, CallError> {
     let open = service.0.ledger.open_steps(None).await?;
-    let found = open.len();
-    let mut open = open.into_iter().peekable();
-    while let Some(first) = open.next() {
-        let mut of_run = vec![first];
-        while let Some(next) = open.next_if(|next| next.run_id == of_run[0].run_id) {
-            of_run.push(next);
-        }
-        let run_id = of_run[0].run_id.clone();
-        let live = service.live(&run_id).await?;
-        let changed = redo(service, &live, of_run).await?;
-        if changed.is_empty() {
-            live.lane.set_unsettled(false);
-            let run = Arc::clone(&live);
-            service.blocking(move || Ok(run.workspace.clear_tmp()?)).await?;
-        }
-        tracing::info!(run.id = %run_id, changed_outside = changed.len(), "pending changes were finished");
+    let mut runs: Vec<_> = open.iter().map(|open| &open.run_id).collect();
+    runs.dedup();
+    for run in runs {
+        let live = service.live(run).await?;
+        settle(service, &live).await?;
+        let changed_outside = live.needs_repair.load(Ordering::Acquire);
+        tracing::info!(run.id = %run, changed_outside, "pending changes were finished");
     }
-    Ok(found)
+    Ok(open.len())
 }
 
 /// The records that steps belong to, and the steps in order.
@@ -204,11 +214,20 @@ fn merge(open: Vec<OpenSteps>) -> Option<(Vec<u64>, Vec<Step>)> {
     (!seqs.is_empty()).then_some((seqs, steps))
 }
 
-/// Whether the ledger still keeps what pending changes are to write. Else nothing of them is done, and the run alone waits
+/// Whether the ledger still keeps what pending changes are to write, and its chain says the same of them. Else nothing of them is done, and the run alone waits
 /// for its operator: a whole service that does not start would be a large price for one bad row.
-async fn is_sound(service: &Service, live: &LiveRun, open: &[OpenSteps]) -> Result<bool, CallError> {
-    let Some(damaged) = damaged_step(open) else { return Ok(true) };
-    tracing::error!(run.id = %live.run_id, error = &damaged as &dyn std::error::Error, "a pending change cannot be finished");
+async fn is_sound(
+    service: &Service,
+    live: &LiveRun,
+    open: &[OpenSteps],
+    head: (u64, Sha256),
+) -> Result<bool, CallError> {
+    let damaged: Option<Box<dyn std::error::Error + Send + Sync>> = match damaged_step(open) {
+        Some(damaged) => Some(damaged.into()),
+        None => bound::unbound(service.0.ledger.as_ref(), &live.run_id, open, head).await?.map(Into::into),
+    };
+    let Some(damaged) = damaged else { return Ok(true) };
+    tracing::error!(run.id = %live.run_id, error = &*damaged as &(dyn std::error::Error + 'static), "a pending change cannot be finished");
     set_needs_repair(service, live).await?;
     Ok(false)
 }

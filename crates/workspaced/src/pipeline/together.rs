@@ -343,6 +343,7 @@ impl Service {
         match self.append_all(entries).await? {
             AppendedAll::Recorded(records) => Ok(records),
             AppendedAll::NotPending => Err(super::not_pending().into()),
+            AppendedAll::Repeated(_) => Err(super::repeated().into()),
             AppendedAll::Reused(place) => {
                 let head = heads.iter().find(|head| head.tool_call_id == ids[place]);
                 match head {

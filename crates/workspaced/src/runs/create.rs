@@ -135,8 +135,8 @@ impl Service {
         }
         let has_files = stored.run.base_commit.is_some();
         self.0.tokens.note(&token);
-        if let Err(error) = self.0.ledger.create_run(&stored, &token).await {
-            // Files of a run that the store may know are left: where it does not, the next start removes them.
+        if let Err(error) = self.store_run(&stored, &token).await {
+            // Files of a run that the store may know are left: where it does not, the next start removes them as unfinished.
             if has_files && !matches!(error, LedgerError::InDoubt(_)) {
                 self.remove_files(&id).await;
             }
@@ -145,11 +145,32 @@ impl Service {
                 error => error.into(),
             });
         }
+        if has_files {
+            self.confirm(&id).await;
+        }
         slot.keep();
         importing.import.settle(stored.run.disk);
         drop(importing);
         tracing::info!(run.id = %id, files = stored.run.import.files, bytes = stored.run.import.bytes, "run created");
         Ok(CreatedRun { run: stored.run, token: issued })
+    }
+
+    /// Stores a run; where the outcome of that is in doubt, tries once more, which has to wait for the first attempt.
+    async fn store_run(&self, stored: &StoredRun, token: &Token) -> ledger::Result<()> {
+        let ledger = &self.0.ledger;
+        match ledger.create_run(stored, token).await {
+            Err(LedgerError::InDoubt(_)) => {}
+            done => return done,
+        }
+        match ledger.create_run(stored, token).await {
+            // Nobody else has this token.
+            Err(LedgerError::AlreadyExists) => match ledger.token(&token.secret_sha256).await {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err(LedgerError::AlreadyExists),
+                Err(error) => Err(still_in_doubt(error)),
+            },
+            done => done.map_err(still_in_doubt),
+        }
     }
 
     /// Checks everything that can be checked before files come in. Looks at the disk for paths.
@@ -251,6 +272,11 @@ fn top_level(path: &Path, rules: &Rules) -> Result<Vec<String>, Refusal> {
     };
     let listing = tree.list(rules, &query, &AtomicBool::new(false)).map_err(|_| unusable())?;
     Ok(listing.entries.into_iter().map(|entry| entry.path).collect())
+}
+
+/// A second attempt that fails says nothing of the first.
+pub(super) fn still_in_doubt(error: LedgerError) -> LedgerError {
+    LedgerError::InDoubt(Box::new(error))
 }
 
 fn exists(run: &RunId) -> Refusal {

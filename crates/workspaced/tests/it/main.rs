@@ -33,6 +33,8 @@ mod diffing;
 #[cfg(test)]
 mod disclosure;
 #[cfg(test)]
+mod doubt;
+#[cfg(test)]
 mod editing;
 #[cfg(test)]
 mod effects;
@@ -58,6 +60,8 @@ mod hostile;
 mod idempotency;
 #[cfg(test)]
 mod insight;
+#[cfg(test)]
+mod instances;
 #[cfg(test)]
 mod kinds;
 #[cfg(test)]
@@ -102,6 +106,8 @@ mod rebuilding;
 mod redacting;
 #[cfg(test)]
 mod replaying;
+#[cfg(test)]
+mod restored;
 #[cfg(test)]
 mod reverting;
 #[cfg(test)]

@@ -215,3 +215,46 @@ async fn a_pending_change_whose_bytes_were_changed_in_the_ledger_is_not_finished
     assert_eq!(run.on_disk("a.txt"), "a\n");
     assert_ends(&offline(&server, "repair", &[&repair[..], &["tree"]].concat()), 0, &["takes mutations again"]);
 }
+
+#[rstest]
+#[case::of_another_file("update step set path = 'c.txt', before_sha256 = {c} where run_no = {run}")]
+#[case::with_other_bytes("update step set after_sha256 = {forged} where run_no = {run}")]
+#[case::of_another_record("update step set seq = 1 where run_no = {run}")]
+#[case::of_no_record("update step set seq = 9 where run_no = {run}")]
+#[tokio::test]
+async fn a_pending_change_that_its_record_does_not_say_is_not_finished(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[case] forge: &str,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
+    run.create("first.txt", "first\n").await;
+    server.until_forgotten().await;
+    server.kill();
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.restart();
+    server.setup.env.clear();
+    let agent = server.reconnect(&run).agent;
+    let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "r"});
+    let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
+    assert!(agent.try_send(call).await.is_err(), "it lived through the failpoint");
+    server.wait(std::time::Duration::from_secs(10));
+    server.database.drop_triggers().await;
+    let (c, forged) = (server.bytes(&sha256("c\n")), server.bytes(&sha256("forged\n")));
+    if forge.contains("forged") {
+        // The bytes fit the step: the record alone tells.
+        let other = server.bytes(&hex("forged\n"));
+        let whose = server.bytes(&sha256("A\n"));
+        let content = format!(
+            "update content set bytes = {other}, sha256 = {forged} where run_no = {{run}} and sha256 = {whose}"
+        );
+        server.rewrite(&run, &[&content]).await;
+    }
+    server.rewrite(&run, &[&forge.replace("{c}", &c).replace("{forged}", &forged)]).await;
+    server.restart();
+    let run = server.reconnect(&run);
+    run.call("read_file", json!({"path": "a.txt"})).await;
+    assert_eq!((run.on_disk("a.txt"), run.on_disk("c.txt")), ("a\n".into(), "c\n".into()));
+    run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
+    assert!(server.log().contains("what no record of its chain says"), "{}", server.log());
+}

@@ -111,6 +111,73 @@ impl Database {
     }
 }
 
+impl Database {
+    /// A copy of the database as it is now. Nobody may have it open.
+    pub(crate) async fn copy(&self) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let url = match self.backend {
+            Backend::Sqlite => {
+                let path = self.url.strip_prefix("sqlite://").unwrap();
+                let copy = format!("{path}.copy-{number}");
+                // In one file, whatever lies in the log.
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.execute("vacuum into ?1", [&copy]).unwrap();
+                format!("sqlite://{copy}")
+            }
+            Backend::Postgres => {
+                let copy = format!("{}_copy_{number}", self.name());
+                self.in_cluster(&format!("create database {copy} template {}", self.name())).await;
+                in_cluster(&cluster_url(), &copy)
+            }
+        };
+        Self { backend: self.backend, url }
+    }
+
+    /// Puts `other` in the place of this database. Nobody may have either open; what PostgreSQL still has open is closed.
+    pub(crate) async fn replace_by(&self, other: Self) {
+        match self.backend {
+            Backend::Sqlite => {
+                let [path, other] = [self, &other].map(|one| one.url.strip_prefix("sqlite://").unwrap());
+                for log in ["-wal", "-shm"] {
+                    let _ = std::fs::remove_file(format!("{path}{log}"));
+                }
+                std::fs::rename(other, path).unwrap();
+            }
+            Backend::Postgres => {
+                let (name, other) = (self.name(), other.name());
+                for sql in [
+                    format!("alter database {name} allow_connections false"),
+                    format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'"),
+                    format!("drop database {name} with (force)"),
+                    format!("alter database {other} rename to {name}"),
+                ] {
+                    self.in_cluster(&sql).await;
+                }
+            }
+        }
+    }
+
+    /// The database's name.
+    fn name(&self) -> &str {
+        let before = self.url.split('?').next().unwrap();
+        before.rsplit('/').next().unwrap()
+    }
+
+    /// Runs `sql` in another database of the cluster, again while somebody is just leaving.
+    async fn in_cluster(&self, sql: &str) {
+        let mut connection = PgConnection::connect(&cluster_url()).await.unwrap();
+        for _ in 0..100 {
+            match connection.execute(AssertSqlSafe(sql.to_owned())).await {
+                Err(error) if error.to_string().contains("being accessed by other users") => {}
+                done => return drop(done.unwrap()),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        panic!("somebody has the database open: {sql}");
+    }
+}
+
 fn cluster_url() -> String {
     std::env::var("WORKSPACED_TEST_POSTGRES_URL").expect(
         "WORKSPACED_TEST_POSTGRES_URL is not set: these tests hold PostgreSQL to the same promises. Run `.ci/test`, \

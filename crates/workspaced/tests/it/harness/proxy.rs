@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::reaper;
 
@@ -19,6 +19,9 @@ pub(crate) enum Way {
     Silent,
     /// Connections are closed, and new ones are closed at once.
     Cut,
+    /// A connection on which a commit is asked for is closed towards the client. The server is asked as soon as the way is open
+    /// again; until then its transaction stays as it is.
+    Doubt,
 }
 
 /// A Unix socket that leads to the PostgreSQL of `url`.
@@ -84,22 +87,20 @@ fn reroute(url: &str, folder: &str) -> (Server, String) {
     (server, format!("postgres://{at}/{name}?{}", kept.join("&")))
 }
 
-async fn forward(mut client: UnixStream, server: Server, mut way: watch::Receiver<Way>) {
+async fn forward(client: UnixStream, server: Server, mut way: watch::Receiver<Way>) {
     if *way.borrow() == Way::Cut {
         return;
     }
-    let (mine, watched) = (way.clone(), way.clone());
+    let other = way.clone();
     let forwarded = async {
         match server {
             Server::Socket(path) => {
-                let mut server = UnixStream::connect(path).await.unwrap();
-                let ((from, to), (back, there)) = (client.split(), server.split());
-                tokio::join!(copy(from, there, mine), copy(back, to, watched));
+                let (back, there) = UnixStream::connect(path).await.unwrap().into_split();
+                join(client, back, there, other).await;
             }
             Server::Address(address) => {
-                let mut server = TcpStream::connect(address).await.unwrap();
-                let ((from, to), (back, there)) = (client.split(), server.split());
-                tokio::join!(copy(from, there, mine), copy(back, to, watched));
+                let (back, there) = TcpStream::connect(address).await.unwrap().into_split();
+                join(client, back, there, other).await;
             }
         }
     };
@@ -109,11 +110,59 @@ async fn forward(mut client: UnixStream, server: Server, mut way: watch::Receive
     }
 }
 
-async fn copy(
-    mut from: impl tokio::io::AsyncRead + Unpin,
-    mut to: impl tokio::io::AsyncWrite + Unpin,
-    mut way: watch::Receiver<Way>,
+/// Copies in both directions until both have ended.
+async fn join(
+    client: UnixStream,
+    back: impl AsyncRead + Unpin,
+    there: impl AsyncWrite + Unpin,
+    way: watch::Receiver<Way>,
 ) {
+    let (from, to) = client.into_split();
+    let (caught, watched) = (Notify::new(), way.clone());
+    let answers = async {
+        tokio::select! {
+            () = copy(back, to, watched) => {}
+            // The client's half is dropped with this: nobody is told of the outcome.
+            () = caught.notified() => {}
+        }
+    };
+    tokio::join!(copy_of_client(from, there, way, &caught), answers);
+}
+
+/// How a commit is asked for.
+const COMMIT: &[u8] = b"COMMIT\0";
+
+/// Copies what the client says; at a commit under [`Way::Doubt`] the client is let go.
+async fn copy_of_client(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut way: watch::Receiver<Way>,
+    caught: &Notify,
+) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(count) = from.read(&mut buffer).await {
+        if count == 0 {
+            break;
+        }
+        let now = *way.borrow();
+        match now {
+            Way::Slow(pause) => tokio::time::sleep(pause).await,
+            Way::Doubt if buffer[..count].windows(COMMIT.len()).any(|bytes| bytes == COMMIT) => {
+                caught.notify_one();
+                if way.wait_for(|way| *way == Way::Open).await.is_err() {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        if way.wait_for(|way| *way != Way::Silent).await.is_err() || to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut way: watch::Receiver<Way>) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(count) = from.read(&mut buffer).await {
         if count == 0 {

@@ -1,0 +1,172 @@
+//! One database, one data folder, one process that writes: copies of either are noticed.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::json;
+
+use crate::harness::{Backend, Server, Setup};
+use crate::rebuilding::{assert_ends, offline};
+
+/// A server that is not started, on a copy of the data folder of `server` and on its database.
+async fn copy_of(server: &Server) -> Server {
+    let mut copy = Server::prepare(server.setup.clone()).await;
+    std::fs::remove_dir_all(copy.data_dir()).unwrap();
+    let copied = Command::new("cp").arg("-a").args([server.data_dir(), copy.data_dir()]).status().unwrap();
+    assert!(copied.success());
+    copy.database = server.database.clone();
+    copy.operator_token.clone_from(&server.operator_token);
+    copy.audit_token.clone_from(&server.audit_token);
+    copy
+}
+
+/// The one line that a start on this server's data is refused with.
+fn refused(server: &Server) -> String {
+    let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(2), "{text}");
+    let mut lines = text.lines().filter(|line| line.starts_with("workspaced: "));
+    let line = lines.next().unwrap_or_else(|| panic!("{text}")).to_owned();
+    assert_eq!(lines.next(), None, "{text}");
+    line
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_start_that_is_killed_while_it_takes_over_is_followed_by_another(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    assert!(server.stop().success());
+    for place in ["instance.begun", "instance.stored", "instance.begun"] {
+        let mut command = server.command("serve");
+        command.args(["--listen", "127.0.0.1:0"]).env("WORKSPACED_FAILPOINT", place);
+        assert_eq!(command.output().unwrap().status.code(), None, "it got past {place}");
+    }
+    server.restart();
+    assert!(!server.log().contains("older than"), "{}", server.log());
+    server.reconnect(&run).create("b.txt", "b\n").await;
+}
+
+#[tokio::test]
+async fn a_second_service_takes_the_database_over_and_the_first_commits_nothing_any_more() {
+    let mut first = Server::start(Backend::Postgres).await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.create("b.txt", "b\n").await;
+    first.until_forgotten().await;
+    let mut second = copy_of(&first).await;
+    second.restart();
+    let there = second.reconnect(&run);
+    there.create("second.txt", "x\n").await;
+
+    let records = there.audit().await.len();
+    let told = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
+    let told = told.refused("UNAVAILABLE");
+    assert!(told["message"].as_str().unwrap().contains("another instance"), "{told:#}");
+    run.call("read_file", json!({"path": "a.txt"})).await.refused("UNAVAILABLE");
+    first.operator().post("/v1/runs", json!({"source": {"type": "empty"}})).await.refused("UNAVAILABLE");
+    first.nobody().get("/readyz").await.refused("UNAVAILABLE");
+    first.nobody().get("/healthz").await.is(200);
+    assert!(first.log().contains("another instance of the service has taken over"), "{}", first.log());
+    assert_eq!(there.audit().await.len(), records);
+    assert!(!first.repo(&run.id).join("c.txt").exists());
+
+    // Its folder is the older copy now.
+    first.kill();
+    assert!(refused(&first).contains("older copy"));
+    there.create("third.txt", "x\n").await;
+    assert_eq!(there.verify().await["intact"], true);
+    second.nobody().get("/readyz").await.is(200);
+    second.kill();
+    second.restart();
+    second.reconnect(&run).ok("read_file", json!({"path": "third.txt"})).await;
+    for name in ["repair", "replay"] {
+        let to = first.home.join("to").display().to_string();
+        let args = if name == "replay" { vec!["--run", &run.id, "--to", &to] } else { vec!["--run", &run.id] };
+        assert_ends(&offline(&first, name, &args), 2, &["older copy"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_goes_backwards_under_a_service_is_not_written_to() {
+    let mut server = Server::start(Backend::Postgres).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    assert!(server.stop().success());
+    server.restart();
+    let (run, other) = (server.reconnect(&run), server.reconnect(&other));
+    run.create("b.txt", "b\n").await;
+    server.until_forgotten().await;
+    // As a standby that was promoted without the newest commits.
+    server.database.drop_triggers().await;
+    for sql in ["DELETE FROM audit_record", "UPDATE run_head SET head_seq = 0, head_hash = sha256('')"] {
+        server.database.tamper(sql).await.unwrap();
+    }
+    for run in [&run, &other] {
+        let told = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
+        let told = told.refused("UNAVAILABLE");
+        assert!(told["message"].as_str().unwrap().contains("has lost commits"), "{told:#}");
+        assert!(!run.repo.join("c.txt").exists());
+    }
+    server.nobody().get("/readyz").await.refused("UNAVAILABLE");
+    assert!(server.log().contains("restored or failed over to an older state"), "{}", server.log());
+    assert!(run.audit().await.is_empty() && other.audit().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_replaced_by_a_backup_under_a_service_is_not_written_to() {
+    let mut server = Server::start(Backend::Postgres).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    assert!(server.stop().success());
+    let backup = server.database.copy().await;
+    server.restart();
+    let run = server.reconnect(&run);
+    run.create("b.txt", "b\n").await;
+    server.until_forgotten().await;
+    server.database.replace_by(backup).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let told = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
+        let told = told.refused("UNAVAILABLE");
+        if told["message"].as_str().unwrap().contains("has lost commits") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{told:#}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(run.audit().await.is_empty());
+    // A start goes on from what there is, and says so.
+    server.kill();
+    server.restart();
+    assert!(server.log().contains("older than the data folder"), "{}", server.log());
+    server.reconnect(&run).ok("read_file", json!({"path": "a.txt"})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_is_repaired_or_replayed_with_another_database_s_folder(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
+    run.create("b.txt", "b\n").await;
+    assert!(server.stop().success());
+    let mut other = Server::start_with(Setup::new(backend)).await;
+    other.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
+    assert!(other.stop().success());
+    let before = crate::harness::snapshot(&other.workspace("r"));
+    let own = std::mem::replace(&mut other.database, server.database.clone());
+    let to = server.home.join("to").display().to_string();
+    for (name, args) in [
+        ("repair", vec!["--run", "r", "--accept", "ledger", "--yes"]),
+        ("repair", vec![]),
+        ("replay", vec!["--run", "r", "--to", &to]),
+    ] {
+        assert_ends(&offline(&other, name, &args), 2, &["belongs to another data folder"]);
+    }
+    assert_eq!(crate::harness::snapshot(&other.workspace("r")), before);
+    other.database = own;
+    assert_ends(&offline(&other, "replay", &["--run", "r", "--to", &to]), 0, &["the workspace is equal"]);
+}
