@@ -17,6 +17,7 @@ use std::{fmt, io};
 use model::{LogicalPath, PathRejected};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 pub(crate) use self_test::self_test;
 pub(crate) use vacant::Goes;
@@ -126,9 +127,18 @@ impl Root {
             Err(Errno::LOOP) => {}
             done => return Opened::new(done?, None),
         }
-        let opened = Opened::new(self.resolve(path.as_str(), OFlags::RDONLY, extra)?, None)?;
-        let real = self.name_of(&opened)?;
-        Ok(Opened { real: (real != *path).then_some(real), ..opened })
+        let mut tries = 0..RACES;
+        loop {
+            let opened = Opened::new(self.resolve(path.as_str(), OFlags::RDONLY, extra)?, None)?;
+            match self.name_of(&opened) {
+                // The file may have been replaced after it was opened: its name is no answer to the path any more.
+                Err(GuardFault::Missing | GuardFault::Rejected(PathRejected::LinkOut)) if tries.next().is_some() => {}
+                real => {
+                    let real = real?;
+                    return Ok(Opened { real: (real != *path).then_some(real), ..opened });
+                }
+            }
+        }
     }
 
     /// What is at `raw`, a clean path that nobody outside named, where no symbolic link is on the way; `None` where
@@ -150,7 +160,7 @@ impl Root {
 
     /// Opens the entry `name` of the folder `dir`, which was opened beneath this root; never a symbolic link.
     pub(crate) fn open_entry(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat2(dir, name, OFlags::RDONLY | ALWAYS, Mode::empty(), self.resolve | ResolveFlags::NO_SYMLINKS)
+        open_beneath(dir, name, OFlags::RDONLY | ALWAYS, self.resolve | ResolveFlags::NO_SYMLINKS)
     }
 
     /// Opens what is at `path` for reading where no symbolic link is on the way, as a mutation needs it.
@@ -197,20 +207,12 @@ impl Root {
 
     fn enter(&self, dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
-        rustix::fs::openat2(dir, name, flags, Mode::empty(), self.resolve | ResolveFlags::NO_SYMLINKS)
+        open_beneath(dir, name, flags, self.resolve | ResolveFlags::NO_SYMLINKS)
     }
 
     fn resolve(&self, path: &str, flags: OFlags, extra: ResolveFlags) -> Result<OwnedFd, Errno> {
         let flags = if flags == OFlags::PATH { flags | OFlags::CLOEXEC } else { flags | ALWAYS };
-        let open = || rustix::fs::openat2(&self.dir, path, flags, Mode::empty(), self.resolve | extra);
-        let cached = extra.contains(ResolveFlags::CACHED);
-        for _ in 0..RACES {
-            match open() {
-                Err(Errno::AGAIN) if !cached => {}
-                done => return done,
-            }
-        }
-        open()
+        open_beneath(self.dir(), path, flags, self.resolve | extra)
     }
 
     /// Where `opened` is, as the kernel knows it now.
@@ -333,6 +335,30 @@ impl From<Errno> for GuardFault {
             other => Self::Io(other.into()),
         }
     }
+}
+
+/// Opens `path` under `dir`, again where the kernel's answer may be of a moment and not of the path.
+///
+/// `EAGAIN` is the answer to a rename elsewhere. `EXDEV` is the answer to a file that was found, and taken out of the tree
+/// or replaced by an exchange before the kernel checked that it is still under `dir`; `ESTALE` that of a file system which
+/// lost it in between. A link that does leave the tree has `EXDEV` every time.
+fn open_beneath<P: Arg + Copy>(
+    dir: BorrowedFd<'_>,
+    path: P,
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let open = || rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve);
+    let cached = resolve.contains(ResolveFlags::CACHED);
+    for _ in 0..RACES {
+        match open() {
+            // Of a look that may not wait, the answer is that it would have to.
+            Err(Errno::AGAIN) if cached => break,
+            Err(Errno::AGAIN | Errno::XDEV | Errno::STALE) => {}
+            done => return done,
+        }
+    }
+    open()
 }
 
 /// The kernel's own name for what `fd` is open on.

@@ -150,3 +150,50 @@ fn no_place_is_made_outside() {
     names.sort();
     assert_eq!(names, ["deep", "secret.txt"]);
 }
+
+/// A file under its own name and through a link, while somebody replaces it as mutations do: in exchange for another that
+/// lies outside the tree, which then goes.
+#[test]
+fn a_file_that_is_being_replaced_is_always_read() {
+    const READERS: usize = 8;
+    const READS: usize = 100_000;
+    let fixture = Fixture::with(&[("folder/file.txt", "one\n")]);
+    fixture.link("link", "folder/file.txt");
+    let (rules, tree) = (rules(), fixture.tree());
+    let paths = ["folder/file.txt", "link"].map(path);
+    let (spare, file) = (fixture.outside("spare.txt"), fixture.repo("folder/file.txt"));
+    let stop = AtomicBool::new(false);
+    let replaced = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut replaced = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                fs::write(&spare, if replaced.is_multiple_of(2) { "two\n" } else { "one\n" }).unwrap();
+                rustix::fs::renameat_with(CWD, &spare, CWD, &file, RenameFlags::EXCHANGE).unwrap();
+                fs::remove_file(&spare).unwrap();
+                replaced += 1;
+            }
+            replaced
+        });
+        let at_the_end = StopOnDrop(&stop);
+        let (rules, tree, paths) = (&rules, &tree, &paths);
+        let readers = (0..READERS).map(|reader| {
+            scope.spawn(move || {
+                for round in 0..READS / READERS {
+                    let path = &paths[round % 2];
+                    let read = match (reader + round) % 3 {
+                        0 => tree.try_read(rules, path, 1000).unwrap_or_else(|| tree.read(rules, path, 1000)),
+                        _ => tree.read(rules, path, 1000),
+                    };
+                    let read = read.unwrap_or_else(|fault| panic!("read {round} of `{path}`: {fault:?}"));
+                    assert!(matches!(&*read.bytes, b"one\n" | b"two\n"), "{:?}", read.bytes);
+                }
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        let failed = readers.into_iter().filter_map(|reader| reader.join().err()).count();
+        drop(at_the_end);
+        assert_eq!(failed, 0, "readers that failed");
+        writer.join().unwrap()
+    });
+    assert!(replaced > 100, "replaced {replaced} times");
+}

@@ -281,3 +281,39 @@ async fn what_was_there_before_a_restart_is_there_after_it(
     assert_eq!(run.ok("diff_workspace", json!({})).await["diffSha256"], diff);
     assert_eq!(server.operator().get("/v1/approvals?state=pending").await.ok()["items"].as_array().unwrap().len(), 1);
 }
+
+/// As on a file system that lacks an operation: the kernel's answer to it is replaced.
+#[rstest]
+#[case::exchange(
+    "renameat2",
+    "error=EINVAL:when=1",
+    "lacks renameat2 with RENAME_EXCHANGE, which is needed to replace a file"
+)]
+#[case::no_replace(
+    "renameat2",
+    "error=EINVAL:when=3",
+    "lacks renameat2 with RENAME_NOREPLACE, which is needed to create"
+)]
+#[case::links("symlinkat,symlink", "error=EPERM", "lacks symlinkat, which is needed to take in a tree")]
+#[case::beneath("openat2", "error=ENOSYS", "lacks openat2 with RESOLVE_BENEATH, which is needed to open a file")]
+#[tokio::test]
+async fn a_file_system_that_lacks_an_operation_is_refused_at_the_start(
+    #[case] syscall: &str,
+    #[case] fate: &str,
+    #[case] needle: &str,
+) {
+    let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
+    let serve = server.command("serve");
+    let mut strace = std::process::Command::new("strace");
+    strace.args(["-f", "-qq", "-o"]).arg(server.home.join("strace"));
+    strace.args(["-e", &format!("trace={syscall}"), "-e", &format!("inject={syscall}:{fate}")]);
+    strace.arg(serve.get_program()).args(serve.get_args()).args(["--listen", "127.0.0.1:0"]).env_clear();
+    strace.envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let done = strace.stdin(Stdio::null()).output().expect("strace, which `.ci/test` installs");
+    assert_one_clear_line(&done, 2, needle);
+    assert!(text(&done.stderr).contains("--data-dir"), "{}", text(&done.stderr));
+    // Nothing of it stays, and where nothing is lacking the service starts.
+    let mut server = server;
+    server.restart();
+    server.nobody().get("/healthz").await.is(200);
+}
