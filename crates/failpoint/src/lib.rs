@@ -4,7 +4,8 @@
 
 /// Kills the process by SIGKILL where `WORKSPACED_FAILPOINT` names this place: `NAME` at the first pass, `NAME:N` at the
 /// N-th; panics there instead for `NAME:N:panic`. `@FILE` has such a text in a file, so that a test can arm a process that
-/// runs. In debug builds only.
+/// runs; for `NAME:N:hold` the thread makes `FILE.held` and waits there until the file says something else. In debug builds
+/// only.
 #[cfg(debug_assertions)]
 pub fn hit(name: &str) {
     armed::hit(name);
@@ -37,8 +38,22 @@ mod armed {
             return;
         }
         assert!(action != Some("panic"), "failpoint {name}");
+        if action == Some("hold") {
+            hold(spec, &wanted);
+            return;
+        }
         // Whether it succeeds shows at once.
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    }
+
+    /// Waits as long as the file of `spec` says `wanted`.
+    fn hold(spec: &str, wanted: &str) {
+        let file = spec.trim_start_matches('@');
+        // A test that cannot see it fails by itself.
+        let _ = std::fs::write(format!("{file}.held"), wanted);
+        while std::fs::read_to_string(file).is_ok_and(|now| now == wanted) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
     }
 
     /// Counts a pass of the armed place; whether it is the wanted one.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, AppendedAll, Artifact, Entry, Ledger, LedgerError, RecordFilter, Reply, StoredRun};
+use ledger::{Appended, AppendedAll, Artifact, Entry, Ledger, LedgerError, Needs, RecordFilter, Reply, StoredRun};
 use model::{
     ArtifactId, Budget, Code, Draft, FileKind, ImportReport, LogicalPath, Outcome, Policy, RecordFile, Run, RunCounts,
     RunId, RunState, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -165,7 +165,19 @@ fn read(number: u64, runs: u64) -> Fallible<Entry> {
     let (reply, steps, artifact, approval, decides) = (None, vec![], None, None, None);
     let usage = Usage::default();
     let disk = model::DiskChange::default();
-    Ok(Entry { draft, input_sha256, claimed: false, reply, steps, artifact, approval, decides, usage, disk })
+    Ok(Entry {
+        draft,
+        input_sha256,
+        claimed: false,
+        reply,
+        steps,
+        artifact,
+        approval,
+        decides,
+        usage,
+        disk,
+        needs: Needs::default(),
+    })
 }
 
 fn write(number: u64, runs: u64) -> Fallible<Entry> {

@@ -8,7 +8,7 @@ use model::{
 };
 
 use crate::backend::Columns;
-use crate::{Entry, Result, rows};
+use crate::{Entry, Result, Unmet, rows};
 
 /// Reads what [`RunHead::read`] takes; what follows names the run.
 macro_rules! select_head {
@@ -73,6 +73,21 @@ impl RunHead {
             changed: false,
             state_changed: false,
         })
+    }
+
+    /// What `entry` needs and does not have, as the run is in this transaction, where its token `is_revoked` or not.
+    pub(crate) fn unmet(&self, entry: &Entry, is_revoked: bool) -> Option<Unmet> {
+        let expired = entry
+            .needs
+            .token
+            .as_ref()
+            .is_some_and(|token| token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= (token.now)()));
+        let takes_mutations = matches!(self.state, RunState::Open | RunState::AwaitingApproval);
+        if is_revoked || expired {
+            Some(Unmet::Token)
+        } else {
+            (entry.needs.open_run && !takes_mutations).then_some(Unmet::Run(self.state))
+        }
     }
 
     /// Puts `entry` behind the head, which becomes its record's.

@@ -57,6 +57,37 @@ pub struct Entry {
     pub usage: Usage,
     /// By how much it changes what the run's tree holds.
     pub disk: DiskChange,
+    /// What must hold in the transaction that records the call.
+    pub needs: Needs,
+}
+
+/// What must hold when a call is recorded, however long ago it was checked at first. Nothing is needed by default.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// The run takes mutations.
+    pub open_run: bool,
+    /// The caller's token is neither revoked nor expired.
+    pub token: Option<NeededToken>,
+}
+
+/// A token that must be good when a call is recorded.
+#[derive(Clone, Debug)]
+pub struct NeededToken {
+    /// Which, of the entry's run.
+    pub token_id: TokenId,
+    /// When it ends, in the form of stored times.
+    pub expires_at: Option<String>,
+    /// The clock that says whether that has passed, in the same form.
+    pub now: fn() -> String,
+}
+
+/// Why a call is not recorded: what it [needs](Needs) does not hold any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmet {
+    /// The run is in a state that takes no mutations.
+    Run(RunState),
+    /// The caller's token was revoked, or has expired.
+    Token,
 }
 
 impl Entry {
@@ -109,6 +140,8 @@ pub enum Appended {
     Repeated,
     /// The approval that it decides is not pending any more; nothing was written.
     NotPending,
+    /// What it needs does not hold any more; nothing was written.
+    Unmet(Unmet),
 }
 
 /// What became of entries that stand or fall together.
@@ -122,6 +155,8 @@ pub enum AppendedAll {
     Repeated(usize),
     /// An approval that one of them decides is not pending any more; nothing was written.
     NotPending,
+    /// What one of them needs does not hold any more; nothing was written.
+    Unmet(Unmet),
 }
 
 /// A call that was recorded.
@@ -214,9 +249,10 @@ pub struct SettledRun {
 pub trait Ledger: CheckpointLog + Send + Sync {
     /// Stores a new run with its first token.
     async fn create_run(&self, run: &StoredRun, token: &Token) -> Result<()>;
-    /// Ends a run's preparation: sets base commit and import report, and what the tree holds by it; state `open`.
-    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<()>;
-    /// Sets a run's state; `closed_at` is set the first time that one is given.
+    /// Ends a run's preparation: sets base commit and import report, and what the tree holds by it; state `open`. False where
+    /// it is not preparing any more.
+    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool>;
+    /// Sets a run's state; `closed_at` is set the first time that one is given. One that is deleted stays so.
     async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()>;
     /// Marks a run as changed from outside, or as settled.
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()>;
@@ -228,7 +264,7 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     async fn held(&self) -> Result<Held>;
     /// One run.
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
-    /// Runs in order of creation, behind `after`; each with its position for a cursor.
+    /// Runs in order of creation, behind `after`; each with its position for a cursor. One that cannot be read is left out.
     async fn runs(&self, state: Option<RunState>, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>>;
     /// The IDs of all runs behind `after`, in order of creation, each with its position; also of those whose head somebody
     /// has removed.
@@ -281,6 +317,8 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>>;
     /// Steps that were not forgotten yet, of one run or of all, by run and `seq`. A commit that is in doubt may add more.
     async fn open_steps(&self, run: Option<&RunId>) -> Result<Vec<OpenSteps>>;
+    /// Runs with steps that were not forgotten yet.
+    async fn runs_with_steps(&self) -> Result<Vec<RunId>>;
     /// Forgets steps whose files are synced.
     async fn forget(&self, done: &[(RunId, u64)]) -> Result<()>;
     /// The bytes with this hash that record `seq` of a run left in a file. `None` where it left none such, where they were

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, to_count, to_int};
 use crate::filter::{self, Driver, Range};
 use crate::group::left_at;
-use crate::rows::{select_approval, select_run};
+use crate::rows::select_approval;
 use crate::{
     Appended, AppendedAll, Entry, Held, INSTANCE, Ledger, LedgerError, OpenSteps, Page, PageSize, RecordFilter, Reply,
     Result, SettledRun, StoredCall, StoredRecord, StoredRun, rows, verify,
@@ -28,8 +28,10 @@ const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mu
     SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 FROM run WHERE run_id = $1";
 const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
     SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
-const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, \
-    state = CASE state WHEN 'preparing' THEN 'open' ELSE state END WHERE run_id = $1";
+const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, state = 'open' \
+    WHERE run_id = $1 AND state = 'preparing'";
+const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'deleted' THEN state ELSE $2 END, \
+    closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
 const SET_DISK: &str = "UPDATE run_head SET disk_bytes = $2, disk_files = $3 \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 const FORGET_DISK: &str = "UPDATE run_head SET disk_bytes = NULL, disk_files = NULL \
@@ -38,7 +40,6 @@ const UNCOUNTED: &str = "SELECT run_id FROM run JOIN run_head ON run_head.run_no
     WHERE state <> 'deleted' AND base_commit IS NOT NULL AND disk_bytes IS NULL ORDER BY run.run_no";
 const HELD: &str = "SELECT count(*), CAST(coalesce(sum(disk_bytes), 0) AS BIGINT) \
     FROM run JOIN run_head ON run_head.run_no = run.run_no WHERE state <> 'deleted'";
-const SET_STATE: &str = "UPDATE run SET state = $2, closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
 const SET_NEEDS_REPAIR: &str = "UPDATE run SET needs_repair = $2 WHERE run_id = $1";
 const TOKEN: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
     JOIN run ON run.run_no = token.run_no WHERE secret_sha256 = $1";
@@ -148,14 +149,11 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.transact(None, statements).await.map(drop)
     }
 
-    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<()> {
+    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool> {
         let args = [run.as_str().into(), base_commit.into(), rows::import_report(import)?.into()];
         let disk = [run.as_str().into(), import.bytes.into(), import.files.into()];
-        let statements = vec![Statement::new(OPEN_RUN, args), Statement::new(SET_DISK, disk)];
-        match self.0.transact(Some(run.clone()), statements).await? {
-            0 => Err(LedgerError::NoSuchRun),
-            _ => Ok(()),
-        }
+        let statements = vec![Statement::new(OPEN_RUN, args).required(), Statement::new(SET_DISK, disk)];
+        Ok(self.0.transact(Some(run.clone()), statements).await? > 0)
     }
 
     async fn set_disk(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
@@ -190,16 +188,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn runs(&self, state: Option<RunState>, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
-        let mut args = vec![Arg::Int(after.unwrap_or(0)), Arg::Int(size.rows_to_ask())];
-        let sql = match state {
-            None => select_run!("WHERE run.run_no > $1 ORDER BY run.run_no LIMIT $2"),
-            Some(state) => {
-                args.push(state.as_str().into());
-                select_run!("WHERE run.run_no > $1 AND state = $3 ORDER BY run.run_no LIMIT $2")
-            }
-        };
-        let read = |row: &dyn Columns| rows::run(row).map(|(run_no, stored)| (run_no, stored.run));
-        self.0.fetch_page(sql, args, read, size, PageColumns::RUNS).await
+        self.list_runs(state, after, size).await
     }
 
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {
@@ -242,7 +231,7 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool> {
         let args = [run.as_str().into(), token.as_str().into(), true.into()];
-        Ok(self.0.transact(None, vec![Statement::new(REVOKE_TOKEN, args)]).await? > 0)
+        Ok(self.0.transact(Some(run.clone()), vec![Statement::new(REVOKE_TOKEN, args)]).await? > 0)
     }
 
     async fn append(&self, entry: Entry) -> Result<Appended> {
@@ -254,6 +243,7 @@ impl<B: Backend> Ledger for Store<B> {
             AppendedAll::Reused(_) => Appended::Reused,
             AppendedAll::Repeated(_) => Appended::Repeated,
             AppendedAll::NotPending => Appended::NotPending,
+            AppendedAll::Unmet(unmet) => Appended::Unmet(unmet),
         })
     }
 
@@ -338,6 +328,11 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>> {
         self.0.settled(run).await
+    }
+
+    async fn runs_with_steps(&self) -> Result<Vec<RunId>> {
+        let sql = "SELECT run_id FROM run WHERE run_no IN (SELECT run_no FROM step) ORDER BY run_no";
+        self.0.fetch(sql, Vec::new(), |row| rows::run_id(row, 0)).await
     }
 
     async fn forget(&self, done: &[(RunId, u64)]) -> Result<()> {

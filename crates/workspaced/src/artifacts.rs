@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ledger::Entry;
+use ledger::{Appended, Entry};
 use model::{
     ArtifactId, Code, DiskChange, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256, Usage,
     Verdict,
@@ -14,7 +14,7 @@ use model::{
 use serde::Deserialize;
 use workspace::Bundle;
 
-use crate::calls::{forbidden, reasons_of, verdict_of};
+use crate::calls::{forbidden, needs_of, reasons_of, refusal_of, verdict_of};
 use crate::places::Place;
 use crate::service::{Caller, LiveRun, Service, new_tool_call_id, now, now_seconds};
 use crate::{CallError, pipeline};
@@ -128,8 +128,9 @@ impl Service {
             Err(CallError::Refused(refusal)) if refusal.code != Code::RunNotFound => Some(refusal),
             Err(_) => return opened,
         };
-        let draft = draft_of(run, tool, caller, refusal, started);
-        self.append(Entry {
+        let draft = draft_of(run, tool, &caller, refusal, started);
+        let entry = |draft: Draft| Entry {
+            needs: needs_of(&caller, &draft),
             draft,
             input_sha256: Sha256::of(b""),
             claimed: false,
@@ -140,8 +141,12 @@ impl Service {
             decides: None,
             usage: Usage::default(),
             disk: DiskChange::default(),
-        })
-        .await?;
+        };
+        if let Appended::Unmet(unmet) = self.append(entry(draft)).await? {
+            let refusal = refusal_of(unmet);
+            self.append(entry(draft_of(run, tool, &caller, Some(&refusal), started))).await?;
+            return Err(refusal.into());
+        }
         opened
     }
 
@@ -246,9 +251,9 @@ impl NewCommit {
     }
 }
 
-fn draft_of(run: &RunId, tool: &str, caller: Caller, refusal: Option<&Refusal>, started: Instant) -> Draft {
+fn draft_of(run: &RunId, tool: &str, caller: &Caller, refusal: Option<&Refusal>, started: Instant) -> Draft {
     Draft {
-        actor: caller.actor,
+        actor: caller.actor.clone(),
         artifact_uris: Vec::new(),
         code: refusal.map(|refusal| refusal.code),
         decision: refusal.map_or(Verdict::Allow, |refusal| verdict_of(refusal.code)),

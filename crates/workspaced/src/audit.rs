@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ledger::{PageSize, RecordFilter, StoredRecord};
+use ledger::{LedgerError, PageSize, RecordFilter, StoredRecord};
 use model::{
     Approval, ApprovalState, ChainReport, Code, LogicalPath, Outcome, Record, Refusal, RunId, ToolCallId, Verdict,
 };
@@ -192,10 +192,12 @@ impl Service {
 
     /// Refused unless there is, or was, such a run.
     pub(crate) async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
-        match self.0.ledger.run(run).await? {
-            Some(_) => Ok(()),
-            None if self.0.imports.get(run).is_some() => Ok(()),
-            None => Err(run_not_found().into()),
+        match self.0.ledger.run(run).await {
+            // One whose row is damaged is known all the same, and has its audit.
+            Ok(Some(_)) | Err(LedgerError::Internal(_)) => Ok(()),
+            Ok(None) if self.0.imports.get(run).is_some() => Ok(()),
+            Ok(None) => Err(run_not_found().into()),
+            Err(error) => Err(error.into()),
         }
     }
 

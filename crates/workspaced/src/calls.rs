@@ -22,7 +22,8 @@ use crate::tools::{Read, ReadContext, Told, Tool, ToolRun};
 use crate::{CallError, json, pipeline, telemetry};
 
 pub(crate) use recording::{
-    asked, failed_entry, read_entry, reasons_of, refused_entry, stored_reply, tried, verdict_of,
+    asked, failed_entry, is_unmet, needs_of, read_entry, reasons_of, refusal_of, refused_entry, stored_reply, tried,
+    verdict_of,
 };
 
 /// The longest reason of a mutation, in characters.
@@ -147,10 +148,8 @@ impl Service {
             return Err(CallError::Internal("a mutation is no read".into()));
         };
         let (live, members) = self.admit(&head, members).await?;
-        match pipeline::whole(self, &live).await {
-            Ok(()) => {}
-            Err(CallError::Refused(refusal)) => return Err(self.record_refused(&head, &[], refusal).await),
-            Err(error) => return Err(self.record_failed(&head, &[], error).await),
+        if let Err(error) = pipeline::whole(self, &live).await {
+            return Err(self.record_undone(&head, &[], error).await);
         }
         match parse(members) {
             Ok(tool) => self.read(head, &live, tool).await,
@@ -159,7 +158,7 @@ impl Service {
     }
 
     /// Checks what every call needs: the permission, the run, an input that could be taken apart.
-    async fn admit(
+    pub(crate) async fn admit(
         &self,
         head: &Head,
         members: Result<Map<String, Value>, Refusal>,
@@ -170,7 +169,7 @@ impl Service {
         }
         let live = match self.live(&head.run_id).await {
             Ok(live) => live,
-            Err(CallError::Refused(refusal)) if refusal.code == Code::RunClosed => {
+            Err(CallError::Refused(refusal)) if matches!(refusal.code, Code::RunClosed | Code::RunNeedsRepair) => {
                 return Err(self.record_refused(head, &[], refusal).await);
             }
             Err(error) => return Err(error),
@@ -181,7 +180,8 @@ impl Service {
         }
     }
 
-    async fn read(
+    /// Carries out a call that looks, once the tree is whole, and records it.
+    pub(crate) async fn read(
         &self,
         head: Head,
         live: &Arc<LiveRun>,
@@ -192,14 +192,14 @@ impl Service {
         let looked = tokio::time::timeout(patience, self.look(&head, live, tool)).await;
         let mut told = match looked.unwrap_or_else(|_| Err(took_too_long(patience).into())) {
             Ok(told) => told,
-            Err(CallError::Refused(refusal)) => return Err(self.record_refused(&head, &paths, refusal).await),
-            Err(error) => return Err(self.record_failed(&head, &paths, error).await),
+            Err(error) => return Err(self.record_undone(&head, &paths, error).await),
         };
         let mut entry = read_entry(&head, &mut told);
         entry.draft.reasons.extend(back.map(|back| format!("atSeq:{}", back.seq)));
         match self.append(entry).await? {
             Appended::Recorded(_) => Ok((told, head.tool_call_id)),
             Appended::Repeated => Err(crate::pipeline::repeated().into()),
+            Appended::Unmet(unmet) => Err(self.record_refused(&head, &paths, refusal_of(unmet)).await),
             Appended::Reused | Appended::NotPending => Err(self.record_reused(&head).await),
         }
     }
@@ -421,6 +421,7 @@ impl Head {
     /// The ledger's entry of a call that changes nothing.
     pub(crate) fn entry(&self, draft: Draft, reply: Option<Reply>) -> Entry {
         Entry {
+            needs: needs_of(&self.caller, &draft),
             draft,
             input_sha256: self.input_sha256,
             claimed: self.claimed,

@@ -19,6 +19,7 @@ pub(crate) mod problem;
 pub(crate) mod request;
 mod runs;
 pub(crate) mod serve;
+mod streams;
 mod tools;
 mod tree;
 

@@ -1,25 +1,27 @@
 //! Runs that are open in this process: each once, shared by its calls, loaded when it is called.
 
 use std::collections::BTreeSet;
+use std::error::Error;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
-use ledger::{SettledRun, StoredRun};
+use ledger::{LedgerError, SettledRun, StoredRun};
 use lru::LruCache;
 use model::{Code, LogicalPath, Mount, Refusal, Rules, RunId, RunState, Step};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use workspace::{Tree, Workspace};
 
-use crate::CallError;
 use crate::behind::Behind;
 use crate::claims::Claims;
 use crate::lane::Lane;
 use crate::quota::{RunDisk, Waiting};
 use crate::service::{Service, latest, run_not_found};
+use crate::{CallError, telemetry};
 
 /// A run that this process has opened. One a run, shared by its calls; dropped when others are wanted more.
 pub(crate) struct LiveRun {
@@ -256,7 +258,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`; `RUN_CLOSED` where its files are not there yet or not any more.
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` where its files are not there yet or not any more; `RUN_NEEDS_REPAIR` where they, or what
+    /// is needed to serve them, are missing or damaged.
     pub(crate) async fn live(&self, run: &RunId) -> Result<Arc<LiveRun>, CallError> {
         let place = self.0.runs.place(run);
         let opened = place.get_or_try_init(|| self.open_live(run)).await.cloned();
@@ -277,7 +280,8 @@ impl Service {
 
     async fn open_live(&self, run: &RunId) -> Result<Arc<LiveRun>, CallError> {
         // What an earlier process, or an earlier opening in this one, has left in doubt is decided first.
-        let Some(SettledRun { stored, open }) = self.0.ledger.settled(run).await? else {
+        let settled = self.0.ledger.settled(run).await.map_err(|error| unreadable(run, error))?;
+        let Some(SettledRun { stored, open }) = settled else {
             return Err(if self.0.imports.get(run).is_some() {
                 no_files(RunState::Preparing)
             } else {
@@ -312,8 +316,13 @@ impl LiveRun {
         let StoredRun { run, usage, mount_paths, needs_repair } = stored;
         let disk = RunDisk::new(&service.0.node, &run.policy.quota, run.disk);
         let waiting = Waiting::new(&run.policy.quota, run.counts.pending_approvals);
-        let rules = Rules::compile(run.policy)?;
-        let workspace = service.0.workspaces.get(&run.run_id)?;
+        let rules = Rules::compile(run.policy).map_err(|refusal| broken(&run.run_id, "its policy", &refusal))?;
+        let workspace = service.0.workspaces.get(&run.run_id).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+                broken(&run.run_id, "its folder or a part of it", &error)
+            }
+            _ => error.into(),
+        })?;
         // What calls that were killed had staged. Nobody has the run open, and no commit of it is in doubt.
         workspace.clear_tmp(pending)?;
         let mut mounts = Vec::with_capacity(run.mounts.len());
@@ -344,6 +353,26 @@ impl LiveRun {
             claims: Claims::default(),
             ended: CancellationToken::new(),
         })
+    }
+}
+
+/// A run of which `what` is missing or damaged. It alone is not served until an operator has repaired it.
+fn broken(run: &RunId, what: &str, cause: &(dyn Error + 'static)) -> CallError {
+    tracing::error!(run.id = %run, error = cause, "the run needs repair: {what} is missing or damaged");
+    telemetry::run_broken();
+    Refusal::new(
+        Code::RunNeedsRepair,
+        format!("the run cannot be opened: {what} is missing or damaged"),
+        "Ask the operator to repair the run; its audit can still be read.",
+    )
+    .into()
+}
+
+/// A run that the store answers for, but not with what this program can read.
+pub(crate) fn unreadable(run: &RunId, error: LedgerError) -> CallError {
+    match error {
+        LedgerError::Internal(_) => broken(run, "what the database holds of it", &error),
+        error => error.into(),
     }
 }
 

@@ -142,7 +142,7 @@ async fn open_run(ledger: &dyn Ledger, data_dir: &Path, run: &RunId) -> Result<(
         Ok::<Opened, io::Error>((workspaces.base(&run), workspaces.get(&run)))
     });
     let opened = opened.await.map_err(io::Error::other).flatten();
-    let opened = opened.map_err(|error| StartError::failed("--data-dir", &error))?;
+    let opened = opened.map_err(|error| StartError::data_dir(&error))?;
     Ok((stored, opened))
 }
 

@@ -28,9 +28,8 @@ use workspace::{ApplyFault, Staged, Target};
 
 use crate::CallError;
 use crate::behind::Version;
-use crate::calls::{Answer, Head, forbidden, run_not_open};
+use crate::calls::{Answer, Head, forbidden, is_unmet, refusal_of, run_not_open};
 use crate::change::{Ahead, Planned};
-use crate::lane::Lane;
 use crate::quota::Reservation;
 use crate::service::{LiveRun, Service};
 use crate::telemetry;
@@ -39,9 +38,11 @@ use crate::tools::{Mutation, PlanContext, ToolRun};
 
 use answers::{changed_meanwhile, denied, done_answer, dry_entry, entry_of, needs_repair, not_pending, paths_of};
 
+use recover::OpenJournal;
+
 pub(crate) use answers::repeated;
 pub(crate) use approve::{Decided, Decider};
-pub(crate) use recover::{end_on_lost_sync, recover, settle_left, sync, whole};
+pub(crate) use recover::{all_applied, end_on_lost_sync, enter_whole, recover, settle_left, sync, whole};
 pub(crate) use together::{Call, Together};
 
 /// A mutation that was planned and judged.
@@ -142,7 +143,7 @@ async fn mutate_one(
         }
         Err(error) => return Err(service.record_failed(&head, &paths, error).await),
     };
-    match judged.decision.verdict {
+    let done = match judged.decision.verdict {
         // What few calls come to has memory of its own, so that not every call's future has room for it.
         Verdict::Allow if head.dry_run => Box::pin(finish_dry_run(service, &head, judged)).await,
         Verdict::Allow => carry_out(service, &head, live, judged, None).await,
@@ -151,6 +152,10 @@ async fn mutate_one(
             let refusal = judged.decision.refusal.unwrap_or_else(|| denied(judged.decision.reasons));
             Err(service.record_refused(&head, &paths, refusal).await)
         }
+    };
+    match done {
+        Err(error) if is_unmet(&error) => Err(service.record_undone(&head, &paths, error).await),
+        done => done,
     }
 }
 
@@ -462,6 +467,11 @@ async fn carry_out(
             large::discard_named(live, &large);
             return Err(not_pending().into());
         }
+        Ok(Appended::Unmet(unmet)) => {
+            live.lane.release(&usage);
+            large::discard_named(live, &large);
+            return Err(refusal_of(unmet).into());
+        }
         Err(error) => {
             // The commit may have come through all the same; the next mutation looks before it plans.
             live.lane.release(&usage);
@@ -532,28 +542,6 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     Ok(())
 }
 
-/// Steps that the journal holds and that are not all in the tree yet. Dropped without being closed, it has the next
-/// mutation look.
-struct OpenJournal<'a>(Option<&'a Lane>);
-
-impl<'a> OpenJournal<'a> {
-    fn new(lane: &'a Lane) -> Self {
-        Self(Some(lane))
-    }
-
-    fn close(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for OpenJournal<'_> {
-    fn drop(&mut self) {
-        if let Some(lane) = self.0 {
-            lane.set_unsettled(true);
-        }
-    }
-}
-
 async fn finish_dry_run(service: &Service, head: &Head, judged: Judged) -> Result<Answer, CallError> {
     let (entry, told) = dry_entry(head, judged);
     let record = append(service, head, entry).await?;
@@ -566,5 +554,6 @@ async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, 
         Appended::Reused => Err(service.record_reused(head).await),
         Appended::Repeated => Err(repeated().into()),
         Appended::NotPending => Err(not_pending().into()),
+        Appended::Unmet(unmet) => Err(refusal_of(unmet).into()),
     }
 }

@@ -6,7 +6,7 @@ mod list;
 
 use std::io::{self, BufRead as _};
 
-use ledger::{Appended, Artifact, Entry, OpenSteps};
+use ledger::{Appended, Artifact, Entry, LedgerError, Needs, OpenSteps};
 use model::{
     DiskChange, Draft, FileKind, LogicalPath, Outcome, RecordFile, Rules, Sha256, Step, StepBytes, StepContent, Usage,
     Verdict,
@@ -47,6 +47,18 @@ pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
 
 async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, StartError> {
     let run = offline.run();
+    if !is_there(offline) {
+        return Ok(false);
+    }
+    let open = match offline.ledger.open_steps(Some(run)).await {
+        Err(error @ LedgerError::Internal(_)) => {
+            let error = StartError::failed("a pending change in the database cannot be used", &error);
+            print(&format!("{run}: needs repair; {error}"));
+            print("put the database back from a backup that belongs to the run's folder");
+            return Ok(false);
+        }
+        open => open.map_err(|error| StartError::failed("the database", &error))?,
+    };
     if !offline.stored.needs_repair {
         print(&format!("{run}: needs no repair"));
         return Ok(true);
@@ -59,8 +71,6 @@ async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, St
     let differences = offline.blocking("the workspace", move |workspace| workspace.compare(&past)).await?;
     print(&format!("{run}: needs repair; the workspace differs from the ledger at {} paths", differences.len()));
     print_differences(&differences);
-    let open =
-        offline.ledger.open_steps(Some(run)).await.map_err(|error| StartError::failed("the database", &error))?;
     match config.accept {
         None => {
             print("add --accept ledger to bring the files to what the ledger says,");
@@ -70,6 +80,30 @@ async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, St
         Some(Accept::Ledger) => accept_ledger(offline, config, &expected, differences, &open).await,
         Some(Accept::Tree) => accept_tree(offline, config, expected, differences, &open).await,
     }
+}
+
+/// Whether everything is there that a service needs to open the run; prints what is missing and what helps.
+fn is_there(offline: &Offline) -> bool {
+    let run = offline.run();
+    if let Err(error) = &offline.base {
+        print(&format!(
+            "{run}: needs repair; the base is MISSING or damaged, and nothing can be rebuilt without it: {error}"
+        ));
+        print("put the run's folder back from a backup, and start the service: it finishes pending changes by itself");
+        return false;
+    }
+    if let Err(error) = &offline.workspace {
+        print(&format!("{run}: needs repair; the workspace is MISSING or damaged: {error}"));
+        print("put the run's folder back from a backup; or make its files again with `workspaced replay`,");
+        print("move them into the run's folder as `repo`, beside an empty folder `tmp`, and repair again");
+        return false;
+    }
+    if let Err(refusal) = Rules::compile(offline.stored.run.policy.clone()) {
+        print(&format!("{run}: needs repair; this version cannot use the run's policy: {refusal}"));
+        print("start a version of the service that can; the run's files can be had with `workspaced replay`");
+        return false;
+    }
+    true
 }
 
 /// What keeps a path from being brought back.
@@ -204,7 +238,7 @@ async fn record(offline: &Offline, entry: Entry) -> Result<u64, StartError> {
             print(&format!("{}: recorded as {}, record {}", offline.run(), record.tool_call_id, record.seq));
             Ok(record.seq)
         }
-        Appended::Reused | Appended::Repeated | Appended::NotPending => {
+        Appended::Reused | Appended::Repeated | Appended::NotPending | Appended::Unmet(_) => {
             let error = io::Error::other("the repair could not be recorded");
             Err(StartError::failed("the database", &error))
         }
@@ -292,6 +326,7 @@ fn entry_of(draft: Draft) -> Entry {
         decides: None,
         usage: Usage::default(),
         disk: DiskChange::default(),
+        needs: Needs::default(),
     }
 }
 

@@ -11,13 +11,13 @@ use ledger::LedgerError;
 use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
 use workspace::{ImportFault, ImportSource, ImportWatch as _, Imported};
 
-use crate::CallError;
 use crate::imports::{CancelOnDrop, Importing};
-use crate::live::has_expired;
+use crate::live::{has_expired, unreadable};
 use crate::page::{Cursor, List, Page};
 use crate::places::no_place;
 use crate::quota::RunDisk;
 use crate::service::{Service, now, run_not_found};
+use crate::{CallError, pipeline};
 
 pub(crate) use create::{CreatedRun, NewRun};
 
@@ -29,7 +29,7 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`.
+    /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` where the database's row of the run is damaged.
     pub(crate) async fn run(&self, run: &RunId) -> Result<Run, CallError> {
         Ok(self.stored_run(run).await?.0)
     }
@@ -37,7 +37,7 @@ impl Service {
     /// One run, and whether the ledger has it yet.
     async fn stored_run(&self, run: &RunId) -> Result<(Run, bool), CallError> {
         let importing = self.0.imports.get(run);
-        match (self.0.ledger.run(run).await?, importing) {
+        match (self.0.ledger.run(run).await.map_err(|error| unreadable(run, error))?, importing) {
             (Some(stored), importing) => {
                 let mut told = self.close_if_expired(stored.run).await?;
                 if let (RunState::Preparing, Some(importing)) = (told.state, importing) {
@@ -82,26 +82,35 @@ impl Service {
         Ok(page)
     }
 
-    /// Closes a run: no more mutations. Closing twice is no error.
+    /// Closes a run: from the answer on no mutation is recorded or applied and no approval made, also not for a call under
+    /// way. Closing twice is no error.
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in, or that was deleted.
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in, or that was deleted; `UNAVAILABLE` where the disk
+    /// does not take a recorded change: the run is closed all the same.
     pub(crate) async fn close_run(&self, run: &RunId) -> Result<Run, CallError> {
         let (told, stored) = self.stored_run(run).await?;
         match told.state {
             _ if !stored => Err(still_importing().into()),
-            RunState::Closed => {
-                // The first close may have been cut short behind the state.
-                self.end_approvals(run).await?;
-                Ok(told)
-            }
+            // The first close may have been cut short after the state.
+            RunState::Closed => self.finish_closing(run).await,
             RunState::Deleted => Err(deleted().into()),
             RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
                 self.set_closed(run, &now()).await?;
-                self.run(run).await
+                self.finish_closing(run).await
             }
         }
+    }
+
+    /// Waits until everything that was recorded before the close is in the tree and decided. The ledger records nothing
+    /// more, so that nothing comes into the tree afterwards.
+    async fn finish_closing(&self, run: &RunId) -> Result<Run, CallError> {
+        if let Some(live) = self.0.runs.get(run) {
+            pipeline::all_applied(self, &live).await?;
+        }
+        self.end_approvals(run).await?;
+        self.run(run).await
     }
 
     async fn set_closed(&self, run: &RunId, at: &str) -> Result<(), CallError> {
@@ -189,12 +198,18 @@ impl Service {
         let work = async move {
             service.remove_doubtful(&id).await?;
             let imported = service.import(&id, &importing, Origin::Archive(Box::new(archive))).await?;
-            if let Err(error) = service.open_imported(&id, &imported).await {
-                // Files of a run that may be open are left: the next archive, or the next start, knows whether it is.
-                if !matches!(error, LedgerError::InDoubt(_)) {
+            match service.open_imported(&id, &imported).await {
+                Ok(true) => {}
+                Ok(false) => {
                     service.remove_files(&id).await;
+                    return Err(closed().into());
                 }
-                return Err(error.into());
+                // Files of a run that may be open are left: the next archive, or the next start, knows whether it is.
+                Err(error @ LedgerError::InDoubt(_)) => return Err(error.into()),
+                Err(error) => {
+                    service.remove_files(&id).await;
+                    return Err(error.into());
+                }
             }
             service.confirm(&id).await;
             importing.import.settle(Disk { bytes: imported.bytes, files: imported.files });
@@ -231,13 +246,19 @@ impl Service {
         .await
     }
 
-    /// Ends a run's preparation; where the outcome of that is in doubt, tries once more, which has to wait for the first attempt.
-    async fn open_imported(&self, run: &RunId, imported: &Imported) -> ledger::Result<()> {
+    /// Ends a run's preparation, false where it had ended already; where the outcome of that is in doubt, tries once more, which
+    /// has to wait for the first attempt.
+    async fn open_imported(&self, run: &RunId, imported: &Imported) -> ledger::Result<bool> {
         let report = report_of(imported);
         match self.0.ledger.open_run(run, &imported.base_commit, &report).await {
             Err(LedgerError::InDoubt(_)) => {
                 let again = self.0.ledger.open_run(run, &imported.base_commit, &report).await;
-                again.map_err(create::still_in_doubt)
+                if again.map_err(create::still_in_doubt)? {
+                    return Ok(true);
+                }
+                // The first attempt may have done it.
+                let stored = self.0.ledger.run(run).await.map_err(create::still_in_doubt)?;
+                Ok(stored.is_some_and(|stored| stored.run.base_commit.as_deref() == Some(&*imported.base_commit)))
             }
             done => done,
         }

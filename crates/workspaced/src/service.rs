@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, AppendedAll, Entry, Held, Ledger};
+use ledger::{Appended, AppendedAll, Entry, Held, Ledger, NeededToken};
 use model::{Code, Permission, Profiles, Refusal};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -97,6 +97,8 @@ pub(crate) struct Caller {
     pub(crate) actor: String,
     /// What the caller may do in the run.
     pub(crate) permissions: BTreeSet<Permission>,
+    /// What was called with, where that can end before the call is recorded.
+    pub(crate) token: Option<NeededToken>,
 }
 
 impl Service {
@@ -139,6 +141,7 @@ impl Service {
     /// Where the ledger fails.
     pub(crate) async fn append(&self, entry: Entry) -> ledger::Result<Appended> {
         let (numbers, started) = (CallNumbers::of(&entry.draft), Instant::now());
+        failpoint::hit("record.begin");
         let appended = self.0.ledger.append(bounded(entry)).await?;
         if matches!(appended, Appended::Recorded(_)) {
             numbers.count(started.elapsed());
@@ -154,6 +157,7 @@ impl Service {
     pub(crate) async fn append_all(&self, entries: Vec<Entry>) -> ledger::Result<AppendedAll> {
         let started = Instant::now();
         let numbers: Vec<_> = entries.iter().map(|entry| CallNumbers::of(&entry.draft)).collect();
+        failpoint::hit("record.begin");
         let appended = self.0.ledger.append_all(entries.into_iter().map(bounded).collect()).await?;
         if matches!(appended, AppendedAll::Recorded(_)) {
             for numbers in numbers {

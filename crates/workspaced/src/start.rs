@@ -41,6 +41,14 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// The data folder cannot be used. One that lies where operations are missing is a setting to be changed.
+    pub(crate) fn data_dir(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::Unsupported => BadSetting(format!("--data-dir: {error}")).into(),
+            _ => Self::failed("--data-dir", error),
+        }
+    }
+
     /// `what` is not to be had, for the reasons of `error`.
     pub(crate) fn failed(what: impl Into<String>, error: &dyn Error) -> Self {
         Self::Failed { what: what.into(), cause: in_one_line(error) }
@@ -118,13 +126,20 @@ async fn open(config: &Config, lock: &DataLock) -> Result<(Service, Option<Strin
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let opened = tokio::task::spawn_blocking(move || Workspaces::open(&data_dir, &import_roots)).await;
     let workspaces = opened.map_err(io::Error::other).flatten();
-    let workspaces = Arc::new(workspaces.map_err(|error| StartError::failed("--data-dir", &error))?);
+    let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_contradicted();
     leftovers::settle(ledger.as_ref(), &workspaces, is_older).await?;
     for run in ledger.unpurged_runs().await.map_err(database)? {
         // Before pending changes are looked at: there is no tree any more that those of a deleted run could go to.
-        ledger.purge_content(&run).await.map_err(database)?;
-        tracing::info!(run.id = %run, "the deletion of a run was finished");
+        match ledger.purge_content(&run).await {
+            Ok(()) => tracing::info!(run.id = %run, "the deletion of a run was finished"),
+            // Of that run alone: the next start tries again.
+            Err(error @ ledger::LedgerError::Internal(_)) => {
+                let error = &error as &dyn Error;
+                tracing::error!(run.id = %run, error, "the deletion of a run cannot be finished");
+            }
+            Err(error) => return Err(database(error)),
+        }
     }
     count_uncounted(ledger.as_ref(), &workspaces).await?;
     let held = ledger.held().await.map_err(database)?;

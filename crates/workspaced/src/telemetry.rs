@@ -15,6 +15,8 @@ use crate::config::{BadSetting, Config, LogFormat};
 const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 const BEHIND: &str = "workspaced_changes_behind_total";
+/// Runs that could not be opened.
+const BROKEN: &str = "workspaced_runs_broken_total";
 
 static NUMBERS: OnceLock<PrometheusHandle> = OnceLock::new();
 
@@ -72,6 +74,7 @@ fn describe() {
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests that a token made too many.");
     metrics::describe_counter!("workspaced_looks_cancelled_total", "Looks broken off before their end, by tool.");
     metrics::describe_counter!(BEHIND, "Changes that were answered before the run's folder had them.");
+    metrics::describe_counter!(BROKEN, "Times that a run could not be opened, since its data is missing or damaged.");
     metrics::describe_gauge!("workspaced_live_runs", "Runs whose folders are held open.");
     metrics::describe_gauge!("workspaced_imports", "Imports under way.");
     metrics::describe_gauge!("workspaced_lost_folders", "Folders in lost+found, whose runs the database did not know.");
@@ -108,6 +111,11 @@ fn method_name(method: &Method) -> &'static str {
 /// A change was answered before the run's folder had it.
 pub(crate) fn left_behind() {
     metrics::counter!(BEHIND).increment(1);
+}
+
+/// A run could not be opened, since its data is missing or damaged.
+pub(crate) fn run_broken() {
+    metrics::counter!(BROKEN).increment(1);
 }
 
 /// What a record says about its call, kept until the record is durable.

@@ -90,6 +90,11 @@ impl Throttle {
 }
 
 impl Turn {
+    /// The hash of the token that the request came with.
+    pub(crate) fn token(&self) -> &Sha256 {
+        &self.token
+    }
+
     /// The same request as a stream, which counts for as long as it is open. Streams take up half of what a token may have
     /// under way at most, so that calls still pass.
     ///

@@ -12,6 +12,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::CallError;
 use crate::body_memory::HeldMemory;
+use crate::lane::as_one_call;
 use crate::service::Service;
 
 impl Service {
@@ -44,7 +45,7 @@ struct ToTheEnd<T: Send + 'static> {
 
 impl<T: Send + 'static> ToTheEnd<T> {
     fn new(tasks: &TaskTracker, work: impl Future<Output = T> + Send + 'static) -> Self {
-        let work = AssertUnwindSafe(work).catch_unwind().boxed();
+        let work = AssertUnwindSafe(as_one_call(work)).catch_unwind().boxed();
         Self { work: Some(work), tasks: tasks.clone(), held: HeldMemory::of_task(), _counted: tasks.token() }
     }
 }

@@ -6,15 +6,15 @@ mod peers;
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use ledger::Ledger;
+use ledger::{Ledger, NeededToken};
 use lru::LruCache;
 use model::{Code, Permission, Refusal, RunId, RunState, Sha256, Token, TokenId};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::CallError;
 use crate::clock::{latest, new_token, new_token_id, parse_time};
@@ -36,6 +36,8 @@ const PAGE: u32 = 10_000;
 /// Questions to the ledger at a time about tokens that this process does not know: they never take the connections that
 /// good callers need.
 const UNKNOWN_AT_A_TIME: usize = 1;
+/// How often an answer under way looks whether its token has expired.
+const TOKEN_TICK: Duration = Duration::from_secs(1);
 
 /// What an operator may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +68,9 @@ pub(crate) struct Tokens {
     /// Taken for a question about a token that is not among them.
     unknown: Semaphore,
     failures: PeerFailures,
-    /// Grows with every revocation, so that a look-up that was under way meanwhile is not remembered.
-    revocations: AtomicU64,
+    /// Grows with every revocation, so that a look-up that was under way meanwhile is not remembered, and answers under way
+    /// end.
+    revocations: watch::Sender<u64>,
 }
 
 /// What `POST …/tokens` takes.
@@ -115,7 +118,7 @@ impl Tokens {
             known: Mutex::new(known_hashes(ledger).await?),
             unknown: Semaphore::new(UNKNOWN_AT_A_TIME),
             failures: PeerFailures::new(config.limits.auth_failures_per_minute),
-            revocations: AtomicU64::new(0),
+            revocations: watch::Sender::new(0),
         };
         Ok((tokens, printed))
     }
@@ -208,7 +211,8 @@ impl Scope {
 impl Caller {
     /// An operator, who may do everything in every run.
     pub(crate) fn operator() -> Self {
-        Self { actor: Scope::Orchestrate.actor().to_owned(), permissions: BTreeSet::from(Permission::ALL) }
+        let actor = Scope::Orchestrate.actor().to_owned();
+        Self { actor, permissions: BTreeSet::from(Permission::ALL), token: None }
     }
 
     /// The agent that holds `token`.
@@ -216,6 +220,11 @@ impl Caller {
         Self {
             actor: format!("run-token:{}", token.token_id),
             permissions: token.permissions.iter().copied().collect(),
+            token: Some(NeededToken {
+                token_id: token.token_id.clone(),
+                expires_at: token.expires_at.clone(),
+                now: latest,
+            }),
         }
     }
 }
@@ -263,7 +272,7 @@ impl Service {
     /// Asks the ledger for a token that is good but for its time, and remembers it.
     async fn look_up(&self, hash: &Sha256) -> Result<Option<Arc<Token>>, CallError> {
         let tokens = &self.0.tokens;
-        let revocations = tokens.revocations.load(Ordering::Acquire);
+        let revocations = *tokens.revocations.borrow();
         let found = self.0.ledger.token(hash).await?;
         let found = found.filter(|token| same(&token.secret_sha256, hash) && !token.revoked).map(Arc::new);
         if found.is_none() {
@@ -272,7 +281,7 @@ impl Service {
         }
         if let Some(token) = &found {
             let mut cache = tokens.cache();
-            if tokens.revocations.load(Ordering::Acquire) == revocations {
+            if *tokens.revocations.borrow() == revocations {
                 cache.put(*hash, Arc::clone(token));
             }
             tokens.note(token);
@@ -297,7 +306,30 @@ impl Service {
         Ok(issued)
     }
 
-    /// Revokes a token: from the answer on it is refused.
+    /// Waits until the token with this hash, which was good, is revoked or has expired; for ever for an operator's.
+    pub(crate) async fn token_ended(&self, hash: &Sha256) {
+        let tokens = &self.0.tokens;
+        if tokens.operator(hash).is_some() {
+            return std::future::pending().await;
+        }
+        let mut revocations = tokens.revocations.subscribe();
+        loop {
+            let cached = tokens.cache().get(hash).cloned();
+            let found = if cached.is_some() { Ok(cached) } else { self.look_up(hash).await };
+            match found {
+                Ok(found) if found.as_ref().is_none_or(|token| has_expired(token)) => return,
+                Ok(_) => {}
+                // Nobody knows while the store is away, and no call under way is recorded.
+                Err(error) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "a token could not be looked up");
+                }
+            }
+            // Whether it has expired is asked for now and then, since clocks may be set.
+            drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
+        }
+    }
+
+    /// Revokes a token: from the answer on it is refused, and so is whatever is under way with it and not recorded yet.
     ///
     /// # Errors
     ///
@@ -310,11 +342,12 @@ impl Service {
         }
         let tokens = &self.0.tokens;
         let mut cache = tokens.cache();
-        tokens.revocations.fetch_add(1, Ordering::AcqRel);
         let known = cache.iter().find(|(_, known)| known.token_id == *token && known.run_id == *run);
         if let Some(hash) = known.map(|(hash, _)| *hash) {
             cache.pop(&hash);
         }
+        // Under the lock: who has looked the token up before does not remember it afterwards.
+        tokens.revocations.send_modify(|count| *count += 1);
         drop(cache);
         tracing::info!(run.id = %run, token.id = %token, "token revoked");
         Ok(())

@@ -92,11 +92,16 @@ impl Quiet {
 /// Closes runs and approvals whose time is over. Callers see them so already; this tells the ledger.
 async fn sweep(service: &Service) -> Result<(), CallError> {
     for run in service.0.ledger.expired_runs(&latest()).await? {
-        // Whoever looks at it closes it.
-        service.run(&run).await?;
+        // Whoever looks at it closes it. One that cannot be closed keeps no other open.
+        if let Err(error) = service.run(&run).await {
+            tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "an expired run was not closed");
+        }
     }
     for approval in service.0.ledger.lapsed_approvals(&latest(), PAGE.into()).await? {
-        service.expire(&approval).await?;
+        if let Err(error) = service.expire(&approval).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(approval.id = %approval.approval_id, error, "an approval whose time is over was not ended");
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use model::{Approval, ApprovalId, Draft, Record, RunId, Sha256, StepBytes, StepContent, ToolCallId};
+use model::{Approval, ApprovalId, Draft, Record, RunId, Sha256, StepBytes, StepContent, TokenId, ToolCallId};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres};
@@ -72,6 +72,8 @@ pub(super) struct Known {
     pub(super) calls: HashMap<(i64, ToolCallId), FirstCall>,
     /// Of the approvals that the group decides, those that are pending, with their runs.
     pub(super) pending: HashSet<(i64, ApprovalId)>,
+    /// Of the tokens that the group needs, those that are revoked, with their runs.
+    pub(super) revoked: HashSet<(i64, TokenId)>,
     /// The last record's position.
     pub(super) position: i64,
 }
@@ -107,7 +109,13 @@ impl Known {
     pub(super) fn append_all<'a>(&mut self, entries: &'a [Entry], batch: &mut Batch<'a>) -> Result<AppendedAll> {
         for (place, entry) in entries.iter().enumerate() {
             let draft = &entry.draft;
-            let run_no = self.heads.get(&draft.run_id).ok_or(LedgerError::NoSuchRun)?.run_no;
+            let head = self.heads.get(&draft.run_id).ok_or(LedgerError::NoSuchRun)?;
+            let run_no = head.run_no;
+            let token = entry.needs.token.as_ref().map(|token| (run_no, token.token_id.clone()));
+            let is_revoked = token.is_some_and(|token| self.revoked.contains(&token));
+            if let Some(unmet) = head.unmet(entry, is_revoked) {
+                return Ok(AppendedAll::Unmet(unmet));
+            }
             let first = self.calls.get(&(run_no, draft.tool_call_id.clone())).filter(|_| entry.claimed);
             if let Some(first) = first {
                 if (&first.tool, first.input_sha256) != (&draft.tool, entry.input_sha256) {

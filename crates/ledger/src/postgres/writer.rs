@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ApprovalId, ToolCallId};
+use model::{ApprovalId, TokenId, ToolCallId};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,11 +28,12 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// In one message with the lock.
 const BEGIN: &str = concat!("BEGIN; ", lock!());
-/// The heads of all runs in `$1`, each with the position of the newest record and the instance that the database is of, and
-/// once for every call in `$2`, `$3` that the run has had. The lock keeps others away.
+/// The heads of all runs in `$1`, each with the position of the newest record and the instance that the database is of, which
+/// tokens of `$4` are revoked, and once for every call in `$2`, `$3` that the run has had. The lock keeps others away.
 const HEADS: &str = select_head!(
     ", (SELECT coalesce(max(position), 0) FROM audit_record), call.id, call.tool, call.input_sha256, call.is_answered, \
-    (SELECT value FROM setting WHERE name = 'instance')",
+    (SELECT value FROM setting WHERE name = 'instance'), \
+    (SELECT string_agg(token_id, ' ') FROM token WHERE token.run_no = run.run_no AND revoked AND token_id = ANY($4))",
     "LEFT JOIN (\
       SELECT claimant.run_no, claim.id, first.tool, first.input_sha256, \
         EXISTS (SELECT FROM audit_record AS again JOIN call_reply ON call_reply.position = again.position \
@@ -209,10 +210,15 @@ async fn read_known(connection: &mut PgConnection, fence: &Fence, group: &[Job])
         .filter(|entry| entry.claimed)
         .map(|entry| (entry.draft.run_id.as_str(), entry.draft.tool_call_id.as_str()))
         .unzip();
+    let needed = entries().filter_map(|entry| entry.needs.token.as_ref());
+    let mut tokens: Vec<&str> = needed.map(|token| token.token_id.as_str()).collect();
+    tokens.sort_unstable();
+    tokens.dedup();
     let query = sqlx::query(HEADS)
         .bind(runs.iter().map(|run| run.as_str()).collect::<Vec<_>>())
         .bind(claimed.0)
-        .bind(claimed.1);
+        .bind(claimed.1)
+        .bind(tokens);
     let found = query.fetch_all(&mut *connection).await.map_err(failed)?;
     if let Some(row) = found.first() {
         fence.check_position(row.int(15)?)?;
@@ -229,6 +235,9 @@ async fn read_known(connection: &mut PgConnection, fence: &Fence, group: &[Job])
                 is_answered: row.flag(19)?,
             };
             known.calls.insert((row.int(1)?, id), first);
+        }
+        for id in row.maybe_text(21)?.unwrap_or_default().split_whitespace() {
+            known.revoked.insert((row.int(1)?, TokenId::parse(id).map_err(|_| damaged("token ID"))?));
         }
     }
     fence.check_heads(&runs, &known.heads)?;

@@ -1,8 +1,8 @@
 //! One entry's rows, in the transaction of its group.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use model::{Record, RunId, Step, StepBytes};
+use model::{Record, RunId, Step, StepBytes, TokenId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::convert::{failed, fetch};
@@ -25,6 +25,7 @@ const INSERT_STEP: &str = "INSERT INTO step (run_no, seq, place, path, before_sh
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const INSERT_APPROVAL: &str = "INSERT INTO approval (approval_id, run_no, state, expires_at, body, input) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const IS_REVOKED: &str = "SELECT 1 FROM token WHERE run_no = ?1 AND token_id = ?2 AND revoked";
 const IS_PENDING: &str = "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_no = ?2 AND state = 'pending'";
 const DECIDE: &str =
     "UPDATE approval SET state = ?1, decision = ?2 WHERE approval_id = ?3 AND run_no = ?4 AND state = 'pending'";
@@ -42,9 +43,16 @@ const MAX_HEADS: usize = 4096;
 /// Where the audit stands, over all runs and in those that were used of late.
 #[derive(Default)]
 pub(super) struct Heads {
-    runs: HashMap<RunId, RunHead>,
+    runs: HashMap<RunId, Known>,
     /// The last record's position.
     pub(super) position: i64,
+}
+
+/// What is known of one run.
+struct Known {
+    head: RunHead,
+    /// Tokens that are not revoked: whatever revokes one has the run read again.
+    good_tokens: HashSet<TokenId>,
 }
 
 impl Heads {
@@ -58,7 +66,12 @@ impl Heads {
     pub(super) fn append_all(&mut self, connection: &Connection, entries: &[Entry]) -> Result<AppendedAll> {
         // Whatever may be refused comes before anything is written.
         for (place, entry) in entries.iter().enumerate() {
-            let run_no = self.head(connection, &entry.draft.run_id)?.run_no;
+            let known = self.known(connection, &entry.draft.run_id)?;
+            let is_revoked = known.is_revoked(connection, entry)?;
+            if let Some(unmet) = known.head.unmet(entry, is_revoked) {
+                return Ok(AppendedAll::Unmet(unmet));
+            }
+            let run_no = known.head.run_no;
             match if entry.claimed { first_of_id(connection, entry, run_no)? } else { First::New } {
                 First::New => {}
                 First::Other => return Ok(AppendedAll::Reused(place)),
@@ -79,7 +92,7 @@ impl Heads {
 
     fn append(&mut self, connection: &Connection, entry: &Entry) -> Result<Record> {
         let position = self.position + 1;
-        let head = self.head(connection, &entry.draft.run_id)?;
+        let head = &mut self.known(connection, &entry.draft.run_id)?.head;
         if let Some(decides) = &entry.decides {
             decide(connection, decides, head.run_no)?;
         }
@@ -104,19 +117,19 @@ impl Heads {
         Ok(linked.record)
     }
 
-    fn head(&mut self, connection: &Connection, run: &RunId) -> Result<&mut RunHead> {
+    fn known(&mut self, connection: &Connection, run: &RunId) -> Result<&mut Known> {
         if !self.runs.contains_key(run) {
             let sql = select_head!("WHERE run_id = $1");
             let found = fetch(connection, sql, &[run.as_str().into()], RunHead::read)?;
             let head = found.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
-            self.runs.insert(run.clone(), head);
+            self.runs.insert(run.clone(), Known { head, good_tokens: HashSet::new() });
         }
         self.runs.get_mut(run).ok_or(LedgerError::NoSuchRun)
     }
 
     /// Writes the heads that changed.
     pub(super) fn store(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        for head in self.runs.values_mut().filter(|head| head.changed) {
+        for head in self.runs.values_mut().map(|known| &mut known.head).filter(|head| head.changed) {
             let usage = &head.usage;
             connection.prepare_cached(UPDATE_HEAD)?.execute(params![
                 head.run_no,
@@ -157,6 +170,22 @@ impl Heads {
         if self.runs.len() > MAX_HEADS {
             self.runs = HashMap::new();
         }
+    }
+}
+
+impl Known {
+    /// Whether the token that `entry` needs is revoked.
+    fn is_revoked(&mut self, connection: &Connection, entry: &Entry) -> Result<bool> {
+        let Some(token) = &entry.needs.token else { return Ok(false) };
+        if self.good_tokens.contains(&token.token_id) {
+            return Ok(false);
+        }
+        let mut revoked = connection.prepare_cached(IS_REVOKED).map_err(failed)?;
+        let revoked = revoked.exists(params![self.head.run_no, token.token_id.as_str()]).map_err(failed)?;
+        if !revoked {
+            self.good_tokens.insert(token.token_id.clone());
+        }
+        Ok(revoked)
     }
 }
 

@@ -1,9 +1,12 @@
 //! How records are found: what drives a query, and where it has to look.
 
+use model::{Run, RunState};
+
 use super::Store;
-use crate::backend::{Backend, Columns, PageColumns};
+use crate::backend::{Arg, Backend, Columns, PageColumns};
 use crate::filter::{self, Driver, GATHERED, PART_BITS, Query, Range, ZONE};
-use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, rows};
+use crate::rows::select_run;
+use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, StoredRun, rows};
 
 const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
     (SELECT zone FROM audit_zone WHERE max_timestamp >= $1 ORDER BY zone LIMIT 1), \
@@ -11,6 +14,41 @@ const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY z
 const RUN_LENGTH: &str = "SELECT head_seq FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 
 impl<B: Backend> Store<B> {
+    /// Runs in order of creation, behind `after`. One that cannot be read hides no other.
+    pub(super) async fn list_runs(
+        &self,
+        state: Option<RunState>,
+        after: Option<i64>,
+        size: PageSize,
+    ) -> Result<Page<(i64, Run)>> {
+        let sql = match state {
+            None => select_run!("WHERE run.run_no > $1 ORDER BY run.run_no LIMIT $2"),
+            Some(_) => select_run!("WHERE run.run_no > $1 AND state = $3 ORDER BY run.run_no LIMIT $2"),
+        };
+        let mut after = after.unwrap_or(0);
+        loop {
+            let mut args = vec![Arg::Int(after), Arg::Int(size.rows_to_ask())];
+            args.extend(state.map(|state| Arg::from(state.as_str())));
+            let read = |row: &dyn Columns| Ok((row.int(0)?, rows::run(row)));
+            let page = self.0.fetch_page(sql, args, read, size, PageColumns::RUNS).await?;
+            after = page.last().map_or(after, |(run_no, _)| *run_no);
+            let readable = |(run_no, run): (i64, Result<(i64, StoredRun)>)| match run {
+                Ok((_, stored)) => Some((run_no, stored.run)),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(run_no, error, "a run is left out of a list, since it cannot be read");
+                    None
+                }
+            };
+            let more = page.more;
+            let items: Vec<_> = page.into_iter().filter_map(readable).collect();
+            // A page that is empty would have no position for the next one.
+            if !items.is_empty() || !more {
+                return Ok(Page { items, more });
+            }
+        }
+    }
+
     /// Adds the records of `range` to `page`, of which `size` are the bounds; it has `more` where they do not all fit.
     pub(super) async fn add_records(
         &self,

@@ -103,7 +103,9 @@ async fn an_approval_is_decided_once(#[values(Backend::Sqlite, Backend::Postgres
     let recorded = |appended: Appended| match appended {
         Appended::Recorded(_) => true,
         Appended::NotPending => false,
-        Appended::Reused | Appended::Repeated => panic!("nobody claimed the ID"),
+        Appended::Reused | Appended::Repeated | Appended::Unmet(_) => {
+            panic!("nobody claimed the ID, and nothing is needed")
+        }
     };
     let won = [recorded(one.unwrap()), recorded(two.unwrap()), three.unwrap()];
     assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");

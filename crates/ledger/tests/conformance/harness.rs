@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ledger::{Appended, Entry, Ledger, Reply, StoredRun};
+use ledger::{Appended, Entry, Ledger, Needs, Reply, StoredRun};
 use model::{
     Budget, Draft, ImportReport, LogicalPath, Mount, Outcome, Permission, Policy, Record, Run, RunCounts, RunId,
     RunState, Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -299,6 +299,7 @@ pub(crate) fn read(run: &str, file: &str) -> Entry {
         decides: None,
         usage: Usage::default(),
         disk: model::DiskChange::default(),
+        needs: Needs::default(),
     }
 }
 

@@ -8,6 +8,7 @@ mod contents;
 mod fencing;
 mod harness;
 mod listing;
+mod needs;
 mod outages;
 mod paging;
 mod rights;

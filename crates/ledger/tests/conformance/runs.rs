@@ -77,7 +77,7 @@ async fn a_run_is_prepared_opened_and_closed_once(#[values(Backend::Sqlite, Back
     world.ledger.create_run(&new, &new_token("r1", "tok-1")).await.unwrap();
     let left_out = vec![LeftOut { path: "a/.git".into(), reason: "git-internal".into() }];
     let import = ImportReport { files: 7, bytes: 8, left_out, left_out_more: 0, progress: "done".into() };
-    world.ledger.open_run(&new.run.run_id, "beef", &import).await.unwrap();
+    assert!(world.ledger.open_run(&new.run.run_id, "beef", &import).await.unwrap());
     let open = stored(&world, "r1").await.run;
     assert_eq!((open.state, open.base_commit.as_deref(), open.import), (RunState::Open, Some("beef"), import));
 
@@ -86,9 +86,11 @@ async fn a_run_is_prepared_opened_and_closed_once(#[values(Backend::Sqlite, Back
     world.ledger.set_run_state(&run, RunState::Deleted, Some("2026-01-03T00:00:00Z")).await.unwrap();
     let deleted = stored(&world, "r1").await.run;
     assert_eq!((deleted.state, deleted.closed_at.as_deref()), (RunState::Deleted, Some("2026-01-02T00:00:00Z")));
-    // An import that ends after that does not open the run again.
-    world.ledger.open_run(&run, "beef", &ImportReport::default()).await.unwrap();
-    assert_eq!(stored(&world, "r1").await.run.state, RunState::Deleted);
+    // An import that ends after that does not open the run again, nor does whoever closes it late.
+    assert!(!world.ledger.open_run(&run, "cafe", &ImportReport::default()).await.unwrap());
+    world.ledger.set_run_state(&run, RunState::Closed, None).await.unwrap();
+    let still = stored(&world, "r1").await.run;
+    assert_eq!((still.state, still.base_commit.as_deref()), (RunState::Deleted, Some("beef")));
 
     world.ledger.set_needs_repair(&run, true).await.unwrap();
     assert!(stored(&world, "r1").await.needs_repair);
@@ -137,8 +139,8 @@ async fn what_a_tree_holds_changes_with_each_record(#[values(Backend::Sqlite, Ba
 async fn a_run_that_is_not_there_cannot_be_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let world = backend.open().await;
     let nobody = run_id("nobody");
+    assert!(!world.ledger.open_run(&nobody, "beef", &ImportReport::default()).await.unwrap());
     let changes = [
-        world.ledger.open_run(&nobody, "beef", &ImportReport::default()).await,
         world.ledger.set_run_state(&nobody, RunState::Closed, None).await,
         world.ledger.set_needs_repair(&nobody, true).await,
         world.ledger.append(read("nobody", "a")).await.map(drop),

@@ -1,13 +1,13 @@
 //! What becomes of calls that did not go well: their records, and what a repetition of them is answered.
 
 use futures_util::future::BoxFuture;
-use ledger::{Appended, Entry, LedgerError, Reply};
-use model::{Code, FileKind, LogicalPath, Outcome, RecordFile, Refusal, Verdict};
+use ledger::{Appended, Entry, LedgerError, Needs, Reply, Unmet};
+use model::{Code, Draft, FileKind, LogicalPath, Outcome, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
-use crate::calls::Head;
+use crate::calls::{Head, run_not_open};
 use crate::pipeline::repeated;
-use crate::service::Service;
+use crate::service::{Caller, Service};
 use crate::tools::Told;
 
 impl Service {
@@ -17,8 +17,16 @@ impl Service {
         match self.append_aside(refused_entry(head, paths, &refusal)).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
             Ok(Appended::Repeated) => repeated().into(),
-            Ok(Appended::Reused | Appended::NotPending) => self.record_reused(head).await,
+            Ok(Appended::Reused | Appended::NotPending | Appended::Unmet(_)) => self.record_reused(head).await,
             Err(error) => error.into(),
+        }
+    }
+
+    /// Records a call that was not carried out, for whatever reason.
+    pub(crate) async fn record_undone(&self, head: &Head, paths: &[LogicalPath], error: CallError) -> CallError {
+        match error {
+            CallError::Refused(refusal) => self.record_refused(head, paths, refusal).await,
+            error @ CallError::Internal(_) => self.record_failed(head, paths, error).await,
         }
     }
 
@@ -46,7 +54,7 @@ impl Service {
         let entry = Entry { claimed: false, ..head.entry(draft, None) };
         match self.append_aside(entry).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
-            Ok(Appended::Reused | Appended::Repeated | Appended::NotPending) => refusal.into(),
+            Ok(Appended::Reused | Appended::Repeated | Appended::NotPending | Appended::Unmet(_)) => refusal.into(),
             Err(error) => error.into(),
         }
     }
@@ -55,6 +63,32 @@ impl Service {
     fn append_aside(&self, entry: Entry) -> BoxFuture<'_, Result<Appended, LedgerError>> {
         Box::pin(self.append(entry))
     }
+}
+
+/// What must hold still when a call is recorded that was carried out; one that was refused is recorded in any case.
+pub(crate) fn needs_of(caller: &Caller, draft: &Draft) -> Needs {
+    match draft.outcome {
+        Outcome::Ok | Outcome::Pending => Needs { open_run: draft.mutates, token: caller.token.clone() },
+        Outcome::Refused | Outcome::Failed => Needs::default(),
+    }
+}
+
+/// The refusal of a call that could not be recorded, since what it needs does not hold any more.
+pub(crate) fn refusal_of(unmet: Unmet) -> Refusal {
+    match unmet {
+        Unmet::Run(state) => run_not_open(state),
+        Unmet::Token => Refusal::new(
+            Code::Unauthenticated,
+            "the token was revoked or has expired while the call was under way; nothing was changed",
+            "Ask the orchestrator for another token.",
+        ),
+    }
+}
+
+/// Whether `error` is of [`refusal_of`], and not recorded yet.
+pub(crate) fn is_unmet(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(refusal)
+        if refusal.about.seq.is_none() && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated))
 }
 
 /// The record of a read that told something.

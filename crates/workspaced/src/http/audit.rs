@@ -160,10 +160,13 @@ pub(super) async fn verify_run(
 )]
 pub(super) async fn get_tool_call(
     State(service): State<Service>,
-    RunAuditor { run, may_read, .. }: RunAuditor,
+    RunAuditor { run, may_read, turn }: RunAuditor,
     Path((_run, id)): Path<(String, ToolCallId)>,
     Query((wait,)): Query<(Wait,)>,
 ) -> Result<Json<ToolCall>, Problem> {
-    let call = service.tool_call_once_decided(&run, &id, wait.patience()).await?;
+    let call = tokio::select! {
+        call = service.tool_call_once_decided(&run, &id, wait.patience()) => call?,
+        () = service.token_ended(turn.token()) => return Err(Problem::unauthenticated()),
+    };
     Ok(Json(if may_read { call } else { call.without_content() }))
 }

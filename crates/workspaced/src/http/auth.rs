@@ -9,6 +9,7 @@ use model::{Permission, Refusal, RunId, Sha256};
 
 use crate::calls::forbidden;
 use crate::http::problem::Problem;
+use crate::http::streams::GoodToken;
 use crate::service::{Caller, Service};
 use crate::throttle::Turn;
 use crate::tokens::{Identity, Scope};
@@ -80,6 +81,9 @@ impl Bearer {
         };
         let hash = Sha256::of(token.as_bytes());
         let identity = service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?;
+        if let Some(good) = parts.extensions.get::<GoodToken>() {
+            good.set(hash);
+        }
         Ok(Self { hash, identity })
     }
 

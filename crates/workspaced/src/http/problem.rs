@@ -80,12 +80,11 @@ impl Problem {
 
     /// No token, or none that is good.
     pub(crate) fn unauthenticated() -> Self {
-        let refusal = Refusal::new(
+        Self::from(Refusal::new(
             Code::Unauthenticated,
             "a valid token is needed",
             "Send `Authorization: Bearer TOKEN` with a token that is known, not expired and not revoked.",
-        );
-        Self::from(refusal).with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+        ))
     }
 
     /// A token that may not do this, or not here. One text for all, so that nothing is told of what is not the caller's.
@@ -184,6 +183,9 @@ impl IntoResponse for Problem {
         let mut response = (self.status, [(header::CONTENT_TYPE, media_type)], text).into_response();
         if let Some(seconds) = retry_after(self.status, &self.refusal.about) {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.headers_mut().extend(self.headers);
         response

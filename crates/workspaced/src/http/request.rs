@@ -16,6 +16,8 @@ use tracing::field::Empty;
 
 use crate::body_memory::HeldMemory;
 use crate::http::problem::{PROBLEM_JSON, Problem};
+use crate::http::streams::{GoodToken, end_with_token};
+use crate::lane::as_one_call;
 use crate::service::{Service, took_too_long};
 use crate::telemetry;
 
@@ -31,15 +33,17 @@ const FILES: &str = "/v1/runs/{run}/files/{*path}";
 const PAGES: &str = "/docs";
 
 /// Answers one request.
-pub(crate) async fn answer(State(service): State<Service>, request: Request, next: Next) -> Response {
+pub(crate) async fn answer(State(service): State<Service>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let method = request.method().clone();
+    let token = GoodToken::default();
+    request.extensions_mut().insert(token.clone());
     let span = span_of(&method, route);
-    let answered = HeldMemory::during(bounded(&service, request, next, route));
+    let answered = as_one_call(HeldMemory::during(bounded(&service, request, next, route)));
     let mut response = match AssertUnwindSafe(answered).catch_unwind().instrument(span.clone()).await {
-        Ok(response) => told_properly(response),
+        Ok(response) => told_properly(end_with_token(&service, &token, response)),
         Err(panic) => {
             let _entered = span.enter();
             tracing::error!(panic = panic_text(&*panic), "a request failed");

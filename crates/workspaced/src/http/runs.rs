@@ -77,7 +77,8 @@ pub(super) async fn get_run(
 
 /// Closes a run.
 ///
-/// Mutations are refused from then on; reads go on. Calls that wait for a person fail. Closing twice is no error.
+/// From the answer on no mutation is recorded or applied and no approval made, also not for calls under way; reads go on.
+/// Calls that wait for a person fail. Closing twice is no error.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/close", tag = "runs", operation_id = "closeRun", params(("run" = RunId, Path)),
     responses(
@@ -97,7 +98,7 @@ pub(super) async fn close_run(
 
 /// Deletes a run's files.
 ///
-/// Calls under way finish first, those that wait for a person fail. The run stays, in the state `deleted`, and so do its
+/// Mutations that are recorded finish first, later ones and calls that wait for a person fail. The run stays, in the state `deleted`, and so do its
 /// audit and artifacts. Deleting twice is no error.
 #[utoipa::path(
     delete, path = "/v1/runs/{run}", tag = "runs", operation_id = "deleteRun", params(("run" = RunId, Path)),
@@ -141,7 +142,8 @@ pub(super) async fn issue_token(
 
 /// Revokes a token.
 ///
-/// From the answer on it is refused. Revoking twice is no error.
+/// From the answer on it is refused, also for calls under way that are not recorded yet; its streams and downloads end.
+/// Revoking twice is no error.
 #[utoipa::path(
     delete, path = "/v1/runs/{run}/tokens/{tokenId}", tag = "runs", operation_id = "revokeToken",
     params(("run" = RunId, Path), ("tokenId" = TokenId, Path)),

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::together::{Failure, Plan, Together};
 use super::{Judged, Until, append, carry_out, not_pending, paths_of, prepare, recover, with_history};
 use crate::CallError;
-use crate::calls::{Answer, ChainHead, Head, asked, reasons_of, refused_entry, stored_reply, verdict_of};
+use crate::calls::{Answer, ChainHead, Head, asked, is_unmet, reasons_of, refused_entry, stored_reply, verdict_of};
 use crate::change::Planned;
 use crate::quota::Asking;
 use crate::service::{Caller, LiveRun, Service};
@@ -135,7 +135,7 @@ pub(super) async fn ask_together(
         answers.push(answer);
         entries.push(entry);
     }
-    let records = service.record_together(heads, entries).await.map_err(Failure::Said)?;
+    let records = service.record_together(heads, entries).await.map_err(Failure::of_recording)?;
     if !dry_run {
         asking.keep();
         live.awaits_approval();
@@ -331,14 +331,21 @@ impl Service {
         let decides = decision_of(approval, Some(decider), ApprovalState::Approved);
         let done = match heads.as_slice() {
             [head] if approval.tool != BATCH => match self.judge_again(head, &live, approval).await {
-                Ok((_pass, judged)) => Ok(carry_out(self, head, &live, judged, Some(decides)).await?.head),
+                Ok((_pass, judged)) => match carry_out(self, head, &live, judged, Some(decides)).await {
+                    Err(error) if is_unmet(&error) => Err(error),
+                    done => Ok(done?.head),
+                },
                 Err(error) => Err(error),
             },
             heads => match self.judge_all_again(heads, &live, approval).await {
                 Ok((_pass, plan)) => {
                     let done = self.commit_together(heads, &live, plan, Some(decides)).await;
-                    let answers = done.map_err(Failure::into_error)?.answers;
-                    Ok(answers.iter().flatten().filter_map(|answer| answer.head).next_back())
+                    let head_of =
+                        |done: Together| done.answers.iter().flatten().filter_map(|answer| answer.head).next_back();
+                    match done.map_err(Failure::into_error) {
+                        Err(error) if is_unmet(&error) => Err(error),
+                        done => Ok(head_of(done?)),
+                    }
                 }
                 Err(failure) => Err(failure.into_error()),
             },
@@ -464,6 +471,7 @@ fn head_of(run: &RunId, call: KeptCall, input_sha256: Sha256, decider: Option<&D
         caller: Caller {
             actor: decider.map_or_else(|| "service".to_owned(), |decider| format!("operator:{}", decider.decided_by)),
             permissions: Permission::ALL.into_iter().collect(),
+            token: None,
         },
         reason: Some(call.reason),
         dry_run: false,

@@ -8,8 +8,7 @@ use futures_util::future::join_all;
 use model::LogicalPath;
 use workspace::ApplyFault;
 
-use super::OpenJournal;
-use super::recover::mark_for_repair;
+use super::recover::{OpenJournal, mark_for_repair};
 use crate::CallError;
 use crate::behind::CatchUp;
 use crate::service::{LiveRun, Service};

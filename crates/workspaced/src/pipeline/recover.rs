@@ -4,15 +4,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ledger::OpenSteps;
-use model::{LogicalPath, Sha256, Step};
+use model::{LogicalPath, RunId, Sha256, Step};
 use workspace::{Applied, Redo};
 
 use super::catch_up::{catch_up, catch_up_at};
 use super::{bound, large, needs_repair};
 use crate::CallError;
-use crate::lane::Pass;
+use crate::lane::{Lane, Pass};
 use crate::past::damaged_step;
 use crate::service::{LiveRun, Service, run_not_found};
+
+/// Steps that the journal holds and that are not all in the tree yet. Dropped without being closed, it has the next
+/// mutation look.
+pub(super) struct OpenJournal<'a>(Option<&'a Lane>);
+
+impl<'a> OpenJournal<'a> {
+    pub(super) fn new(lane: &'a Lane) -> Self {
+        Self(Some(lane))
+    }
+
+    pub(super) fn close(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for OpenJournal<'_> {
+    fn drop(&mut self) {
+        if let Some(lane) = self.0 {
+            lane.set_unsettled(true);
+        }
+    }
+}
 
 /// Enters the lane for `paths`, once nothing of them is left that the ledger holds and the tree has not seen.
 pub(super) async fn enter_settled<'a>(
@@ -132,7 +154,37 @@ async fn settled(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError
 /// Makes sure that the tree may be looked at: it holds all that is recorded, or, where the disk does not let that in now,
 /// nothing of it. Half a change is never shown.
 pub(crate) async fn whole(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
-    let Err(error) = settled(service, live).await else { return Ok(()) };
+    match settled(service, live).await {
+        Ok(()) => Ok(()),
+        Err(error) => unless_half_done(service, live, error).await,
+    }
+}
+
+/// As [`whole`], for one who holds the whole tree from then on, so that nothing changes in it. Waits for all that is under
+/// way: not for callers that hold anything in the lane.
+pub(crate) async fn enter_whole<'a>(service: &Service, live: &'a Arc<LiveRun>) -> Result<Pass<'a>, CallError> {
+    match enter_settled(service, live, vec![LogicalPath::root()]).await {
+        Ok(alone) => Ok(alone),
+        Err(error) => {
+            let alone = live.lane.enter(vec![LogicalPath::root()]).await;
+            unless_half_done(service, live, error).await?;
+            Ok(alone)
+        }
+    }
+}
+
+/// Waits until the tree holds every change that is recorded by now, and nobody is about to make another: not for callers
+/// that hold anything in the lane.
+///
+/// # Errors
+///
+/// Where the disk does not take one of them.
+pub(crate) async fn all_applied(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
+    enter_settled(service, live, vec![LogicalPath::root()]).await.map(drop)
+}
+
+/// `error`, why pending changes could not be finished, where the tree has a part of one of them.
+async fn unless_half_done(service: &Service, live: &Arc<LiveRun>, error: CallError) -> Result<(), CallError> {
     if live.behind.is_owed() {
         return Err(error);
     }
@@ -190,17 +242,28 @@ async fn redo(
 }
 
 /// Finishes what a killed process had journalled, before the service listens. Returns how many records' steps there were.
+/// Where that fails for a run, it alone is left for its next call, or for its operator.
 pub(crate) async fn recover(service: &Service) -> Result<usize, CallError> {
-    let open = service.0.ledger.open_steps(None).await?;
-    let mut runs: Vec<_> = open.iter().map(|open| &open.run_id).collect();
-    runs.dedup();
-    for run in runs {
-        let live = service.live(run).await?;
-        settle(service, &live).await?;
-        let changed_outside = live.needs_repair.load(Ordering::Acquire);
-        tracing::info!(run.id = %run, changed_outside, "pending changes were finished");
+    let mut found = 0;
+    for run in service.0.ledger.runs_with_steps().await? {
+        match recover_run(service, &run).await {
+            Ok(count) => found += count,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(run.id = %run, error, "the run's pending changes cannot be finished");
+            }
+        }
     }
-    Ok(open.len())
+    Ok(found)
+}
+
+async fn recover_run(service: &Service, run_id: &RunId) -> Result<usize, CallError> {
+    let live = service.live(run_id).await?;
+    let found = service.0.ledger.open_steps(Some(run_id)).await?.len();
+    settle(service, &live).await?;
+    let changed_outside = live.needs_repair.load(Ordering::Acquire);
+    tracing::info!(run.id = %run_id, changed_outside, "pending changes were finished");
+    Ok(found)
 }
 
 /// The records that steps belong to, and the steps in order.

@@ -15,7 +15,9 @@ use super::{
     recover, with_history,
 };
 use crate::CallError;
-use crate::calls::{Answer, Head, failed_entry, forbidden, read_entry, refused_entry, run_not_open, splice};
+use crate::calls::{
+    Answer, Head, failed_entry, forbidden, is_unmet, read_entry, refusal_of, refused_entry, run_not_open, splice,
+};
 use crate::disclosure::Disclosure;
 use crate::lane::Pass;
 use crate::service::{LiveRun, Service, took_too_long};
@@ -44,6 +46,11 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// Of calls that could not be recorded as they were meant to be.
+    pub(super) fn of_recording(error: CallError) -> Self {
+        if is_unmet(&error) { Self::All(error) } else { Self::Said(error) }
+    }
+
     /// The error, whichever call it is of.
     pub(super) fn into_error(self) -> CallError {
         match self {
@@ -74,7 +81,7 @@ impl Service {
         }
         let live = match self.live(&first.run_id).await {
             Ok(live) => live,
-            Err(CallError::Refused(refusal)) if refusal.code == Code::RunClosed => {
+            Err(CallError::Refused(refusal)) if matches!(refusal.code, Code::RunClosed | Code::RunNeedsRepair) => {
                 return self.leave(&heads, &[], Failure::All(refusal.into())).await;
             }
             Err(error) => return Err(error),
@@ -319,7 +326,7 @@ impl Service {
         rows: Vec<Row>,
     ) -> Result<(Vec<Result<Answer, CallError>>, Vec<Record>), Failure> {
         let entries = rows.iter().map(|row| row.entry().clone()).collect();
-        let records = self.record_together(heads, entries).await.map_err(Failure::Said)?;
+        let records = self.record_together(heads, entries).await.map_err(Failure::of_recording)?;
         let mut answered = records.iter();
         let mut answers = Vec::with_capacity(rows.len());
         for (head, row) in heads.iter().zip(rows) {
@@ -344,6 +351,7 @@ impl Service {
             AppendedAll::Recorded(records) => Ok(records),
             AppendedAll::NotPending => Err(super::not_pending().into()),
             AppendedAll::Repeated(_) => Err(super::repeated().into()),
+            AppendedAll::Unmet(unmet) => Err(refusal_of(unmet).into()),
             AppendedAll::Reused(place) => {
                 let head = heads.iter().find(|head| head.tool_call_id == ids[place]);
                 match head {

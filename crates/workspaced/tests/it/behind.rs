@@ -394,3 +394,22 @@ async fn an_end_in_a_storm_leaves_nothing_behind(#[values(Backend::Sqlite, Backe
     assert_eq!(run.snapshot(), tree);
     assert_sound(&run, &start).await;
 }
+
+/// It has the whole tree for itself while it looks: it must not wait for itself there.
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drift_is_answered_while_many_write(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--write-behind-ms", LONG)).await;
+    let (run, start) = Storm::prepare(&server).await;
+    let storm = Storm::begin(&server, &run).await;
+    let path = format!("/v1/runs/{}/drift", run.id);
+    for _ in 0..5 {
+        let drift = run.agent.get(&path);
+        let drift = tokio::time::timeout(Duration::from_secs(20), drift).await.expect("it waits for itself").ok();
+        assert_eq!(drift["items"], json!([]), "{drift:#}");
+    }
+    let wrote = storm.end().await;
+    assert!(wrote.iter().all(|wrote| wrote.refused.is_none()), "{wrote:#?}");
+    assert_in_folder(&run, &wrote);
+    assert_sound(&run, &start).await;
+}

@@ -15,11 +15,15 @@ mod archives;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod barriers;
+#[cfg(test)]
 mod batches;
 #[cfg(test)]
 mod behind;
 #[cfg(test)]
 mod bounds;
+#[cfg(test)]
+mod broken_runs;
 #[cfg(test)]
 mod checkpoints;
 #[cfg(test)]

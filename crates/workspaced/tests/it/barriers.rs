@@ -1,0 +1,356 @@
+//! The end of a run or of a token holds for what is under way: nothing is recorded or applied after it was answered, and
+//! streams end.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup, sha256, tar_of};
+
+/// A server of which one call can be held immediately before it is recorded.
+async fn holding(backend: Backend) -> (Server, PathBuf) {
+    Server::start_armed(Setup::new(backend)).await
+}
+
+/// Has the next call held that reaches its record.
+fn hold_next(file: &Path) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let _ = std::fs::remove_file(held_file(file));
+    // Another text each time: passes are counted by it.
+    std::fs::write(file, format!("record.begin:1:hold:{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap();
+}
+
+fn held_file(file: &Path) -> PathBuf {
+    file.with_extension("held")
+}
+
+async fn until_held(file: &Path) {
+    until("no call reached its record", || held_file(file).exists()).await;
+}
+
+async fn until(otherwise: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{otherwise}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until the run is told to be in `state`.
+async fn until_state(run: &Run, state: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while run.get().await["state"] != state {
+        assert!(Instant::now() < deadline, "the run never is {state}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnderWay {
+    Write,
+    LargeUpload,
+    DryRun,
+    Batch,
+    Question,
+    BatchQuestion,
+    Approval,
+}
+
+const LOCKFILE: &str = "Cargo.lock";
+
+fn write(path: &str) -> Value {
+    json!({"path": path, "content": "new\n", "reason": "r"})
+}
+
+/// Asks for a change of the lockfile; the approval.
+async fn ask(run: &Run) -> String {
+    let asked = run.call("write_file", write(LOCKFILE)).await.refused("APPROVAL_REQUIRED");
+    asked["approvalId"].as_str().unwrap().to_owned()
+}
+
+impl UnderWay {
+    /// Sends it; what it needs is there before the server is told to hold a call.
+    async fn send(self, run: &Run, file: &Path) -> JoinHandle<Answer> {
+        let approval = if self == Self::Approval { ask(run).await } else { String::new() };
+        hold_next(file);
+        let run = run.clone();
+        tokio::spawn(async move {
+            let batch = |path: &str| json!({"atomic": true, "calls": [{"tool": "write_file", "input": write(path)}]});
+            match self {
+                Self::Write => run.call("write_file", write("new.txt")).await,
+                Self::DryRun => {
+                    let mut dry = write("new.txt");
+                    dry["dryRun"] = json!(true);
+                    run.call("write_file", dry).await
+                }
+                Self::LargeUpload => {
+                    let path = format!("/v1/runs/{}/files/new.txt", run.id);
+                    let upload =
+                        run.agent.request(Method::PUT, &path).header("x-reason", "r").header("if-none-match", "*");
+                    run.agent.send(upload.body(vec![b'x'; 2 << 20])).await
+                }
+                Self::Batch => run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch("new.txt")).await,
+                Self::BatchQuestion => run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch(LOCKFILE)).await,
+                Self::Question => run.call("write_file", write(LOCKFILE)).await,
+                Self::Approval => {
+                    let path = format!("/v1/approvals/{approval}/approve");
+                    run.operator.post(&path, json!({"decidedBy": "ada"})).await
+                }
+            }
+        })
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn after_the_answer_to_a_close_nothing_is_recorded_or_applied(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("closed", "deleted")] end: &str,
+) {
+    use UnderWay::{Approval, Batch, BatchQuestion, DryRun, LargeUpload, Question, Write};
+
+    let (server, file) = holding(backend).await;
+    for under_way in [Write, LargeUpload, DryRun, Batch, Question, BatchQuestion, Approval] {
+        let roomy = json!({"policy": {"budget": {"maxBytes": 8 << 20}}});
+        let run = server.run_with_files(&[("a.txt", "a\n")], roomy).await;
+        run.create("before.txt", "x\n").await;
+        let call = under_way.send(&run, &file).await;
+        until_held(&file).await;
+        let ending = tokio::spawn({
+            let (run, end) = (run.clone(), end.to_owned());
+            async move {
+                let path = format!("/v1/runs/{}", run.id);
+                if end == "closed" {
+                    run.operator.post(&format!("{path}/close"), json!({})).await
+                } else {
+                    run.operator.delete(&path).await
+                }
+            }
+        });
+        until_state(&run, end).await;
+        std::fs::write(&file, "").unwrap();
+        let (call, ended) = (call.await.unwrap(), ending.await.unwrap().ok());
+        assert_eq!(ended["state"], end, "{under_way:?}");
+        match under_way {
+            // One of its calls is at fault, or all of them are: each is answered so.
+            Batch | BatchQuestion => assert!(call.text().contains("RUN_CLOSED"), "{under_way:?}: {}", call.text()),
+            // Whoever was first has ended it.
+            Approval => assert!(!call.text().contains("\"approved\""), "{}", call.text()),
+            _ => drop(call.refused("RUN_CLOSED")),
+        }
+        assert!(!run.repo.join("new.txt").exists() && !run.repo.join(LOCKFILE).exists(), "{under_way:?}");
+        let records = run.audit().await;
+        let done: Vec<_> = records.iter().filter(|one| one["mutates"] == true && one["outcome"] == "ok").collect();
+        assert_eq!(done.len(), 1, "{under_way:?}: {records:#?}");
+        let refused = records.iter().filter(|one| one["code"] == "RUN_CLOSED").count();
+        assert!(refused >= 1, "{under_way:?} is not in the audit: {records:#?}");
+        let pending = run.operator.get(&format!("/v1/approvals?state=pending&run={}", run.id)).await.ok();
+        assert_eq!(pending["items"], json!([]), "{under_way:?}");
+        assert_eq!(run.get().await["counts"]["pendingApprovals"], 0, "{under_way:?}");
+        assert_eq!(run.verify().await["intact"], true);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_import_that_ends_after_the_close_leaves_no_files(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let run = server.run(json!({"source": {"type": "archive"}})).await;
+    let archive = tar_of(&[("a.txt", b"a\n")]);
+    let (send, pieces) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(4);
+    send.send(Ok(Bytes::copy_from_slice(&archive[..600]))).await.unwrap();
+    let body = reqwest::Body::wrap_stream(tokio_stream::wrappers::ReceiverStream::new(pieces));
+    let import = tokio::spawn({
+        let (operator, path) = (server.operator(), format!("/v1/runs/{}/archive", run.id));
+        async move { operator.put(&path, body).await }
+    });
+    let writing = || std::fs::read_dir(server.data_dir().join("workspaces")).unwrap().count() > 1;
+    until("nothing comes in", writing).await;
+    run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
+    send.send(Ok(Bytes::copy_from_slice(&archive[600..]))).await.unwrap();
+    drop(send);
+    import.await.unwrap().refused("RUN_CLOSED");
+    let told = run.get().await;
+    assert_eq!(
+        (&told["state"], told.get("baseCommit").unwrap_or(&Value::Null)),
+        (&json!("closed"), &Value::Null),
+        "{told}"
+    );
+    assert!(!server.workspace(&run.id).exists());
+    run.call("list_dir", json!({})).await.refused("RUN_CLOSED");
+}
+
+/// A further token of `run`, its ID and a client with it.
+async fn token(run: &Run, expires_at: Option<&str>) -> (String, Client) {
+    let body = expires_at.map_or(json!({}), |expires_at| json!({"expiresAt": expires_at}));
+    let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), body).await.is(201);
+    let id = token["tokenId"].as_str().unwrap().to_owned();
+    (id, run.agent.with_token(Some(token["token"].as_str().unwrap())))
+}
+
+async fn revoke(run: &Run, token: &str) {
+    let answer = run.operator.delete(&format!("/v1/runs/{}/tokens/{token}", run.id)).await;
+    assert_eq!(answer.status, 204, "{}", answer.text());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_token_that_ends_while_its_call_is_under_way_is_answered_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(true, false)] by_revocation: bool,
+) {
+    let (mut server, file) = holding(backend).await;
+    server.stop();
+    let clock = server.data_dir().join("clock");
+    std::fs::write(&clock, "0").unwrap();
+    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
+    server.restart();
+    let run = server.run_with_files(&[("a.txt", "content\n")], json!({})).await;
+    let (tools, batch) = (format!("/v1/runs/{}/tools", run.id), format!("/v1/runs/{}/batch", run.id));
+    let (mut seconds, calls) = (0_i64, 5);
+    for call in 0..calls {
+        let expires_at = (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds + 1800)).to_string();
+        let (id, client) = token(&run, (!by_revocation).then_some(&expires_at)).await;
+        hold_next(&file);
+        let (tools, batch, export) = (tools.clone(), batch.clone(), format!("/v1/runs/{}/archive", run.id));
+        let under_way = tokio::spawn(async move {
+            match call {
+                0 => client.post(&format!("{tools}/read_file"), json!({"path": "a.txt"})).await,
+                1 => client.post(&format!("{tools}/write_file"), write("new.txt")).await,
+                2 => client.post(&format!("{tools}/write_file"), write(LOCKFILE)).await,
+                3 => {
+                    let calls = json!([{"tool": "read_file", "input": {"path": "a.txt"}}]);
+                    client.post(&batch, json!({"atomic": true, "calls": calls})).await
+                }
+                _ => client.get(&export).await,
+            }
+        });
+        until_held(&file).await;
+        if by_revocation {
+            revoke(&run, &id).await;
+        } else {
+            seconds += 3600;
+            std::fs::write(&clock, seconds.to_string()).unwrap();
+        }
+        std::fs::write(&file, "").unwrap();
+        let answer = under_way.await.unwrap();
+        assert!(!answer.text().contains("content"), "{call}: {}", answer.text());
+        if call == 3 {
+            assert!(answer.text().contains("UNAUTHENTICATED"), "{}", answer.text());
+        } else {
+            answer.refused("UNAUTHENTICATED");
+            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        }
+        let newest = run.last_record().await;
+        assert_eq!((&newest["outcome"], &newest["code"]), (&json!("refused"), &json!("UNAUTHENTICATED")), "{newest}");
+    }
+    assert!(!run.repo.join("new.txt").exists());
+    assert_eq!(run.get().await["counts"]["pendingApprovals"], 0);
+    assert_eq!(run.audit().await.len(), calls);
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+/// Bytes that no compression makes fewer.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    std::iter::repeat_with(byte).take(count).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_being_sent_ends_with_its_token(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(true, false)] by_revocation: bool,
+) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let clock = server.data_dir().join("clock");
+    std::fs::write(&clock, "0").unwrap();
+    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
+    server.restart();
+    let place = server.template(&[("a.txt", "a\n")]);
+    std::fs::write(place.join("large.bin"), noise(48 << 20)).unwrap();
+    let run = server.run(json!({"source": {"type": "directory", "path": place}})).await;
+    let expires_at = (jiff::Timestamp::now() + jiff::SignedDuration::from_mins(30)).to_string();
+    let (id, client) = token(&run, (!by_revocation).then_some(&expires_at)).await;
+    let mut events = client.stream(&format!("/v1/runs/{}/changes", run.id), None).await;
+    run.create("b.txt", "b\n").await;
+    assert!(events.chunk().await.unwrap().is_some());
+    let mut downloads = Vec::new();
+    for rest in ["files/large.bin", "archive"] {
+        let request = client.request(Method::GET, &format!("/v1/runs/{}/{rest}", run.id));
+        let mut download = request.send().await.unwrap();
+        assert_eq!(download.status(), 200);
+        assert!(download.chunk().await.unwrap().is_some());
+        downloads.push(download);
+    }
+    // The operator's own go on.
+    let request = run.operator.request(Method::GET, &format!("/v1/runs/{}/files/large.bin", run.id));
+    let unharmed = request.send().await.unwrap();
+
+    if by_revocation {
+        revoke(&run, &id).await;
+    } else {
+        std::fs::write(&clock, "3600").unwrap();
+        // Each looks at the clock once a second.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+    }
+    let end = async { while events.chunk().await.unwrap().is_some() {} };
+    tokio::time::timeout(Duration::from_secs(20), end).await.expect("the events go on");
+    for mut download in downloads {
+        let rest = async {
+            while let Some(piece) = download.chunk().await? {
+                drop(piece);
+            }
+            Ok::<(), reqwest::Error>(())
+        };
+        let rest =
+            tokio::time::timeout(Duration::from_secs(20), rest).await.expect("a download neither goes on nor ends");
+        assert!(rest.is_err(), "a part is taken for the whole");
+    }
+    assert_eq!(unharmed.bytes().await.unwrap().len(), 48 << 20);
+}
+
+#[rstest]
+#[tokio::test]
+async fn who_waits_for_a_person_waits_no_longer_than_the_token_is_good(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let mut question = write(LOCKFILE);
+    question["toolCallId"] = json!("ask");
+    run.call("write_file", question).await.refused("APPROVAL_REQUIRED");
+    let (id, client) = token(&run, None).await;
+    let path = format!("/v1/runs/{}/tool-calls/ask?waitSeconds=50", run.id);
+    let waiting = tokio::spawn(async move { client.get(&path).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    revoke(&run, &id).await;
+    waiting.await.unwrap().refused("UNAUTHENTICATED");
+}
+
+/// The run's own calls go on under a token that is good, however many others were revoked.
+#[rstest]
+#[tokio::test]
+async fn a_revoked_token_ends_no_other(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let (first, gone) = token(&run, None).await;
+    let (_, stays) = token(&run, None).await;
+    revoke(&run, &first).await;
+    let path = format!("/v1/runs/{}/tools/write_file", run.id);
+    gone.post(&path, write("x.txt")).await.refused("UNAUTHENTICATED");
+    let replaced = json!({"path": "a.txt", "content": "b\n", "expectedSha256": sha256("a\n"), "reason": "r"});
+    stays.post(&path, replaced).await.ok();
+}

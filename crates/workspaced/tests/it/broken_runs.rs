@@ -1,0 +1,141 @@
+//! A run whose data is missing or damaged, with changes that are pending: it alone is not served.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::json;
+
+use crate::harness::{Backend, Run, Server, sha256};
+use crate::rebuilding::{assert_ends, offline, told};
+
+/// What is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    NoFolder,
+    NoTree,
+    Manifest,
+    /// A glob of the policy is refused.
+    Policy,
+    /// What the database holds of the run cannot be read.
+    Row,
+    /// What the database holds of a pending change cannot be read.
+    Step,
+}
+
+/// A stopped server with a run whose change is journalled and not in its tree, and another run.
+async fn pending(backend: Backend) -> (Server, Run, Run) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"write": ["**"]}})).await;
+    let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    server.kill();
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.restart();
+    server.setup.env.clear();
+    let agent = server.reconnect(&run).agent;
+    let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "pending"});
+    let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
+    assert!(agent.try_send(call).await.is_err(), "it lived through the failpoint");
+    server.wait(Duration::from_secs(10));
+    (server, run, other)
+}
+
+impl Damage {
+    /// Makes it, or makes it good again.
+    async fn set(self, server: &Server, run: &Run, is_damaged: bool) {
+        let (folder, away) = (server.workspace(&run.id), server.home.join("away"));
+        let swap = |place: PathBuf| {
+            let (from, to) = if is_damaged { (&place, &away) } else { (&away, &place) };
+            std::fs::rename(from, to).unwrap();
+        };
+        let sql = |column: &str, table: &str, sound: &str, damaged: &str| {
+            let (old, new) = if is_damaged { (sound, damaged) } else { (damaged, sound) };
+            format!("update {table} set {column} = replace({column}, '{old}', '{new}') where run_no = {{run}}")
+        };
+        match self {
+            Self::NoFolder => swap(folder),
+            Self::NoTree => swap(folder.join("repo")),
+            Self::Manifest => {
+                let manifest = folder.join("base.manifest");
+                let mut bytes = std::fs::read(&manifest).unwrap();
+                for byte in &mut bytes {
+                    *byte ^= 0xff;
+                }
+                std::fs::write(&manifest, bytes).unwrap();
+            }
+            Self::Policy => server.rewrite(run, &[&sql("body", "run", "\"**\"", "\"a[\"")]).await,
+            Self::Row => server.rewrite(run, &[&sql("body", "run", "\"policy\"", "\"no policy\"")]).await,
+            Self::Step => server.rewrite(run, &[&sql("path", "step", "a.txt", "../a.txt")]).await,
+        }
+    }
+
+    /// What the operator's command says of it.
+    fn words(self) -> &'static str {
+        match self {
+            Self::NoFolder | Self::Manifest => "the base is MISSING or damaged",
+            Self::NoTree => "the workspace is MISSING or damaged",
+            Self::Policy => "this version cannot use the run's policy",
+            Self::Row | Self::Step => "cannot be read",
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_bad_run_keeps_nobody_from_the_others(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Damage::NoFolder, Damage::NoTree, Damage::Manifest, Damage::Policy, Damage::Row, Damage::Step)]
+    damage: Damage,
+) {
+    let (mut server, run, other) = pending(backend).await;
+    server.database.drop_triggers().await;
+    damage.set(&server, &run, true).await;
+    server.restart();
+    let (run, other) = (server.reconnect(&run), server.reconnect(&other));
+    other.replace("a.txt", "other\n", &sha256("a\n")).await.ok();
+    let write = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
+    run.call("write_file", write.clone()).await.refused("RUN_NEEDS_REPAIR");
+    for (tool, input) in [("read_file", json!({"path": "a.txt"})), ("list_dir", json!({}))] {
+        run.call(tool, input).await.refused("RUN_NEEDS_REPAIR");
+    }
+    let batch = json!({"atomic": true, "calls": [{"tool": "write_file", "input": write}]});
+    let batch = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await;
+    assert!(batch.text().contains("RUN_NEEDS_REPAIR"), "{}", batch.text());
+    let listed = server.operator().get("/v1/runs").await.ok();
+    let has = |run: &Run| listed["items"].as_array().unwrap().iter().any(|one| one["runId"] == json!(run.id));
+    assert!(has(&other) && (has(&run) || damage == Damage::Row), "{listed:#}");
+    assert_eq!(run.last_record().await["code"], "RUN_NEEDS_REPAIR", "its audit goes on");
+    let path = format!("/v1/runs/{}", run.id);
+    let shown = run.operator.get(&path).await;
+    if damage == Damage::Row {
+        drop(shown.refused("RUN_NEEDS_REPAIR"));
+    } else {
+        drop(shown.ok());
+    }
+    let metrics = server.nobody().get("/metrics").await.text();
+    let count = metrics.lines().find_map(|line| line.strip_prefix("workspaced_runs_broken_total "));
+    assert!(count.is_some_and(|count| count.parse::<u64>().unwrap() >= 1), "{metrics}");
+    assert!(server.log().contains("needs repair"), "{}", server.log());
+    assert!(server.stop().success());
+
+    let repaired = offline(&server, "repair", &["--run", &run.id]);
+    assert!(repaired.status.code().is_some_and(|code| code > 0), "{}", told(&repaired));
+    assert!(told(&repaired).contains(damage.words()), "{}", told(&repaired));
+    let to = server.home.join("again").display().to_string();
+    let replayed = offline(&server, "replay", &["--run", &run.id, "--to", &to]);
+    assert!(replayed.status.code().is_some() && !told(&replayed).contains("panicked"), "{}", told(&replayed));
+    if matches!(damage, Damage::NoTree | Damage::Policy) {
+        assert!(told(&replayed).contains("every hash is as the ledger says"), "{}", told(&replayed));
+        assert_eq!(std::fs::read_to_string(server.home.join("again/a.txt")).unwrap(), "A\n");
+    }
+
+    damage.set(&server, &run, false).await;
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_eq!(run.ok("read_file", json!({"path": "a.txt"})).await["sha256"], sha256("A\n"));
+    run.create("b.txt", "b\n").await;
+    assert_eq!(run.verify().await["intact"], true);
+    assert!(server.stop().success());
+    assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
+}
