@@ -53,7 +53,7 @@ fn run(input: &[u8]) {
             match replaced {
                 Ok(replaced) => assert!((1..=places).contains(&replaced), "{replaced} of {places}"),
                 Err(fault) => {
-                    assert!(matches!(fault, EditFault::TooLong { .. }), "several places, and not all: {fault:?}")
+                    assert!(matches!(fault, EditFault::TooLong { .. }), "several places, and not all: {fault:?}");
                 }
             }
         }

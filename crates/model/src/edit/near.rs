@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_search_ends_whatever_the_lines_are() {
-        let words: String = (0..100_000).map(|number| format!("w{number} ")).collect();
+        let words = (0..100_000).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ");
         let line = "x ".repeat(500_000);
         let short = "a\n".repeat(1 << 20);
         for (text, old) in [(&line, &words), (&words, &line), (&short, &words), (&short, &"b\n".repeat(1 << 20))] {

@@ -22,7 +22,8 @@ fn any_budget() -> Value {
 
 /// A patch that replaces the first line of each file.
 fn patch_of(files: impl Iterator<Item = String>) -> String {
-    files.map(|file| format!("--- a/{file}\n+++ b/{file}\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n")).collect()
+    let section = |file: String| format!("--- a/{file}\n+++ b/{file}\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n");
+    files.map(section).collect()
 }
 
 /// A text of `bytes` whose first lines [`patch_of`] knows.
@@ -67,7 +68,7 @@ async fn a_text_that_is_not_found_is_compared_within_bounds(#[values(Backend::Sq
     let line = "x ".repeat(500_000);
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", &line), ("b.txt", &"b\n".repeat(500_000))], json!({})).await;
-    let words: String = (0..200_000).map(|number| format!("w{number} ")).collect();
+    let words = (0..200_000).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ");
     for (path, old) in [("a.txt", words), ("b.txt", "c\n".repeat(500_000))] {
         let edit = json!({"path": path, "oldString": old, "newString": "", "reason": "r"});
         let (answer, growth) = server.peak_growth(run.call("edit_file", edit)).await;
@@ -84,8 +85,8 @@ async fn a_body_of_many_small_values_is_refused_before_they_are_built(#[values(B
     let run = server.run(json!({})).await;
     run.create("a.txt", "a\n").await;
     let many = "[0],".repeat(MIB - 100);
-    let inputs = format!(r#"{{"path":"a.txt","reason":"r","content":[{}0]}}"#, many);
-    let calls = format!(r#"{{"calls":[{{"tool":"read_file","input":{{"path":[{}0]}}}}]}}"#, many);
+    let inputs = format!(r#"{{"path":"a.txt","reason":"r","content":[{many}0]}}"#);
+    let calls = format!(r#"{{"calls":[{{"tool":"read_file","input":{{"path":[{many}0]}}}}]}}"#);
     for (path, body) in
         [("tools/write_file", &inputs), ("tools/read_file", &inputs), ("batch", &calls), ("policy/explain", &inputs)]
     {
@@ -241,7 +242,8 @@ async fn a_patch_that_fits_nowhere_lists_its_first_conflicts(#[values(Backend::S
     }
     let hunk = |at: usize| format!("@@ -{at},3 +{at},3 @@\n x\n-old\n+new\n x\n");
     let hunks: String = (0..60).map(|number| hunk(1 + number * 7)).collect();
-    let patch: String = (0..40).map(|number| format!("--- a/c/{number}.txt\n+++ b/c/{number}.txt\n{hunks}")).collect();
+    let section = |number: usize| format!("--- a/c/{number}.txt\n+++ b/c/{number}.txt\n{hunks}");
+    let patch: String = (0..40).map(section).collect();
     let (answer, growth) = server.peak_growth(run.patch(&patch)).await;
     let refused = answer.refused("PATCH_CONFLICT");
     assert_eq!(refused["conflicts"].as_array().unwrap().len(), 100);
