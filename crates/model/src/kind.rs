@@ -71,7 +71,14 @@ impl FileKind {
     ///
     /// The strictest wins: a secret over git's own over generated and vendored over lockfiles over the rest. Names count
     /// in any letter case and with look-alikes. Costs less than a microsecond and, for plain names, no allocation.
+    ///
+    /// A run's [`Rules`](crate::Rules) know more: which names are excepted, and which folders are source.
     pub fn of_path(path: &LogicalPath) -> Self {
+        Self::of_path_except(path, &NoExceptions)
+    }
+
+    /// As [`of_path`](Self::of_path), with exceptions.
+    pub(crate) fn of_path_except(path: &LogicalPath, exceptions: &dyn Exceptions) -> Self {
         if path.is_root() {
             return Self::Directory;
         }
@@ -80,12 +87,17 @@ impl FileKind {
         if is_plain(text) {
             return with_folded(file, names::file_kind);
         }
-        Self::of_names(folders, file)
+        match Self::of_names(folders, file, exceptions, true) {
+            Self::SecretLike if exceptions.is_not_secret(path, false) => {
+                Self::of_names(folders, file, exceptions, false)
+            }
+            kind => kind,
+        }
     }
 
     /// The kind of `file` in `folders`, by every rule.
-    fn of_names(folders: &str, file: &str) -> Self {
-        let mut above = Above::default();
+    fn of_names(folders: &str, file: &str, exceptions: &dyn Exceptions, has_secrets: bool) -> Self {
+        let mut above = Above::new(exceptions, has_secrets);
         above.walk(folders);
         above.kind_with(file, names::file_kind)
     }
@@ -94,11 +106,27 @@ impl FileKind {
     /// it is that, and `Directory` otherwise. A walk need not enter a folder that is not a `Directory` unless it was
     /// asked to.
     pub fn of_dir(path: &LogicalPath) -> Self {
-        let mut above = Above::default();
-        if !path.is_root() {
-            above.walk(path.as_str());
+        Self::of_dir_except(path, &NoExceptions)
+    }
+
+    /// As [`of_dir`](Self::of_dir), with exceptions.
+    pub(crate) fn of_dir_except(path: &LogicalPath, exceptions: &dyn Exceptions) -> Self {
+        let of_folders = |has_secrets| {
+            let mut above = Above::new(exceptions, has_secrets);
+            if !path.is_root() {
+                above.walk(path.as_str());
+            }
+            above.kind.unwrap_or(Self::Directory)
+        };
+        match of_folders(true) {
+            Self::SecretLike if exceptions.is_not_secret(path, true) => of_folders(false),
+            kind => kind,
         }
-        above.kind.unwrap_or(Self::Directory)
+    }
+
+    /// Whether a folder called `name` holds what a build makes, unless git tracks it.
+    pub fn is_build_output(name: &str) -> bool {
+        with_folded(name, names::is_build_output)
     }
 
     /// The kind of the file at `path` with `head` as its first bytes (8 KiB are enough).
@@ -106,7 +134,12 @@ impl FileKind {
     /// A name that tells a secret, git's own, something generated, vendored or a lockfile stands whatever the bytes are;
     /// so ask [`is_binary`] besides where it matters whether such a file is text.
     pub fn of_file(path: &LogicalPath, head: &[u8]) -> Self {
-        match Self::of_path(path) {
+        Self::of_path(path).with_head(head)
+    }
+
+    /// The kind of a file whose name tells this kind and whose first bytes are `head`.
+    pub(crate) fn with_head(self, head: &[u8]) -> Self {
+        match self {
             strict @ (Self::SecretLike | Self::GitInternal | Self::Generated | Self::Vendored | Self::Lockfile) => {
                 strict
             }
@@ -157,25 +190,62 @@ fn is_plain(path: &str) -> bool {
     is_printable && MARKS.as_ref().is_some_and(|marks| !marks.is_match(path))
 }
 
+/// What a run knows of its names, besides what they say.
+pub(crate) trait Exceptions {
+    /// Whether an operator excepts `path` from the names of secrets.
+    fn is_not_secret(&self, path: &LogicalPath, is_folder: bool) -> bool;
+
+    /// Whether the folder at `path`, whose name is that of build output, is source.
+    fn is_source_folder(&self, path: &str) -> bool;
+}
+
+/// Nothing but names.
+struct NoExceptions;
+
+impl Exceptions for NoExceptions {
+    fn is_not_secret(&self, _: &LogicalPath, _: bool) -> bool {
+        false
+    }
+
+    fn is_source_folder(&self, _: &str) -> bool {
+        false
+    }
+}
+
 /// What the names on the way to a file make of it.
-#[derive(Default)]
-struct Above {
+struct Above<'a> {
+    exceptions: &'a dyn Exceptions,
+    /// Whether names of secrets count.
+    has_secrets: bool,
     kind: Option<FileKind>,
     parent: Parent,
 }
 
-impl Above {
+impl<'a> Above<'a> {
+    fn new(exceptions: &'a dyn Exceptions, has_secrets: bool) -> Self {
+        Self { exceptions, has_secrets, kind: None, parent: Parent::default() }
+    }
+
     /// Goes through `folders`, from the top.
     fn walk(&mut self, folders: &str) {
         // A backslash separates names on other systems, and in archives that were made there.
-        for name in folders.split(['/', '\\']).filter(|name| !name.is_empty()) {
-            self.enter(name);
+        let mut end = 0;
+        for name in folders.split(['/', '\\']) {
+            end += name.len();
+            if !name.is_empty() {
+                self.enter(name, &folders[..end]);
+            }
+            end += 1;
         }
     }
 
-    fn enter(&mut self, name: &str) {
+    fn enter(&mut self, name: &str, path: &str) {
         let kind = with_folded(name, |folded| {
-            let kind = self.secret_or_git(name, folded).or_else(|| names::folder_kind(folded));
+            let of_folder = || {
+                let is_source = names::is_build_output(folded) && self.exceptions.is_source_folder(path);
+                names::folder_kind(folded).filter(|_| !is_source)
+            };
+            let kind = self.secret_or_git(name, folded).or_else(of_folder);
             self.parent = Parent::of(folded);
             kind
         });
@@ -186,7 +256,7 @@ impl Above {
     }
 
     fn secret_or_git(&self, name: &str, folded: &str) -> Option<FileKind> {
-        if secret::is_secret(folded, self.parent) {
+        if self.has_secrets && secret::is_secret(folded, self.parent) {
             Some(FileKind::SecretLike)
         } else if is_git_internal(name) {
             Some(FileKind::GitInternal)
@@ -199,6 +269,8 @@ impl Above {
     fn kind_with(mut self, name: &str, by_name: impl FnOnce(&str) -> FileKind) -> FileKind {
         let name = match name.trim_end_matches('\\').rsplit_once('\\') {
             Some((folders, file)) => {
+                // No folder of this system, so that none of these is one that git tracks.
+                self.exceptions = &NoExceptions;
                 self.walk(folders);
                 file
             }

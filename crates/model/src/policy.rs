@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::file::ProfileFileError;
 pub use self::profiles::Profiles;
-pub use self::rules::Rules;
+pub use self::rules::{Rules, SourceFolders};
 use crate::{FileKind, Verdict};
 
 /// The policy in force for a run, complete: every member has its value.
@@ -21,7 +21,7 @@ use crate::{FileKind, Verdict};
 /// A glob is matched against the whole path from the root of the tree. `*`, `?` and `[…]` stay within one name, `**` goes
 /// through folders, `{a,b}` is either; a `/` or `./` at the start is dropped. There is no negation.
 ///
-/// - `read` and `write`: a glob means the paths that it matches, in their very letters; one that ends in `/` means
+/// - `read`, `write` and `notSecret`: a glob means the paths that it matches, in their very letters; one that ends in `/` means
 ///   everything beneath the folder. So `src/` and `src/**` are the same, and `src` alone is a file called `src`.
 /// - `deny` errs to the strict side, as a line of `.gitignore` would: a glob also covers everything beneath what it matches;
 ///   one without a `/` (but at its end) matches at any depth, unless it begins with one; letter case and look-alikes do not
@@ -37,6 +37,10 @@ pub struct Policy {
     pub write: Vec<String>,
     /// Globs of what may be neither.
     pub deny: Vec<String>,
+    /// Globs of names that are fine although they look like those of secrets, in the same form as `read`. What they match
+    /// is treated as any other file of its type, in every tool.
+    #[serde(default)]
+    pub not_secret: Vec<String>,
     /// What a mutation of each kind meets. `SECRET_LIKE`, `GIT_INTERNAL` and `DIRECTORY` are always `DENY`; `BINARY` is about
     /// the files plane and about deleting and moving, since no text tool writes binary files.
     pub kinds: BTreeMap<FileKind, Verdict>,
@@ -241,6 +245,8 @@ pub struct PolicyOverrides {
     pub write: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_secret: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kinds: Option<BTreeMap<FileKind, Verdict>>,
     #[serde(skip_serializing_if = "Option::is_none")]

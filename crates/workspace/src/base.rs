@@ -7,14 +7,15 @@ mod parts;
 mod read;
 mod shelf;
 
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::{collections::HashMap, fmt};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use model::Sha256;
+use model::{FileKind, Sha256, SourceFolders};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -28,6 +29,7 @@ pub(crate) use shelf::Shelf;
 
 use crate::git::Git;
 use crate::ignored::Baseline;
+use crate::import::{folder_rules, is_folder_ignored};
 
 /// The file beside `repo/` that says what the tree was.
 pub(crate) const MANIFEST_NAME: &str = "base.manifest";
@@ -41,6 +43,8 @@ pub struct Base {
     file: File,
     shelf: Arc<Shelf>,
     loaded: Mutex<Weak<Loaded>>,
+    /// Folders with the names of build output that git tracks; found when one is first asked for.
+    source_folders: OnceLock<HashSet<String>>,
 }
 
 /// The base in memory.
@@ -73,7 +77,7 @@ impl Base {
         file.by_ref().take(256).read_to_end(&mut first)?;
         let commit = manifest::read_commit(&first)?;
         let git = Git::new(path.join(GIT_NAME), home);
-        Ok(Self { commit, git, file, shelf, loaded: Mutex::default() })
+        Ok(Self { commit, git, file, shelf, loaded: Mutex::default(), source_folders: OnceLock::new() })
     }
 
     /// The base commit.
@@ -125,6 +129,36 @@ pub(crate) fn gone(errno: Errno, name: &str) -> io::Error {
     match errno {
         Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, format!("`{name}` of the run's folder is gone")),
         errno => errno.into(),
+    }
+}
+
+impl Base {
+    /// The folders with the names of build output that hold tracked files, and that no rule of the base ignores.
+    fn source_folders(&self) -> io::Result<&HashSet<String>> {
+        if let Some(known) = self.source_folders.get() {
+            return Ok(known);
+        }
+        let loaded = self.load()?;
+        let rules = folder_rules(&loaded.ignores);
+        let is_source = |path: &[u8]| {
+            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            std::str::from_utf8(name).is_ok_and(FileKind::is_build_output)
+                && loaded.manifest.has_files_beneath(path)
+                && !is_folder_ignored(&rules, path)
+        };
+        let found = loaded.manifest.folders().map(|(path, _)| path).filter(|path| is_source(path));
+        let found = found.filter_map(|path| String::from_utf8(path.to_vec()).ok()).collect();
+        Ok(self.source_folders.get_or_init(|| found))
+    }
+}
+
+impl SourceFolders for Base {
+    fn is_source(&self, path: &str) -> bool {
+        self.source_folders().map(|folders| folders.contains(path)).unwrap_or_else(|error| {
+            // The stricter answer; who opens what lies there meets the same error.
+            tracing::warn!(%error, "the base of a run cannot be read");
+            false
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules, Sha256};
+use model::{Access, LogicalPath, PathFacts, Refusal, Rules, Sha256};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
@@ -209,7 +209,7 @@ impl Workspace {
         {
             return Ok(Where::Folder(real.clone()));
         }
-        tree.judge(rules, Access::Read, path, opened, FileKind::of_path(real), Wait::Allowed)?;
+        tree.judge(rules, Access::Read, path, opened, rules.kind_of_path(real), Wait::Allowed)?;
         if opened.is_none() && manifest.get(path.as_str().as_bytes()).is_none() {
             return Err(Refusal::not_found(path).into());
         }
@@ -222,7 +222,7 @@ fn is_told(rules: &Rules, candidate: &Candidate) -> bool {
     let facts = PathFacts {
         path: &candidate.path,
         real_path: None,
-        kind: FileKind::of_path(&candidate.path),
+        kind: rules.kind_of_path(&candidate.path),
         // What is ignored was left out by the scan.
         ignored: false,
         hard_linked: candidate.now.as_ref().is_some_and(|now| now.hard_linked),

@@ -32,15 +32,15 @@ impl Tree {
         let mut facts = PathFacts {
             path,
             real_path,
-            kind: if is_folder { FileKind::Directory } else { FileKind::of_path(name) },
+            kind: if is_folder { FileKind::Directory } else { rules.kind_of_path(name) },
             ignored: self.is_ignored(path, real_path, Wait::Allowed)?,
             hard_linked: opened.as_ref().is_some_and(crate::guard::Opened::is_hard_linked),
         };
-        let told = if is_folder { FileKind::of_dir(name) } else { facts.kind };
+        let told = if is_folder { rules.kind_of_dir(name) } else { facts.kind };
         if let Some(opened) = opened.as_ref().filter(|opened| opened.file_type() == FileType::RegularFile)
             && model::judge_path(rules, Access::Read, &facts).is_ok()
         {
-            facts.kind = kind_of(name, &head_of(opened)?);
+            facts.kind = kind_of(rules, name, &head_of(opened)?);
             return Ok((facts.kind, model::explain_path(rules, access, &facts)));
         }
         Ok((told, model::explain_path(rules, access, &facts)))

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
+use model::{Access, LogicalPath, PathFacts, Rules};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
@@ -112,7 +112,7 @@ impl<W: Write> Export<'_, W> {
         if ignored.hides(scope, path.as_str().as_bytes(), false)? {
             return Ok(false);
         }
-        let kind = FileKind::of_path(path);
+        let kind = self.rules.kind_of_path(path);
         let facts = PathFacts { path, real_path: None, kind, ignored: false, hard_linked: false };
         Ok(model::judge_path(self.rules, Access::Read, &facts).is_ok())
     }

@@ -97,8 +97,8 @@ impl Tree {
     pub fn find(&self, rules: &Rules, query: &FindQuery, cancel: &AtomicBool) -> Result<Findings, Fault> {
         let globs = Globs::compile(&query.globs, &[])?;
         let ground = Ground::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
-        let (passes_ignored, passes_made) = (!ground.is_ignored(), !ground.is_made());
-        let finder = Finder { query, globs: &globs, passes_ignored, passes_made };
+        let (passes_ignored, passes_made) = (!ground.is_ignored(), !ground.is_made(rules));
+        let finder = Finder { rules, query, globs: &globs, passes_ignored, passes_made };
         let mut hits = survey(self, &finder, ground, Vec::new(), cancel)?;
         finder.thin_out(&mut hits);
         let truncated = hits.len() > query.max_results;
@@ -131,6 +131,7 @@ impl Tree {
 
 /// A search for files as a survey.
 struct Finder<'a> {
+    rules: &'a Rules,
     query: &'a FindQuery,
     globs: &'a Globs,
     passes_ignored: bool,
@@ -154,6 +155,10 @@ impl Survey for Finder<'_> {
     type Seen = Option<Hit>;
     type Outcome = Vec<Hit>;
 
+    fn rules(&self) -> &Rules {
+        self.rules
+    }
+
     fn eye(&self) {}
 
     fn takes(&self, file_type: FileType) -> bool {
@@ -166,7 +171,7 @@ impl Survey for Finder<'_> {
 
     fn admits(&self, candidate: &Candidate) -> bool {
         let kind = match candidate.kind {
-            FileKind::Directory => FileKind::of_dir(candidate.at.real()),
+            FileKind::Directory => self.rules.kind_of_dir(candidate.at.real()),
             kind => kind,
         };
         !(self.passes_ignored && candidate.ignored || self.passes_made && is_made(kind))

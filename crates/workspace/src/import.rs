@@ -32,6 +32,7 @@ pub(crate) use git::FETCHED;
 pub use leftover::RunFolder;
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
 pub(crate) use sink::stays_inside;
+pub(crate) use tracked::{folder_rules, is_folder_ignored};
 
 use directory::FolderId;
 use sink::{LeftOutReport, Sink};

@@ -117,7 +117,7 @@ impl Tree {
             found => found,
         };
         let opened = found.as_ref().ok();
-        let kind = FileKind::of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
+        let kind = rules.kind_of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
         self.judge(rules, access, path, opened, kind, Wait::Allowed)?;
         Err(match found {
             Ok(_) | Err(GuardFault::Special) => not_a_directory(path).into(),

@@ -75,7 +75,7 @@ impl Tree {
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }
-        let kind = kind_of(opened.real.as_ref().unwrap_or(path), &bytes);
+        let kind = kind_of(rules, opened.real.as_ref().unwrap_or(path), &bytes);
         if kind != by_name {
             self.judge(rules, Access::Read, path, Some(&opened), kind, wait)?;
         }
@@ -108,7 +108,7 @@ impl Tree {
             found => found,
         };
         let opened = found.as_ref().ok();
-        let kind = FileKind::of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
+        let kind = rules.kind_of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
         self.judge(rules, access, path, opened, kind, wait)?;
         let opened = found.map_err(|fault| match fault {
             GuardFault::NotADirectory => Refusal::not_found(path).into(),
@@ -157,8 +157,8 @@ impl Tree {
 }
 
 /// The kind of the file at `path` with these bytes.
-pub(crate) fn kind_of(path: &LogicalPath, bytes: &[u8]) -> FileKind {
-    FileKind::of_file(path, &bytes[..bytes.len().min(HEAD_BYTES)])
+pub(crate) fn kind_of(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> FileKind {
+    rules.kind_of_file(path, &bytes[..bytes.len().min(HEAD_BYTES)])
 }
 
 /// Whether a file of that kind with these bytes is no text. Names of some kinds say nothing of it.

@@ -75,7 +75,7 @@ impl Tree {
         if let Some(stat) = self.stat_as(rules, path, Hashing::Wanted, cancel)? {
             return Ok(stat);
         }
-        let may = self.may_change(rules, path, FileKind::of_path(path), false)? && path.check_new().is_ok();
+        let may = self.may_change(rules, path, rules.kind_of_path(path), false)? && path.check_new().is_ok();
         let writable = may && self.has_way_to(path)?;
         Ok(PathStat { path: path.clone(), found: None, writable })
     }
@@ -105,7 +105,7 @@ impl Tree {
             EntryType::Other => found.refused = Some(Code::NotAFile),
             EntryType::Symlink => found.refused = self.refusal_behind(rules, path)?,
             EntryType::Directory => {
-                found.kind = Some(FileKind::of_dir(standing.real.as_ref().unwrap_or(path)));
+                found.kind = Some(rules.kind_of_dir(standing.real.as_ref().unwrap_or(path)));
                 found.refused = self.refusal_of(rules, path, &standing, FileKind::Directory)?;
             }
             EntryType::File => {
@@ -159,7 +159,7 @@ impl Tree {
         cancel: &AtomicBool,
         found: &mut Found,
     ) -> Result<(), Fault> {
-        let kind = FileKind::of_path(standing.real.as_ref().unwrap_or(path));
+        let kind = rules.kind_of_path(standing.real.as_ref().unwrap_or(path));
         let size = u64::try_from(standing.stat.st_size).unwrap_or(0);
         (found.kind, found.size_bytes) = (Some(kind), Some(size));
         found.refused = self.refusal_of(rules, path, standing, kind)?;
@@ -179,7 +179,7 @@ impl Tree {
             Err(fault) => return Err(fault),
         };
         let head = head_of(&opened)?;
-        let kind = kind_of(opened.real.as_ref().unwrap_or(path), &head);
+        let kind = kind_of(rules, opened.real.as_ref().unwrap_or(path), &head);
         found.kind = Some(kind);
         if kind == FileKind::Binary || model::is_binary(&head) {
             found.refused = Some(Code::UnsupportedBinary);

@@ -97,6 +97,10 @@ impl Survey for Counter<'_> {
     type Seen = Option<Counted>;
     type Outcome = TreeStats;
 
+    fn rules(&self) -> &Rules {
+        self.rules
+    }
+
     fn eye(&self) {}
 
     fn is_asked_for(&self, _path: &LogicalPath, _is_folder: bool) -> bool {
@@ -146,7 +150,7 @@ impl Counter<'_> {
             return Ok((*kind, None));
         }
         let head = head_of(opened)?;
-        let kind = FileKind::of_file(at.real(), &head);
+        let kind = self.rules.kind_of_file(at.real(), &head);
         let too_large = opened.size() > self.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
         if too_large || kind == FileKind::Binary || model::is_binary(&head) {
             return Ok((kind, None));

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use model::{FileKind, LogicalPath};
+use model::{LogicalPath, Rules};
 use rustix::fs::FileType;
 
 use crate::guard::{GuardFault, Opened, Wait};
@@ -42,6 +42,9 @@ pub(crate) trait Survey: Sync {
     type Seen: Send;
     /// What the walk comes to.
     type Outcome: Send;
+
+    /// The rules that say what is of which kind.
+    fn rules(&self) -> &Rules;
 
     /// What another thread works with.
     fn eye(&self) -> Self::Eye<'_>;
@@ -93,8 +96,8 @@ impl Ground {
     }
 
     /// Whether all that lies in it is generated or vendored. Asking for such a folder is asking for that.
-    pub(crate) fn is_made(&self) -> bool {
-        is_made(FileKind::of_dir(self.at.real()))
+    pub(crate) fn is_made(&self, rules: &Rules) -> bool {
+        is_made(rules.kind_of_dir(self.at.real()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use model::{Access, ContentScan, FileKind, FileState, LogicalPath, Rules, ScannedContent, Sha256};
+use model::{Access, ContentScan, FileState, LogicalPath, Rules, ScannedContent, Sha256};
 use rustix::fs::FileType;
 use sha2::Digest as _;
 
@@ -44,7 +44,7 @@ impl Tree {
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_FILE`, `FILE_TOO_LARGE`.
     pub fn open_transfer(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, Fault> {
         let admitted = self.admit(rules, Access::Read, path, Wait::Allowed)?;
-        transfer(admitted.opened, path, max_bytes)
+        transfer(rules, admitted.opened, path, max_bytes)
     }
 }
 
@@ -67,13 +67,13 @@ impl Workspace {
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
             found => found,
         };
-        let kind = FileKind::of_path(path);
+        let kind = rules.kind_of_path(path);
         tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Wait::Allowed)?;
         if let Some(refusal) = tree.room(path, &found, goes)? {
             return Ok(There::Room(refusal));
         }
         match found {
-            Ok(opened) => transfer(opened, path, max_bytes).map(There::File),
+            Ok(opened) => transfer(rules, opened, path, max_bytes).map(There::File),
             Err(GuardFault::Missing) => Ok(There::Nothing),
             Err(fault) => Err(fault.at(path)),
         }
@@ -156,7 +156,7 @@ impl Transfer {
     }
 }
 
-fn transfer(opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, Fault> {
+fn transfer(rules: &Rules, opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, Fault> {
     if opened.file_type() != FileType::RegularFile {
         return Err(not_a_file(path).into());
     }
@@ -173,7 +173,7 @@ fn transfer(opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transf
         if size_bytes <= one_piece {
             let sha256 = version.as_ref().and_then(hashes::known).unwrap_or_else(|| Sha256::of(&bytes));
             hashes::keep(version, sha256);
-            let state = FileState { sha256, size_bytes, mode, kind: read::kind_of(&name, &bytes) };
+            let state = FileState { sha256, size_bytes, mode, kind: read::kind_of(rules, &name, &bytes) };
             return Ok(Transfer { source: Source::Held(bytes), stamp: version.unwrap_or(stamp), state });
         }
         // It has grown meanwhile.
@@ -183,7 +183,7 @@ fn transfer(opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transf
         Some(sha256) => (sha256, size, head_of(&file)?),
         None => hash_all(&file, path, max_bytes, stamp)?,
     };
-    let kind = read::kind_of(&name, &head);
+    let kind = read::kind_of(rules, &name, &head);
     Ok(Transfer { source: Source::Open(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
 }
 

@@ -95,7 +95,7 @@ impl Tree {
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
             found => found,
         };
-        let by_name = FileKind::of_path(path);
+        let by_name = rules.kind_of_path(path);
         self.judge(rules, Access::Mutate, path, found.as_ref().ok(), by_name, Wait::Allowed)?;
         if let Some(refusal) = self.room(path, &found, goes)? {
             return Ok(There::Room(refusal));
@@ -116,7 +116,7 @@ impl Tree {
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }
-        let kind = read::kind_of(path, &bytes);
+        let kind = read::kind_of(rules, path, &bytes);
         if kind != by_name {
             self.judge(rules, Access::Mutate, path, Some(&opened), kind, Wait::Allowed)?;
         }
@@ -213,7 +213,7 @@ impl Workspace {
     ) -> Result<Vec<Target>, Fault> {
         self.look_at(rules, paths, &|path| {
             let Some((state, bytes)) = over(path) else { return self.tree.target(rules, path, &|_| false) };
-            let by_name = FileKind::of_path(path);
+            let by_name = rules.kind_of_path(path);
             self.tree.judge(rules, Access::Mutate, path, None, by_name, Wait::Allowed)?;
             if state.kind != by_name {
                 self.tree.judge(rules, Access::Mutate, path, None, state.kind, Wait::Allowed)?;

@@ -80,10 +80,11 @@ impl Planned {
     ///
     /// `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY` for new content.
     pub(crate) fn draw(rules: &Rules, targets: Vec<Target>, desired: Vec<Desired>) -> Result<Self, Refusal> {
-        Self::draw_as(targets, desired, |path, bytes| check_content(rules, path, bytes))
+        Self::draw_as(rules, targets, desired, |path, bytes| check_content(rules, path, bytes))
     }
 
     fn draw_as<E>(
+        rules: &Rules,
         targets: Vec<Target>,
         desired: Vec<Desired>,
         kind_of: impl Fn(&LogicalPath, &[u8]) -> Result<FileKind, E>,
@@ -95,7 +96,7 @@ impl Planned {
             let kind = match (&want.after, found.states.get(&want.path)) {
                 (Some((bytes, _)), _) => kind_of(&want.path, bytes)?,
                 (None, Some(state)) => state.kind,
-                (None, None) => FileKind::of_path(&want.path),
+                (None, None) => rules.kind_of_path(&want.path),
             };
             kinds.insert(want.path.clone(), kind);
             changes.push(Change {
@@ -111,11 +112,11 @@ impl Planned {
     }
 
     /// Draws the changes from `targets` to files of any kind, as they stood there before.
-    pub(crate) fn draw_kept(targets: Vec<Target>, desired: Vec<Desired>) -> Self {
+    pub(crate) fn draw_kept(rules: &Rules, targets: Vec<Target>, desired: Vec<Desired>) -> Self {
         let kind_of = |path: &LogicalPath, bytes: &[u8]| {
-            Ok::<_, std::convert::Infallible>(FileKind::of_file(path, &bytes[..bytes.len().min(KIND_BYTES)]))
+            Ok::<_, std::convert::Infallible>(rules.kind_of_file(path, &bytes[..bytes.len().min(KIND_BYTES)]))
         };
-        match Self::draw_as(targets, desired, kind_of) {
+        match Self::draw_as(rules, targets, desired, kind_of) {
             Ok(planned) => planned,
             Err(never) => match never {},
         }
@@ -134,7 +135,13 @@ impl Planned {
     }
 
     /// Draws the move of a file that is too large to be in memory: its bytes will lie in the run's `tmp/` under `name`.
-    pub(crate) fn draw_large_move(targets: Vec<Target>, from: &LogicalPath, to: &LogicalPath, name: String) -> Self {
+    pub(crate) fn draw_large_move(
+        rules: &Rules,
+        targets: Vec<Target>,
+        from: &LogicalPath,
+        to: &LogicalPath,
+        name: String,
+    ) -> Self {
         let found = Before::of(targets);
         let before = found.states.get(from).cloned();
         let after = before.as_ref().map(|state| Content {
@@ -144,7 +151,7 @@ impl Planned {
             mode: state.mode,
         });
         let kind = before.as_ref().map_or(FileKind::Unknown, |state| state.kind);
-        let kinds = BTreeMap::from([(from.clone(), kind), (to.clone(), FileKind::of_path(to))]);
+        let kinds = BTreeMap::from([(from.clone(), kind), (to.clone(), rules.kind_of_path(to))]);
         let change = |path: &LogicalPath, effect, before, after| {
             let counts = Counts::default();
             Change { path: path.clone(), effect, before, after, counts }
@@ -412,5 +419,5 @@ fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<File
         let message = format!("the new content of `{path}` is binary");
         return Err(Refusal::new(Code::UnsupportedBinary, message, "Tools write text only.").at(path));
     }
-    Ok(FileKind::of_file(path, bytes))
+    Ok(rules.kind_of_file(path, bytes))
 }

@@ -139,7 +139,7 @@ fn explain_path(live: &LiveRun, path: LogicalPath) -> Result<PathExplanation, Ca
     let tree = live.workspace.tree();
     let said = |access| match tree.explain(&live.rules, access, &path) {
         Ok((kind, decision)) => Ok((kind, Said::of(decision))),
-        Err(workspace::Fault::Refused(refusal)) => Ok((FileKind::of_path(&path), Said::refused(refusal))),
+        Err(workspace::Fault::Refused(refusal)) => Ok((live.rules.kind_of_path(&path), Said::refused(refusal))),
         Err(fault) => Err(CallError::from(fault)),
     };
     let (kind, read) = said(Access::Read)?;

@@ -323,6 +323,7 @@ impl LiveRun {
             }
             _ => error.into(),
         })?;
+        let rules = rules.with_source_folders(workspace.base().clone());
         // What calls that were killed had staged. Nobody has the run open, and no commit of it is in doubt.
         workspace.clear_tmp(pending)?;
         let mut mounts = Vec::with_capacity(run.mounts.len());

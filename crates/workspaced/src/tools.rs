@@ -182,8 +182,8 @@ impl Told {
     }
 
     /// The same, with a file that was asked for and is not told, for the reason that `refusal` gives.
-    pub(crate) fn with_refused(mut self, path: &LogicalPath, refusal: &Refusal) -> Self {
-        let kind = FileKind::of_path(path);
+    pub(crate) fn with_refused(mut self, rules: &Rules, path: &LogicalPath, refusal: &Refusal) -> Self {
+        let kind = rules.kind_of_path(path);
         self.files.push(RecordFile { path: path.clone(), kind, old_sha256: None, new_sha256: None });
         self.reasons.push(format!("{}: {path}", refusal.code));
         self

@@ -65,7 +65,7 @@ impl Service {
 }
 
 fn base_version(live: &LiveRun, path: &LogicalPath, sha256: Sha256) -> Result<Option<Version>, CallError> {
-    match live.workspace.base_file(path, MAX_BASE_BYTES, &AtomicBool::new(false)) {
+    match live.workspace.base_file(&live.rules, path, MAX_BASE_BYTES, &AtomicBool::new(false)) {
         Ok(Some((state, bytes))) if state.sha256 == sha256 => Ok(Some(Version::Kept(bytes))),
         Ok(_) => Ok(None),
         // Whether it is the one that is wanted makes no difference.

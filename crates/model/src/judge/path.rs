@@ -13,7 +13,7 @@ use crate::{Code, FileKind, LogicalPath, Refusal, Rules, Verdict};
 ///
 /// The refusal, where policy denies.
 pub fn judge_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Result<(), Refusal> {
-    let kind = kind_of(facts);
+    let kind = kind_of(rules, facts);
     match kind {
         // No logical path can lie in git's own; if one ever does, it is as closed as a secret.
         FileKind::SecretLike | FileKind::GitInternal => return Err(secret(facts.path, kind)),
@@ -39,10 +39,10 @@ pub fn judge_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Resul
 }
 
 /// The strictest kind of the names that lead there.
-fn kind_of(facts: &PathFacts<'_>) -> FileKind {
+fn kind_of(rules: &Rules, facts: &PathFacts<'_>) -> FileKind {
     let by_name = |path| match facts.kind {
-        FileKind::Directory => FileKind::of_dir(path),
-        _ => match FileKind::of_path(path) {
+        FileKind::Directory => rules.kind_of_dir(path),
+        _ => match rules.kind_of_path(path) {
             strict @ (FileKind::SecretLike | FileKind::GitInternal | FileKind::Generated | FileKind::Vendored) => {
                 strict
             }

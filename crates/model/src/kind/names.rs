@@ -35,7 +35,7 @@ const NAMES: Table = &[
     ),
     (
         TextConfig,
-        ".env.example .env.sample .env.template brewfile build caddyfile cartfile cmakelists.txt codeowners containerfile
+        ".env.default .env.defaults .env.dist .env.example .env.sample .env.template brewfile build caddyfile cartfile cmakelists.txt codeowners containerfile
          dockerfile earthfile gemfile gnumakefile go.mod go.work guardfile jenkinsfile justfile kconfig makefile
          meson.build pipfile podfile procfile rakefile requirements.txt tiltfile vagrantfile workspace",
     ),
@@ -122,6 +122,11 @@ pub(super) fn telling_folders() -> impl Iterator<Item = &'static str> {
 /// What a folder called `name` makes of everything in it; `None` for a common folder.
 pub(super) fn folder_kind(name: &str) -> Option<FileKind> {
     BY_FOLDER.get(name).copied().or_else(|| name.ends_with(".egg-info").then_some(Generated))
+}
+
+/// Whether a folder called `name` holds what a build makes, rather than what a generator writes and git keeps.
+pub(super) fn is_build_output(name: &str) -> bool {
+    folder_kind(name) == Some(Generated) && !name.contains("generated")
 }
 
 /// What an extension tells; `Unknown` where it tells nothing.

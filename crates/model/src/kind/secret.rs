@@ -4,8 +4,22 @@ use super::FileKind;
 use super::names::extension_kind;
 
 /// Extensions of keys and key stores.
-const EXTENSIONS: &[&str] =
-    &["env", "jks", "kdbx", "key", "keystore", "p12", "p8", "pem", "pfx", "pkcs12", "ppk", "vault-token"];
+const EXTENSIONS: &[&str] = &[
+    "env",
+    "jks",
+    "kdbx",
+    "key",
+    "keystore",
+    "kubeconfig",
+    "p12",
+    "p8",
+    "pem",
+    "pfx",
+    "pkcs12",
+    "ppk",
+    "tfstate",
+    "vault-token",
+];
 
 /// Names that hold credentials and nothing else. A suffix behind a dot, such as `.npmrc.local`, hides none of them.
 const DOTFILES: &[&str] = &[
@@ -47,13 +61,13 @@ const JSON_STEMS: &[&str] = &[
 ];
 
 /// What the last word of a name says where the file only shows the form of a secret.
-const FORMS: &[&str] = &["example", "sample", "template"];
+const FORMS: &[&str] = &["default", "defaults", "dist", "example", "sample", "template"];
 
 /// Words that an extension or the end of a stem consists of where the name is that of a backup.
 const BACKUP_WORDS: &[&str] = &[
     "7z", "back", "backup", "bak", "bk", "bkp", "bup", "bz2", "copy", "disabled", "gz", "kate-swp", "last", "old",
     "orig", "original", "part", "prev", "previous", "rej", "rpmnew", "rpmsave", "save", "saved", "tar", "temp", "tgz",
-    "tmp", "txt", "un", "xz", "zip", "zst",
+    "tmp", "un", "xz", "zip", "zst",
 ];
 
 /// Words that stand before the name where it is that of a backup.
@@ -61,6 +75,7 @@ const BACKUP_PREFIXES: &[&str] = &["#", ".#", "._", "backup", "bak", "copy of ",
 
 /// What every name of a secret, or of a backup of one, has in it: at least one of these.
 pub(super) const MARKS: &[&str] = &[
+    ".aws",
     ".cnf",
     ".docker",
     ".env",
@@ -76,12 +91,14 @@ pub(super) const MARKS: &[&str] = &[
     ".ppk",
     ".s3cfg",
     ".ssh",
+    ".tfstate",
     "application-prod",
     "credential",
     "dockercfg",
     "gnupg",
     "htpasswd",
     "id_",
+    "kubeconfig",
     "netrc",
     "npmrc",
     "pgpass",
@@ -131,6 +148,8 @@ pub(super) fn is_secret(name: &str, parent: Parent) -> bool {
         is_secret_core(core, parent)
             // Editors put a dot before the name of their swap file.
             || core.strip_prefix('.').is_some_and(|core| is_secret_core(core, parent))
+            // Terraform puts a name of its own between a state and the word for a backup.
+            || (core.len() < name.len() && core.contains(".tfstate."))
     };
     matches(trimmed) || trimmed.split_once(':').is_some_and(|(file, _)| matches(file.trim_end_matches(['.', ' '])))
 }
@@ -180,15 +199,16 @@ fn without_backup_prefix(name: &str) -> &str {
 }
 
 fn is_secret_core(name: &str, parent: Parent) -> bool {
-    match parent {
-        Parent::Aws if name == "credentials" => return true,
-        Parent::Kube if name == "config" => return true,
-        Parent::Docker if name == "config.json" => return true,
-        Parent::Aws | Parent::Kube | Parent::Docker | Parent::Other => {}
+    match (parent, name.strip_suffix(".txt").unwrap_or(name)) {
+        (Parent::Aws, "config" | "credentials") | (Parent::Kube, "config") | (Parent::Docker, "config.json") => {
+            return true;
+        }
+        (Parent::Aws | Parent::Kube | Parent::Docker | Parent::Other, _) => {}
     }
     if let Some(rest) = name.strip_prefix(".env") {
         if let Some(word) = rest.strip_prefix(['.', '-', '_', ' ']) {
-            return !FORMS.contains(&word);
+            // Tools declare the types of the variables in `.env.d.ts`.
+            return !FORMS.contains(&word) && word != "d.ts";
         }
         if rest.is_empty() {
             return true;
@@ -200,21 +220,41 @@ fn is_secret_core(name: &str, parent: Parent) -> bool {
     if name.starts_with("id_") {
         return is_private_key(name);
     }
+    if let Some(rest) = name.strip_prefix("kubeconfig") {
+        return is_kubeconfig(rest);
+    }
     match name.rsplit_once('.') {
         Some((stem, "env")) => !stem.rsplit(['.', '-', '_']).next().is_some_and(|word| FORMS.contains(&word)),
+        // A text about a key is none, but for a backup of one.
+        Some((stem, "txt")) => {
+            let core = without_backup(stem);
+            (core.len() < stem.len() && is_secret_core(core, parent))
+                || stem.rsplit_once('.').is_some_and(|(stem, extension)| is_secret_data(stem, extension))
+        }
         Some((stem, extension)) => contains(EXTENSIONS, extension) || is_secret_data(stem, extension),
         None => false,
     }
 }
 
 fn is_dotfile(name: &str) -> bool {
-    let is_document = |word| extension_kind(word) == FileKind::TextDoc;
+    let is_document = |word| word != "txt" && extension_kind(word) == FileKind::TextDoc;
     let is = |dotfile: &str| {
         let Some(rest) = name.strip_prefix(dotfile) else { return false };
         let variant = rest.strip_prefix('.');
         rest.is_empty() || variant.is_some_and(|word| !FORMS.contains(&word) && !is_document(word))
     };
     DOTFILES.iter().any(|dotfile| is(dotfile))
+}
+
+/// Whether `kubeconfig` with `rest` after it holds credentials: by itself, with a word for the cluster, as a data file.
+fn is_kubeconfig(rest: &str) -> bool {
+    let extension = rest.rsplit_once('.').map_or("", |(_, extension)| extension);
+    let is_about = match extension_kind(extension) {
+        FileKind::TextSource => true,
+        FileKind::TextDoc => extension != "txt",
+        _ => FORMS.contains(&extension),
+    };
+    !is_about && !rest.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 fn is_private_key(name: &str) -> bool {
@@ -245,7 +285,9 @@ fn is_secret_data(stem: &str, extension: &str) -> bool {
     // `secrets.prod.yml` is one, `secrets.example.yml` and an encrypted `secrets.enc.yml` are not.
     let (first, rest) = stem.split_once('.').unwrap_or((stem, ""));
     let last = rest.rsplit('.').next().unwrap_or_default();
-    matches!(first, "secrets" | "credentials") && !FORMS.contains(&last) && !matches!(last, "enc" | "sops")
+    let is_named =
+        matches!(first, "secrets" | "credentials") || (first == "secret" && matches!(extension, "yaml" | "yml"));
+    is_named && !FORMS.contains(&last) && !matches!(last, "enc" | "sops")
 }
 
 fn contains(table: &[&str], word: &str) -> bool {

@@ -36,6 +36,7 @@ struct Profile {
     read: Option<Vec<Spanned<String>>>,
     write: Option<Vec<Spanned<String>>>,
     deny: Option<Vec<Spanned<String>>>,
+    not_secret: Option<Vec<Spanned<String>>>,
     kinds: Option<Spanned<BTreeMap<FileKind, Verdict>>>,
     budget: Option<BudgetOverrides>,
     run_budget: Option<BudgetOverrides>,
@@ -92,9 +93,12 @@ impl Profile {
             let names: Vec<_> = built_in.names().collect();
             (extends.map_or(start, |extends| extends.span().start), format!("`extends` is one of {}", names.join(", ")))
         })?;
-        for (purpose, globs) in
-            [(Purpose::Allow, &self.read), (Purpose::Allow, &self.write), (Purpose::Deny, &self.deny)]
-        {
+        for (purpose, globs) in [
+            (Purpose::Allow, &self.read),
+            (Purpose::Allow, &self.write),
+            (Purpose::Allow, &self.not_secret),
+            (Purpose::Deny, &self.deny),
+        ] {
             check_globs(purpose, globs.as_deref().unwrap_or_default())?;
         }
         let kinds_at = self.kinds.as_ref().map_or(start, |kinds| kinds.span().start);
@@ -110,6 +114,7 @@ impl Profile {
             read: strings(self.read),
             write: strings(self.write),
             deny: strings(self.deny),
+            not_secret: strings(self.not_secret),
             kinds: self.kinds.map(Spanned::into_inner),
             budget: self.budget,
             run_budget: self.run_budget,

@@ -87,6 +87,7 @@ fn base_policy(name: &str) -> Policy {
         read: vec!["**".to_owned()],
         write: vec!["**".to_owned()],
         deny: Vec::new(),
+        not_secret: Vec::new(),
         kinds: FileKind::ALL.into_iter().map(|kind| (kind, verdict(kind))).collect(),
         budget: Budget::default(),
         run_budget: None,
@@ -107,6 +108,7 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     replace(&mut policy.read, &overrides.read);
     replace(&mut policy.write, &overrides.write);
     replace(&mut policy.deny, &overrides.deny);
+    replace(&mut policy.not_secret, &overrides.not_secret);
     override_lockfiles(&mut policy, overrides);
     for (kind, verdict) in overrides.kinds.iter().flatten() {
         check_kind(*kind, *verdict)?;

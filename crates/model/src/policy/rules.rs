@@ -1,8 +1,18 @@
 //! A policy, ready to be asked.
 
+use std::fmt;
+use std::sync::Arc;
+
 use super::Policy;
 use super::globs::{Globs, Purpose};
+use crate::kind::Exceptions;
 use crate::{FileKind, LogicalPath, Refusal, Result, Verdict};
+
+/// Which folders of a tree git tracks, of those whose names are those of build output.
+pub trait SourceFolders: fmt::Debug + Send + Sync {
+    /// Whether the folder at `path` holds files that git tracks, and git ignores neither it nor a folder above it.
+    fn is_source(&self, path: &str) -> bool;
+}
 
 /// A policy with its globs compiled. Cheap to share behind an `Arc`.
 #[derive(Debug)]
@@ -11,6 +21,10 @@ pub struct Rules {
     read: Globs,
     write: Globs,
     deny: Globs,
+    not_secret: Globs,
+    /// Folders that a glob of `notSecret` names or goes through.
+    not_secret_folders: Globs,
+    source_folders: Option<Arc<dyn SourceFolders>>,
 }
 
 impl Rules {
@@ -25,8 +39,19 @@ impl Rules {
             read: globs(Purpose::Allow, &policy.read)?,
             write: globs(Purpose::Allow, &policy.write)?,
             deny: globs(Purpose::Deny, &policy.deny)?,
+            not_secret: globs(Purpose::Allow, &policy.not_secret)?,
+            not_secret_folders: globs(Purpose::Allow, &folders_of(&policy.not_secret))?,
+            source_folders: None,
             policy,
         })
+    }
+
+    /// These rules for a tree of which `source_folders` knows what git tracks. Without it, every folder with the name of
+    /// build output is that.
+    #[must_use]
+    pub fn with_source_folders(mut self, source_folders: Arc<dyn SourceFolders>) -> Self {
+        self.source_folders = Some(source_folders);
+        self
     }
 
     /// The policy as callers see it.
@@ -36,7 +61,17 @@ impl Rules {
 
     /// The kind of the file at `path`, as far as its name tells; see [`FileKind::of_path`].
     pub fn kind_of_path(&self, path: &LogicalPath) -> FileKind {
-        FileKind::of_path(path)
+        FileKind::of_path_except(path, self)
+    }
+
+    /// The kind of the folder at `path`; see [`FileKind::of_dir`].
+    pub fn kind_of_dir(&self, path: &LogicalPath) -> FileKind {
+        FileKind::of_dir_except(path, self)
+    }
+
+    /// The kind of the file at `path` that begins with `head`; see [`FileKind::of_file`].
+    pub fn kind_of_file(&self, path: &LogicalPath, head: &[u8]) -> FileKind {
+        self.kind_of_path(path).with_head(head)
     }
 
     /// What a mutation of a file of `kind` meets. Secrets and git's own are denied whatever the policy says.
@@ -78,4 +113,28 @@ impl Rules {
     pub(crate) fn denying(&self, path: &LogicalPath) -> impl Iterator<Item = &str> {
         self.deny.matching(path).into_iter()
     }
+}
+
+impl Exceptions for Rules {
+    fn is_not_secret(&self, path: &LogicalPath, is_folder: bool) -> bool {
+        self.not_secret.matches(path) || (is_folder && self.not_secret_folders.matches(path))
+    }
+
+    fn is_source_folder(&self, path: &str) -> bool {
+        self.source_folders.as_ref().is_some_and(|folders| folders.is_source(path))
+    }
+}
+
+/// The folders that `globs` go through, so that a walk finds what they except. What follows `**` may be anywhere.
+fn folders_of(globs: &[String]) -> Vec<String> {
+    let mut folders = Vec::new();
+    for glob in globs {
+        let glob = glob.trim_start_matches("./").trim_start_matches('/');
+        let ends = glob.match_indices('/').map(|(at, _)| &glob[..at]);
+        folders.extend(ends.filter(|folder| !folder.is_empty() && !folder.ends_with("**")).map(str::to_owned));
+    }
+    folders.sort_unstable();
+    folders.dedup();
+    folders.truncate(super::globs::MAX_GLOBS);
+    folders
 }

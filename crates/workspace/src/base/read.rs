@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use model::{FileState, LogicalPath, Sha256};
+use model::{FileState, LogicalPath, Rules, Sha256};
 
 use super::Base;
 use super::manifest::{FileIndex, MODE_LINK};
@@ -71,6 +71,7 @@ impl Workspace {
     /// Where the disk fails, or the file has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]); `Cancelled`.
     pub fn base_file(
         &self,
+        rules: &Rules,
         path: &LogicalPath,
         max_bytes: u64,
         cancel: &AtomicBool,
@@ -95,7 +96,7 @@ impl Workspace {
                 })?
             }
         };
-        let kind = read::kind_of(path, &bytes);
+        let kind = read::kind_of(rules, path, &bytes);
         Ok(Some((FileState { sha256, size_bytes, mode, kind }, bytes)))
     }
 }

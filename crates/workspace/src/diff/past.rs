@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, FileKind, LogicalPath, Rules};
+use model::{Access, LogicalPath, Rules};
 
 use super::report::{Report, Version, diff_versions};
 use super::scan::{Candidate, Where};
@@ -86,7 +86,7 @@ impl Workspace {
         if past.has_beneath(path) || loaded.manifest.has_files_beneath(raw) {
             return Ok(Where::Folder(path.clone()));
         }
-        self.tree().judge(rules, Access::Read, path, None, FileKind::of_path(path), Wait::Allowed)?;
+        self.tree().judge(rules, Access::Read, path, None, rules.kind_of_path(path), Wait::Allowed)?;
         if !past.files().contains_key(path) && loaded.manifest.get(raw).is_none() {
             return Err(was_not_there(path).into());
         }

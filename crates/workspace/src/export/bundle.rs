@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules};
+use model::{Access, LogicalPath, PathFacts, Refusal, Rules};
 
 use crate::base::manifest::FileIndex;
 use crate::diff::Candidate;
@@ -173,7 +173,7 @@ fn is_shown(rules: &Rules, path: &[u8]) -> bool {
     let Some(path) = std::str::from_utf8(path).ok().and_then(|path| LogicalPath::parse(path).ok()) else {
         return false;
     };
-    let kind = FileKind::of_path(&path);
+    let kind = rules.kind_of_path(&path);
     let facts = PathFacts { path: &path, real_path: None, kind, ignored: false, hard_linked: false };
     model::judge_path(rules, Access::Read, &facts).is_ok()
 }

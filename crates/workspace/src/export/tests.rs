@@ -202,7 +202,7 @@ fn the_base_is_told_whatever_became_of_the_tree() {
     assert_eq!(paths, [".gitignore", "a", "b/c", "run.sh"]);
     assert_eq!((files[1].sha256, files[1].size_bytes, files[1].mode), (model::Sha256::of(b"1\n"), 2, 0o644));
     let read = |path: &str, max_bytes| {
-        workspace.base_file(&model::LogicalPath::parse(path).unwrap(), max_bytes, &AtomicBool::new(false))
+        workspace.base_file(&rules(), &model::LogicalPath::parse(path).unwrap(), max_bytes, &AtomicBool::new(false))
     };
     let (state, bytes) = read("b/c", 2).unwrap().unwrap();
     assert_eq!((bytes.as_slice(), state.sha256), (&b"2\n"[..], model::Sha256::of(b"2\n")));

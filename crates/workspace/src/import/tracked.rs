@@ -36,11 +36,11 @@ pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreF
 }
 
 /// The files with rules, by the folders that they lie in.
-type Rules<'a> = HashMap<&'a [u8], RuleFile>;
+pub(crate) type Rules<'a> = HashMap<&'a [u8], RuleFile>;
 
 /// Keeps the rows that no `.gitignore` of `ignores` rules out.
 pub(super) fn retain_tracked(rows: &mut Vec<Row>, ignores: &[(Vec<u8>, Vec<u8>)]) {
-    let rules: Rules<'_> = ignores.iter().map(|(folder, text)| (&folder[..], RuleFile::new(text.clone()))).collect();
+    let rules = folder_rules(ignores);
     if rules.is_empty() {
         return;
     }
@@ -48,12 +48,22 @@ pub(super) fn retain_tracked(rows: &mut Vec<Row>, ignores: &[(Vec<u8>, Vec<u8>)]
     rows.retain(|row| {
         let folder = split(&row.path).0;
         let folder_ignored = folders.get(folder).copied().unwrap_or_else(|| {
-            let is_ignored = prefixes(folder).any(|path| is_ignored(&rules, path, true));
+            let is_ignored = is_folder_ignored(&rules, folder);
             folders.insert(folder.to_owned(), is_ignored);
             is_ignored
         });
         !folder_ignored && !is_ignored(&rules, &row.path, false)
     });
+}
+
+/// `ignores`, ready to be asked.
+pub(crate) fn folder_rules(ignores: &[(Vec<u8>, Vec<u8>)]) -> Rules<'_> {
+    ignores.iter().map(|(folder, text)| (&folder[..], RuleFile::new(text.clone()))).collect()
+}
+
+/// Whether `rules` exclude the folder at `path`, or one above it.
+pub(crate) fn is_folder_ignored(rules: &Rules<'_>, path: &[u8]) -> bool {
+    prefixes(path).any(|path| is_ignored(rules, path, true))
 }
 
 /// `a`, `a/b`, `a/b/c` of `a/b/c`.

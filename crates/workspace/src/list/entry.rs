@@ -59,7 +59,7 @@ impl Described<'_> {
             return Ok((self.kind, Some(Code::FileTooLarge)));
         }
         let kind = match self.kind {
-            FileKind::Unknown => self.sniff(tree)?,
+            FileKind::Unknown => self.sniff(tree, rules)?,
             told => told,
         };
         Ok((kind, (kind == FileKind::Binary).then_some(Code::UnsupportedBinary)))
@@ -72,7 +72,7 @@ impl Described<'_> {
     }
 
     /// The kind by the first bytes, for a file whose name does not tell.
-    fn sniff(&self, tree: &Tree) -> Result<FileKind, Fault> {
+    fn sniff(&self, tree: &Tree, rules: &Rules) -> Result<FileKind, Fault> {
         let file = match tree.root.open_entry(self.dir, self.name) {
             Ok(file) => file,
             Err(errno) => return passing(errno).map(|()| FileKind::Unknown),
@@ -80,7 +80,7 @@ impl Described<'_> {
         let mut head = [0; HEAD_BYTES];
         // What cannot be read is found out by who reads it.
         let length = rustix::io::pread(&file, &mut head, 0).unwrap_or(0);
-        Ok(FileKind::of_file(self.at.real(), &head[..length]))
+        Ok(rules.kind_of_file(self.at.real(), &head[..length]))
     }
 }
 

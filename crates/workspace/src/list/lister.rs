@@ -28,7 +28,7 @@ pub(super) struct Lister<'a> {
     cancel: &'a AtomicBool,
     entries: Vec<Entry>,
     buffer: Vec<u8>,
-    filter: Filter,
+    filter: Filter<'a>,
     /// Rules in force in the folder above the listed one.
     scope: Scope,
     depth: u32,
@@ -36,7 +36,8 @@ pub(super) struct Lister<'a> {
 
 /// What is left out of a listing.
 #[derive(Clone, Copy)]
-struct Filter {
+struct Filter<'a> {
+    rules: &'a Rules,
     hidden: bool,
     ignored: bool,
     made: bool,
@@ -74,8 +75,9 @@ impl<'a> Lister<'a> {
             None => Scope::default(),
         };
         let named_ignored = scope.excludes_folder_itself();
-        let named_made = is_made(FileKind::of_dir(folder));
+        let named_made = is_made(rules.kind_of_dir(folder));
         let filter = Filter {
+            rules,
             hidden: !query.include_hidden,
             ignored: !query.include_ignored && !named_ignored,
             made: !query.include_ignored && !named_made,
@@ -180,7 +182,7 @@ impl<'a> Lister<'a> {
     }
 }
 
-impl Filter {
+impl Filter<'_> {
     /// The entry that `name` will be, unless it is left out.
     fn keep(
         self,
@@ -200,8 +202,8 @@ impl Filter {
             Ok(Err(_)) | Err(_) => None,
         };
         let kind = match &place {
-            Some(place) if is_folder => FileKind::of_dir(place.real()),
-            Some(place) => FileKind::of_path(place.real()),
+            Some(place) if is_folder => self.rules.kind_of_dir(place.real()),
+            Some(place) => self.rules.kind_of_path(place.real()),
             None => FileKind::Unknown,
         };
         if self.made && is_made(kind) {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, FileKind, LogicalPath, PathFacts, Rules, Sha256};
+use model::{Access, LogicalPath, PathFacts, Rules, Sha256};
 use rustix::fs::{Mode, OFlags};
 
 use super::{Contents, Past, PastFile};
@@ -67,7 +67,7 @@ impl Workspace {
         let facts = PathFacts {
             path: &path,
             real_path: None,
-            kind: FileKind::of_path(&path),
+            kind: rules.kind_of_path(&path),
             ignored: false,
             hard_linked: false,
         };

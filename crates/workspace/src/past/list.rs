@@ -47,7 +47,7 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<Listing, Fault> {
         if !past.has_beneath(&query.path) {
-            let by_name = FileKind::of_path(&query.path);
+            let by_name = rules.kind_of_path(&query.path);
             self.tree().judge(rules, Access::Read, &query.path, None, by_name, Wait::Allowed)?;
             let was_there = past.files.contains_key(&query.path);
             let refusal = if was_there { not_a_directory(&query.path) } else { was_not_there(&query.path) };
@@ -61,7 +61,7 @@ impl Workspace {
         }
         let truncated = found.len() > query.max_entries;
         let shown: Vec<_> = found.into_iter().take(query.max_entries).collect();
-        let heads = self.base_heads(&shown, cancel)?;
+        let heads = self.base_heads(rules, &shown, cancel)?;
         let mut entries = Vec::with_capacity(shown.len());
         for (path, file) in shown {
             check(cancel)?;
@@ -76,12 +76,13 @@ impl Workspace {
     /// The first bytes of base files whose names do not tell their kind.
     fn base_heads(
         &self,
+        rules: &Rules,
         shown: &[(LogicalPath, Option<&PastFile>)],
         cancel: &AtomicBool,
     ) -> Result<HashMap<LogicalPath, Vec<u8>>, Fault> {
         let loaded = self.base().load()?;
         let wanted = shown.iter().filter_map(|(path, file)| {
-            let asks = FileKind::of_path(path) == FileKind::Unknown
+            let asks = rules.kind_of_path(path) == FileKind::Unknown
                 && file.is_some_and(|file| !file.is_link && matches!(file.kept, Kept::Base { .. }));
             Some((path, loaded.manifest.get(path.as_str().as_bytes()).filter(|_| asks)?))
         });
@@ -108,7 +109,7 @@ impl<'a> Lister<'a> {
     fn new(workspace: &'a Workspace, rules: &'a Rules, query: &'a ListQuery) -> Result<Self, Fault> {
         let scope = scope_of(workspace, &query.path)?;
         let shows_ignored = query.include_ignored || scope.excludes_folder_itself();
-        let shows_made = query.include_ignored || is_made(FileKind::of_dir(&query.path));
+        let shows_made = query.include_ignored || is_made(rules.kind_of_dir(&query.path));
         let folders = HashMap::from([(query.path.clone(), Some(scope))]);
         Ok(Self { workspace, rules, query, shows_ignored, shows_made, folders })
     }
@@ -147,7 +148,7 @@ impl<'a> Lister<'a> {
         if is_folder && let Some(known) = self.folders.get(place) {
             return Ok(known.is_some());
         }
-        let kind = if is_folder { FileKind::of_dir(place) } else { FileKind::of_path(place) };
+        let kind = if is_folder { self.rules.kind_of_dir(place) } else { self.rules.kind_of_path(place) };
         let hidden = !self.query.include_hidden && place.file_name().starts_with('.');
         let shown = !hidden
             && (self.shows_made || !is_made(kind))
@@ -168,7 +169,7 @@ impl<'a> Lister<'a> {
 
     fn folder_entry(&self, path: &LogicalPath) -> Result<Entry, Fault> {
         let refused = self.refused(path, FileKind::Directory, true)?;
-        Ok(entry(path, EntryType::Directory, Some(FileKind::of_dir(path)), None, refused))
+        Ok(entry(path, EntryType::Directory, Some(self.rules.kind_of_dir(path)), None, refused))
     }
 
     fn file_entry(
@@ -181,9 +182,11 @@ impl<'a> Lister<'a> {
         if file.is_link {
             return Ok(entry(path, EntryType::Symlink, None, None, Some(Code::NotAFile)));
         }
-        let by_name = FileKind::of_path(path);
+        let by_name = self.rules.kind_of_path(path);
         let (size_bytes, kind, binary) = match file.kept {
-            Kept::Base { size_bytes } => (Some(size_bytes), head.map_or(by_name, |head| kind_of(path, head)), false),
+            Kept::Base { size_bytes } => {
+                (Some(size_bytes), head.map_or(by_name, |head| kind_of(self.rules, path, head)), false)
+            }
             Kept::Ledger { seq, kind } => {
                 let bytes = contents.content(seq, &file.sha256)?;
                 let binary = bytes.as_ref().is_some_and(|bytes| is_binary(kind, bytes));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, Code, FileKind, LogicalPath, Refusal, Rules, Sha256};
+use model::{Access, Code, LogicalPath, Refusal, Rules, Sha256};
 
 use super::{Contents, Kept, Past};
 use crate::fault::{file_too_large, not_a_file, unsupported_binary};
@@ -25,7 +25,7 @@ impl Workspace {
         contents: &dyn Contents,
         cancel: &AtomicBool,
     ) -> Result<FileRead, Fault> {
-        let by_name = FileKind::of_path(path);
+        let by_name = rules.kind_of_path(path);
         self.tree().judge(rules, Access::Read, path, None, by_name, Wait::Allowed)?;
         let Some(file) = past.files.get(path) else {
             let refusal = if past.has_beneath(path) { not_a_file(path) } else { was_not_there(path) };
@@ -43,7 +43,7 @@ impl Workspace {
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }
-        let kind = kind_of(path, &bytes);
+        let kind = kind_of(rules, path, &bytes);
         if kind != by_name {
             self.tree().judge(rules, Access::Read, path, None, kind, Wait::Allowed)?;
         }

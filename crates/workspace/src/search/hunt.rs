@@ -52,7 +52,7 @@ impl Hunt<'_> {
             return Err(file_too_large(&at.shown, max_bytes, opened.size()).into());
         }
         let head = head_of(opened)?;
-        if read::is_binary(read::kind_of(at.real(), &head), &head) {
+        if read::is_binary(read::kind_of(self.rules, at.real(), &head), &head) {
             return Err(unsupported_binary(&at.shown).into());
         }
         let mut gathered = Gathered::default();
@@ -78,9 +78,13 @@ impl Survey for Hunt<'_> {
     type Seen = Scanned;
     type Outcome = Gathered;
 
+    fn rules(&self) -> &Rules {
+        self.rules
+    }
+
     fn eye(&self) -> Scanner<'_> {
         // One more than is shown tells whether some are missing.
-        Scanner::new(self.pattern, self.query.context_lines, self.query.max_matches + 1, self.max_bytes())
+        Scanner::new(self.rules, self.pattern, self.query.context_lines, self.query.max_matches + 1, self.max_bytes())
     }
 
     fn is_asked_for(&self, path: &LogicalPath, is_folder: bool) -> bool {

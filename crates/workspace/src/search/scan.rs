@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use grep_matcher::Matcher;
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use memchr::memchr;
-use model::FileKind;
+use model::{FileKind, Rules};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -42,6 +42,7 @@ pub(super) enum Scanned {
 
 /// Searches file after file with the same buffers.
 pub(super) struct Scanner<'a> {
+    rules: &'a Rules,
     pattern: &'a Pattern,
     searcher: Searcher,
     context_lines: usize,
@@ -52,7 +53,13 @@ pub(super) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     /// Files of at most `max_bytes`, at most `max_matches` matches each.
-    pub(super) fn new(pattern: &'a Pattern, context_lines: usize, max_matches: usize, max_bytes: u64) -> Self {
+    pub(super) fn new(
+        rules: &'a Rules,
+        pattern: &'a Pattern,
+        context_lines: usize,
+        max_matches: usize,
+        max_bytes: u64,
+    ) -> Self {
         let searcher = SearcherBuilder::new()
             .line_terminator(pattern.line_terminator())
             .line_number(true)
@@ -63,7 +70,7 @@ impl<'a> Scanner<'a> {
             .heap_limit(Some(MAX_STREAM_LINE_BYTES))
             .bom_sniffing(true)
             .build();
-        Self { pattern, searcher, context_lines, max_matches, max_bytes, buffer: Vec::new() }
+        Self { rules, pattern, searcher, context_lines, max_matches, max_bytes, buffer: Vec::new() }
     }
 
     /// Searches one file, which is open.
@@ -103,7 +110,7 @@ impl<'a> Scanner<'a> {
             return Ok(Scanned::Passed);
         }
         let kind = match kind {
-            FileKind::Unknown => kind_of(at.real(), &self.buffer),
+            FileKind::Unknown => kind_of(self.rules, at.real(), &self.buffer),
             told => told,
         };
         let mut sink = Lines::new(self.pattern, at, kind, self.context_lines, self.max_matches);

@@ -107,7 +107,7 @@ impl<'a, S: Survey> Reader<'a, S> {
             Some(ignored) => ignored.hides(scope, at.real().as_str().as_bytes(), is_folder)?,
             None => false,
         };
-        let kind = if is_folder { FileKind::Directory } else { FileKind::of_path(at.real()) };
+        let kind = if is_folder { FileKind::Directory } else { self.survey.rules().kind_of_path(at.real()) };
         let candidate = Candidate { at, name, kind, ignored };
         if !self.survey.admits(&candidate) {
             return Ok(None);

@@ -98,7 +98,7 @@ impl Mutation for MoveFile {
         expect_version(&self.from, Some(state.sha256), self.expected)?;
         let sha256 = state.sha256;
         let mut planned = if state.size_bytes > context.rules.policy().max_file_bytes {
-            Planned::draw_large_move(targets, &self.from, &self.to, Workspace::large_name())
+            Planned::draw_large_move(context.rules, targets, &self.from, &self.to, Workspace::large_name())
         } else {
             let after = Some((bytes.clone(), state.mode));
             let gone = Effect::MoveFrom { to: self.to.clone() };

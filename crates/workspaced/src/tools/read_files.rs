@@ -130,7 +130,7 @@ impl Read for ReadFiles {
         told.reasons = reasons;
         let told = read.iter().fold(told, |told, (path, kind, version)| told.with_file(path, *kind, *version));
         // Who was told nothing has asked all the same.
-        Ok(refusals.iter().fold(told, |told, (path, refusal)| told.with_refused(path, refusal)))
+        Ok(refusals.iter().fold(told, |told, (path, refusal)| told.with_refused(context.rules, path, refusal)))
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

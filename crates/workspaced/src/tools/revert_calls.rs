@@ -139,7 +139,7 @@ impl Mutation for RevertCalls {
             tree.undo(call)?;
         }
         let desired = tree.desired(context.rules, &targets)?;
-        let mut planned = Planned::draw_kept(targets, desired);
+        let mut planned = Planned::draw_kept(context.rules, targets, desired);
         let counts = planned.changes.counts();
         let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();
         planned.summary = format!("undid {} calls (+{} -{})", reverted.len(), counts.insertions, counts.deletions);

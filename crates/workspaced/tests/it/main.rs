@@ -79,6 +79,7 @@ mod mounts;
 #[cfg(test)]
 mod mutations;
 #[cfg(test)]
+mod names;
 mod neighbours;
 #[cfg(test)]
 mod openapi;

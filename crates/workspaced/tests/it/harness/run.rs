@@ -40,10 +40,16 @@ impl Server {
 
     /// A run that starts with `files`, by way of a folder under the import root, and with what `extra` says.
     pub(crate) async fn run_with_files(&self, files: &[(&str, &str)], extra: Value) -> Run {
-        let template = self.template(files);
+        // What a build makes is there after the import: of what a run starts with, such folders are source.
+        let (made, files): (Vec<_>, Vec<_>) = files.iter().copied().partition(|(path, _)| is_build_output(path));
+        let template = self.template(&files);
         let mut body = extra;
         body["source"] = json!({"type": "directory", "path": template});
-        self.run(body).await
+        let run = self.run(body).await;
+        for (path, content) in made {
+            run.put(path, content);
+        }
+        run
     }
 
     /// The run of an answer to `POST /v1/runs`, once it is open or waits for its archive.
@@ -117,6 +123,11 @@ pub(crate) fn put(folder: &Path, path: &str, content: impl AsRef<[u8]>) {
     let place = folder.join(path);
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(place.parent().unwrap()).unwrap();
     std::fs::write(place, content).unwrap();
+}
+
+fn is_build_output(path: &str) -> bool {
+    let top = path.split('/').next().unwrap_or_default();
+    path.contains('/') && ["target", "build", "dist"].iter().any(|name| top.eq_ignore_ascii_case(name))
 }
 
 /// A tar of regular files.
