@@ -255,6 +255,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         read: vec!["**".into()],
         write: vec!["**".into()],
         deny: vec![],
+        not_secret: Vec::new(),
         kinds: std::collections::BTreeMap::new(),
         budget: Budget::default(),
         run_budget: None,

@@ -43,8 +43,8 @@ pub use patch::{
 };
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, is_unprintable};
 pub use policy::{
-    Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders,
-    Trigger,
+    Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules,
+    SourceFolders, Trigger,
 };
 pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
 pub use refusal::{About, Code, Conflict, Refusal, Result};

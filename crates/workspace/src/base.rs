@@ -27,7 +27,7 @@ use parts::Parts;
 pub use read::BaseFile;
 pub(crate) use shelf::Shelf;
 
-use crate::git::Git;
+use crate::git::{Git, GitHome};
 use crate::ignored::Baseline;
 use crate::import::{folder_rules, is_folder_ignored};
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Base {
 
 impl Base {
     /// Opens the base of the run whose folder is `dir`, at `path` on the machine.
-    pub(crate) fn open(dir: BorrowedFd<'_>, path: &Path, home: &Path, shelf: Arc<Shelf>) -> io::Result<Self> {
+    pub(crate) fn open(dir: BorrowedFd<'_>, path: &Path, home: &Arc<GitHome>, shelf: Arc<Shelf>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let manifest = rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::empty());
         let mut file = File::from(manifest.map_err(|errno| gone(errno, MANIFEST_NAME))?);

@@ -5,11 +5,12 @@
 //! it started.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 /// What every call gets, so that no configuration and no repository decides otherwise.
-const SWITCHES: [&str; 15] = [
+const SWITCHES: [&str; 17] = [
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.autocrlf=false",
@@ -32,22 +33,15 @@ const SWITCHES: [&str; 15] = [
     "transfer.bundleURI=false",
     "fetch.fsckObjects=false",
     "fetch.recurseSubmodules=false",
+    // Both lead to hosts that were not judged.
+    "http.followRedirects=false",
+    "http.proxy=",
     "http.lowSpeedLimit=1000",
     "http.lowSpeedTime=30",
 ];
 
-/// What of the operator's own environment reaches git: how to get out of the building, and whom to trust there.
-const PASSED_ON: [&str; 9] = [
-    "PATH",
-    "http_proxy",
-    "https_proxy",
-    "HTTPS_PROXY",
-    "no_proxy",
-    "NO_PROXY",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "GIT_SSL_CAINFO",
-];
+/// What of the operator's own environment reaches git: where programs are, and whom to trust.
+const PASSED_ON: [&str; 4] = ["PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"];
 
 /// How much of git's complaints is kept.
 const MAX_STDERR_BYTES: usize = 8 * 1024;
@@ -91,35 +85,96 @@ impl Bounds<'_> {
     }
 }
 
+/// What one call of git needs of the machine, besides programs, libraries and certificates.
+#[derive(Clone, Debug, Default)]
+pub struct GitReach {
+    /// The git folder that it writes.
+    pub write: PathBuf,
+    /// Folders that it reads.
+    pub read: Vec<PathBuf>,
+    /// The TCP port that it connects to; `None` where it needs no network.
+    pub port: Option<u16>,
+}
+
+/// Bounds what a call of git may reach.
+pub trait ConfineGit: fmt::Debug + Send + Sync {
+    /// Bounds the calling thread, and what it starts, to `reach`. The thread ends after it has started git.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses.
+    fn confine(&self, reach: &GitReach) -> io::Result<()>;
+}
+
+/// What all calls of git have in common.
+#[derive(Debug, Default)]
+pub(crate) struct GitHome {
+    /// A folder with nothing in it but the configuration that stands for the user's.
+    pub(crate) path: PathBuf,
+    /// Hosts that a source may name although their addresses are not public.
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) confine: Option<Arc<dyn ConfineGit>>,
+}
+
 /// One git folder of the service, and how to run git on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
-    dir: PathBuf,
-    /// A folder with nothing in it but the configuration that stands for the user's.
-    home: PathBuf,
-    extra: Vec<(&'static str, OsString)>,
+    home: Arc<GitHome>,
+    reach: GitReach,
+    extra: Vec<(String, OsString)>,
 }
 
 impl Git {
     /// Git on the git folder `dir`, with `home` in place of the user's home (see [`make_home`]).
-    pub(crate) fn new(dir: PathBuf, home: &Path) -> Self {
-        Self { dir, home: home.to_owned(), extra: Vec::new() }
+    pub(crate) fn new(dir: PathBuf, home: &Arc<GitHome>) -> Self {
+        let reach = GitReach { read: vec![home.path.clone()], write: dir, port: None };
+        Self { home: Arc::clone(home), reach, extra: Vec::new() }
+    }
+
+    /// Hosts that a source may name although their addresses are not public.
+    pub(crate) fn allowed_hosts(&self) -> &[String] {
+        &self.home.allowed_hosts
+    }
+
+    /// The same, which also reads these folders.
+    pub(crate) fn reading(mut self, folders: &[PathBuf]) -> Self {
+        self.reach.read.extend_from_slice(folders);
+        self
+    }
+
+    /// The same, which connects to this port.
+    pub(crate) fn connecting(mut self, port: u16) -> Self {
+        self.reach.port = Some(port);
+        self
+    }
+
+    /// The same with these settings of git. By the environment: what a program was started with is for everybody to see.
+    pub(crate) fn with_settings(mut self, settings: &[(&str, &str)]) -> Self {
+        self.extra.push(("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string().into()));
+        for (n, (key, value)) in settings.iter().enumerate() {
+            self.extra.push((format!("GIT_CONFIG_KEY_{n}"), key.into()));
+            self.extra.push((format!("GIT_CONFIG_VALUE_{n}"), value.into()));
+        }
+        self
     }
 
     /// The same, with `name` in the environment.
     pub(crate) fn with_env(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
-        self.extra.push((name, value.into()));
+        self.extra.push((name.to_owned(), value.into()));
         self
     }
 
     /// The same, on another git folder.
     pub(crate) fn at(&self, dir: PathBuf) -> Self {
-        Self { dir, ..self.clone() }
+        let mut other = self.clone();
+        // What the other one borrows from this one.
+        other.reach.read.push(std::mem::replace(&mut other.reach.write, dir));
+        other
     }
 
     /// The git folder.
     pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+        &self.reach.write
     }
 
     /// Runs git to its end and returns what it wrote, at most `max_bytes` of it.
@@ -140,7 +195,7 @@ impl Git {
         bounds: &Bounds<'_>,
         talk: impl FnOnce(ChildStdin, ChildStdout) -> io::Result<T>,
     ) -> Result<T, GitFault> {
-        let mut child = self.command(args).spawn()?;
+        let mut child = self.spawn(args)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(GitFault::Io(io::ErrorKind::BrokenPipe.into()));
@@ -169,6 +224,20 @@ impl Git {
         })
     }
 
+    fn spawn(&self, args: &[&str]) -> io::Result<Child> {
+        let mut command = self.command(args);
+        let Some(confine) = &self.home.confine else { return command.spawn() };
+        // The kernel binds the thread that asks for it and what that starts, so that it is one for this alone.
+        let start = || confine.confine(&self.reach).and_then(|()| command.spawn());
+        let started = thread::scope(|scope| {
+            thread::Builder::new()
+                .spawn_scoped(scope, start)?
+                .join()
+                .map_err(|_| io::Error::other("the thread that starts git ended"))
+        });
+        started?
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("git");
         command.env_clear();
@@ -178,10 +247,10 @@ impl Git {
             }
         }
         command
-            .env("HOME", &self.home)
-            .env("XDG_CONFIG_HOME", &self.home)
+            .env("HOME", &self.home.path)
+            .env("XDG_CONFIG_HOME", &self.home.path)
             .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", self.home.join(CONFIG_NAME))
+            .env("GIT_CONFIG_GLOBAL", self.home.path.join(CONFIG_NAME))
             .env("GIT_ATTR_NOSYSTEM", "1")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_OPTIONAL_LOCKS", "0")
@@ -191,9 +260,9 @@ impl Git {
             .env("GIT_ALLOW_PROTOCOL", "https:file")
             .env("LC_ALL", "C")
             .envs(self.extra.iter().map(|(name, value)| (name, value)))
-            .current_dir(&self.home)
+            .current_dir(&self.home.path)
             .arg("--git-dir")
-            .arg(&self.dir)
+            .arg(&self.reach.write)
             .args(SWITCHES.iter().flat_map(|switch| ["-c", switch]))
             .args(args)
             .stdin(Stdio::piped())

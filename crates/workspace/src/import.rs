@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use crate::base::manifest::{self, Head};
 use crate::base::{self, Base, GIT_NAME, MANIFEST_NAME, Shelf};
-use crate::git::{Git, make_home};
+use crate::git::{ConfineGit, Git, GitHome, make_home};
 use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
@@ -50,7 +50,7 @@ const FOLDERS: [&str; 4] = ["repo", "tmp", "artifacts", "tool-cache"];
 pub struct Workspaces {
     dir: OwnedFd,
     path: PathBuf,
-    home: PathBuf,
+    home: Arc<GitHome>,
     /// In the names of this process's own folders, which no sweep of its own takes.
     tag: String,
     import_roots: Vec<PathBuf>,
@@ -199,7 +199,7 @@ impl Workspaces {
         make_home(&home)?;
         Ok(Self {
             dir,
-            home,
+            home: Arc::new(GitHome { path: home, ..GitHome::default() }),
             tag: fresh_name(""),
             import_roots: import_roots.to_vec(),
             own: Own { places: [data_dir, path.clone()], folders },
@@ -213,6 +213,14 @@ impl Workspaces {
     #[must_use]
     pub fn with_limits(self, limits: ImportLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same, with hosts that git sources may name although their addresses are not public, and with `confine` to
+    /// bound what each call of git may reach.
+    #[must_use]
+    pub fn with_git(self, allowed_hosts: Vec<String>, confine: Option<Arc<dyn ConfineGit>>) -> Self {
+        let home = GitHome { path: self.home.path.clone(), allowed_hosts, confine };
+        Self { home: Arc::new(home), ..self }
     }
 
     /// The real place of `raw` if it lies under an import root and apart from the service's own folder.
@@ -330,7 +338,7 @@ impl Workspaces {
             ImportSource::GitRemote { url, reference } => (git::Origin::Remote(url), reference),
             ImportSource::GitLocal { path, reference } => {
                 let git_dir = git::find(&path, &|real| self.is_allowed(real))?;
-                (git::Origin::Local(git_dir), reference)
+                (git::Origin::Local { path: git_dir, reads: self.import_roots.clone() }, reference)
             }
         };
         git::copy(git, &origin, reference.as_deref(), self.limits, watch, sink).map(Some)

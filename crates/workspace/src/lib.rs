@@ -40,6 +40,7 @@ pub use diff::{DiffAfter, DiffFile, DiffQuery, Overlay, WorkspaceDiff};
 pub use export::Bundle;
 pub use fault::Fault;
 pub use find::{FindQuery, FindSort, Findings, FoundFile};
+pub use git::{ConfineGit, GitReach};
 pub use ignored::RULES_NAME;
 pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, RunFolder, Workspaces};
 pub use list::{Entry, EntryType, ListQuery, Listing};

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::{
-    Access, Code, FileKind, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes,
+    Access, Code, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes,
 };
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 

@@ -106,6 +106,8 @@ pub struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) database_url: DatabaseUrl,
     pub(crate) import_roots: Vec<PathBuf>,
+    /// Hosts of git sources whose addresses need not be public.
+    pub(crate) git_allow_hosts: Vec<String>,
     pub(crate) profiles: Profiles,
     pub(crate) operator_token: Option<Secret>,
     pub(crate) audit_token: Option<Secret>,
@@ -122,7 +124,9 @@ pub struct Config {
 pub(crate) struct Surroundings {
     /// Folders of programs.
     pub(crate) programs: Vec<PathBuf>,
-    /// Certificates, and the database's own password file.
+    /// Certificates that git trusts.
+    pub(crate) certificates: Vec<PathBuf>,
+    /// The database's certificates and its password file.
     pub(crate) read: Vec<PathBuf>,
 }
 
@@ -176,6 +180,10 @@ impl ServeArgs {
             let several = env("WORKSPACED_IMPORT_ROOTS")?;
             Some(several.split(':').map(PathBuf::from).collect())
         });
+        settings.git_allow_hosts = settings.git_allow_hosts.or_else(|| {
+            let several = env("WORKSPACED_GIT_ALLOW_HOSTS")?;
+            Some(several.split(',').map(|host| host.trim().to_owned()).collect())
+        });
         match config {
             Some(file) => settings.over(Settings::read(&file)?),
             None => settings,
@@ -205,6 +213,7 @@ impl Settings {
             database_url,
             data_dir,
             import_roots: import_roots(self.import_roots.unwrap_or_default())?,
+            git_allow_hosts: git_allow_hosts(self.git_allow_hosts.unwrap_or_default())?,
             profiles: profiles(self.profiles.as_deref())?,
             operator_token,
             audit_token,
@@ -257,7 +266,8 @@ impl Surroundings {
         };
         let of_git = ["SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"];
         let of_database = ["PGPASSFILE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY"];
-        let mut read: Vec<_> = of_git.into_iter().flat_map(places).collect();
+        let certificates = of_git.into_iter().flat_map(places).collect();
+        let mut read = Vec::new();
         if database_url.sqlite_file().is_none() {
             read.extend(of_database.into_iter().flat_map(places));
             read.extend(places("HOME").into_iter().map(|home| home.join(".pgpass")));
@@ -266,7 +276,7 @@ impl Surroundings {
             let named = parameters.filter_map(|pair| pair.split_once('=')).filter(|(name, _)| name.starts_with("ssl"));
             read.extend(named.map(|(_, value)| PathBuf::from(value)).filter(|place| place.is_absolute()));
         }
-        Self { programs: places("PATH"), read }
+        Self { programs: places("PATH"), certificates, read }
     }
 }
 
@@ -374,6 +384,22 @@ fn import_roots(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, BadSetting> {
         }
     }
     Ok(roots)
+}
+
+fn git_allow_hosts(given: Vec<String>) -> Result<Vec<String>, BadSetting> {
+    let hosts: Vec<_> = given.into_iter().filter(|host| !host.is_empty()).collect();
+    let is_host = |host: &String| {
+        let byte_fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        host.bytes().all(byte_fits) || address.parse::<std::net::Ipv6Addr>().is_ok()
+    };
+    match hosts.iter().find(|host| !is_host(host)) {
+        Some(host) => {
+            let problem = "it takes a host's name or address, without scheme, port or path";
+            Err(BadSetting(format!("--git-allow-host `{host}`: {problem}")))
+        }
+        None => Ok(hosts),
+    }
 }
 
 fn profiles(file: Option<&Path>) -> Result<Profiles, BadSetting> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ledger::Ledger;
 use rustix::process::{Resource, Rlimit};
-use workspace::Workspaces;
+use workspace::{ConfineGit, Workspaces};
 
 use crate::checkpoints::Checkpoints;
 use crate::config::{BadSetting, Config, Limits};
@@ -86,7 +86,7 @@ pub async fn serve(
     confinement.tell();
     fit(&mut config.limits, raise_handles());
     let lock = DataLock::take(&config.data_dir)?;
-    let (service, first_token) = open(&config, &lock).await?;
+    let (service, first_token) = open(&config, &lock, confinement.git()).await?;
     let listener = http::serve::listen(config.listen);
     let listener = listener.map_err(|error| BadSetting(format!("--listen {}: {error}", config.listen)))?;
     let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
@@ -116,7 +116,11 @@ pub async fn serve(
 }
 
 /// Opens everything that calls need, and finishes what an earlier process had begun.
-async fn open(config: &Config, lock: &DataLock) -> Result<(Service, Option<String>), StartError> {
+async fn open(
+    config: &Config,
+    lock: &DataLock,
+    git: Option<Arc<dyn ConfineGit>>,
+) -> Result<(Service, Option<String>), StartError> {
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
     lock.belongs_to(ledger.as_ref()).await?;
@@ -124,8 +128,11 @@ async fn open(config: &Config, lock: &DataLock) -> Result<(Service, Option<Strin
     let (tokens, first_token) = Tokens::load(config, ledger.as_ref()).await.map_err(database)?;
     let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger)).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
-    let opened = tokio::task::spawn_blocking(move || Workspaces::open(&data_dir, &import_roots)).await;
-    let workspaces = opened.map_err(io::Error::other).flatten();
+    let allowed_hosts = config.git_allow_hosts.clone();
+    let opened = tokio::task::spawn_blocking(move || {
+        Ok::<_, io::Error>(Workspaces::open(&data_dir, &import_roots)?.with_git(allowed_hosts, git))
+    });
+    let workspaces = opened.await.map_err(io::Error::other).flatten();
     let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_contradicted();
     leftovers::settle(ledger.as_ref(), &workspaces, is_older).await?;

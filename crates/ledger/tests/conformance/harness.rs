@@ -200,6 +200,7 @@ pub(crate) fn policy() -> Policy {
         read: vec!["**".into()],
         write: vec!["src/**".into()],
         deny: vec![],
+        not_secret: vec![],
         kinds: BTreeMap::new(),
         budget: Budget::default(),
         run_budget: None,

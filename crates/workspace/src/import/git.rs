@@ -4,6 +4,7 @@
 //! a local source runs with an environment in which only the service's own configuration may name programs.
 
 mod find;
+mod remote;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -27,7 +28,12 @@ pub(crate) const FETCHED: &str = "refs/workspaced/base";
 /// Where to fetch from.
 pub(super) enum Origin {
     Remote(String),
-    Local(PathBuf),
+    Local {
+        /// Its git folder.
+        path: PathBuf,
+        /// Folders that it may point to: the import roots.
+        reads: Vec<PathBuf>,
+    },
 }
 
 /// Fetches one commit into `git`'s folder, which is made, and puts its tree into the sink. Returns the commit.
@@ -40,39 +46,27 @@ pub(super) fn copy(
     sink: &mut Sink<'_>,
 ) -> Result<String, ImportFault> {
     let reference = reference.map_or(Ok("HEAD"), check_reference)?;
-    let git = match origin {
-        Origin::Remote(url) => from(git, check_url(url)?),
-        Origin::Local(path) => from(git, path.to_str().ok_or_else(no_repository)?),
-    };
     watch.progress("fetching", 0, 0);
-    let fetch = Fetch { git: &git, limits, watch };
+    let source = match origin {
+        Origin::Remote(url) => {
+            let remote = remote::judge(url, git.allowed_hosts())?;
+            let mut settings = vec![("remote.origin.url", remote.url)];
+            settings.extend(remote.resolve.as_deref().map(|resolve| ("http.curloptResolve", resolve)));
+            git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(remote.port)
+        }
+        Origin::Local { path, reads } => git
+            .clone()
+            .with_settings(&[("remote.origin.url", path.to_str().ok_or_else(no_repository)?)])
+            .with_env("GIT_ALLOW_PROTOCOL", "file")
+            .reading(reads),
+    };
+    let fetch = Fetch { git: &source, limits, watch };
     let commit = fetch.commit(reference)?;
     watch.progress("writing", 0, 0);
-    let entries = tree::list(&git, &commit, limits, watch, sink)?;
-    tree::write(&git, &entries, watch, sink)?;
+    // What was fetched is read by a git that reaches nothing else.
+    let entries = tree::list(git, &commit, limits, watch, sink)?;
+    tree::write(git, &entries, watch, sink)?;
     Ok(commit)
-}
-
-/// Git with a remote of the name `origin` at `url`. By the environment: an address may hold a password, and what a
-/// program was started with is for everybody to see.
-fn from(git: &Git, url: &str) -> Git {
-    git.clone()
-        .with_env("GIT_CONFIG_COUNT", "1")
-        .with_env("GIT_CONFIG_KEY_0", "remote.origin.url")
-        .with_env("GIT_CONFIG_VALUE_0", url)
-}
-
-fn check_url(url: &str) -> Result<&str, Refusal> {
-    let is_https = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
-    let is_plain = url.len() <= 2048 && url.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_https && is_plain && url.len() > 8 {
-        Ok(url)
-    } else {
-        Err(Refusal::invalid(
-            "a git source is an address that begins with https:// or a folder under an import root",
-            "Give the repository's https address.",
-        ))
-    }
 }
 
 /// The name of a branch, a tag or a commit, which git cannot take for anything else.
@@ -172,7 +166,8 @@ fn fetch_fault(fault: GitFault) -> ImportFault {
             tracing::info!(complaint = %redact(&complaint), "a git source could not be fetched");
             Refusal::invalid(
                 "the git source could not be fetched: no such repository, ref or commit, or it may not be read",
-                "Check the address or path and the `ref`; an empty repository has no commit to start from.",
+                "Check the address or path and the `ref`; redirects are not followed, and an empty repository has no commit to \
+                 start from.",
             )
             .into()
         }

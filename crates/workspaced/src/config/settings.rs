@@ -33,6 +33,13 @@ pub(super) struct Settings {
     #[arg(long = "import-root", value_name = "FOLDER")]
     #[serde(alias = "import_roots", alias = "import-root", alias = "import_root")]
     pub(super) import_roots: Option<Vec<PathBuf>>,
+    /// A host that git sources may name although its addresses are private, loopback or link-local; may be repeated
+    /// [default: none]
+    ///
+    /// [env: `WORKSPACED_GIT_ALLOW_HOSTS`, with `,` between hosts]
+    #[arg(long = "git-allow-host", value_name = "HOST")]
+    #[serde(alias = "git_allow_hosts", alias = "git-allow-host", alias = "git_allow_host")]
+    pub(super) git_allow_hosts: Option<Vec<String>>,
     /// A TOML file of policy profiles beside the built-in ones [default: none]
     #[arg(long, env = "WORKSPACED_PROFILES", value_name = "FILE")]
     pub(super) profiles: Option<PathBuf>,
@@ -185,6 +192,7 @@ impl Settings {
             data_dir: self.data_dir.or(under.data_dir),
             database_url: self.database_url.or(under.database_url),
             import_roots: self.import_roots.or(under.import_roots),
+            git_allow_hosts: self.git_allow_hosts.or(under.git_allow_hosts),
             profiles: self.profiles.or(under.profiles),
             log_format: self.log_format.or(under.log_format),
             log: self.log.or(under.log),

@@ -82,7 +82,7 @@ async fn existed(service: &Service, live: &Arc<LiveRun>, path: &LogicalPath) -> 
     }
     let (run, path) = (Arc::clone(live), path.clone());
     // No byte of it is wanted: one that is too large is there too.
-    let found = move || match run.workspace.base_file(&path, 0, &AtomicBool::new(false)) {
+    let found = move || match run.workspace.base_file(&run.rules, &path, 0, &AtomicBool::new(false)) {
         Ok(found) => Ok(found.is_some()),
         Err(Fault::Io(error)) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(true),
         Err(fault) => Err(fault.into()),

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use model::{
-    Code, Content, Effect, FileKind, FileState, LogicalPath, PathRejected, Permission, Refusal, Rules, ScannedContent,
-    Sha256, StepBytes, judge_scanned,
+    Code, Content, Effect, FileState, LogicalPath, PathRejected, Permission, Refusal, Rules, ScannedContent, Sha256,
+    StepBytes, judge_scanned,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{Fault, StagedFile, Target, Workspace};
@@ -193,19 +193,19 @@ impl Mutation for PutFile {
         let mode = before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode);
         let (content, kind, lines) = match &self.content {
             NewContent::Inline(bytes) => {
-                (Content::new(bytes.clone(), mode), FileKind::of_file(&self.path, bytes), None)
+                (Content::new(bytes.clone(), mode), context.rules.kind_of_file(&self.path, bytes), None)
             }
             NewContent::Staged(file, scanned) => {
                 let bytes = StepBytes::Staged(file.name.clone());
                 let content = Content { bytes, size_bytes: file.size_bytes, sha256: file.sha256, mode };
                 let lines = Some(scanned.lines).filter(|_| !scanned.is_binary);
-                (content, FileKind::of_file(&self.path, &file.head), lines)
+                (content, context.rules.kind_of_file(&self.path, &file.head), lines)
             }
             NewContent::Announced(size_bytes) => {
                 // Whether it is text is not known: what depends on that is judged when the bytes are here.
                 let (bytes, size_bytes) = (StepBytes::Staged(String::new()), size_bytes.unwrap_or(0));
                 let content = Content { bytes, size_bytes, sha256: Sha256::ZERO, mode };
-                (content, FileKind::of_path(&self.path), None)
+                (content, context.rules.kind_of_path(&self.path), None)
             }
         };
         let limit = context.rules.policy().max_transfer_bytes;

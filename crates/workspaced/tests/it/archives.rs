@@ -54,11 +54,11 @@ async fn a_secret_is_readable_under_no_other_name(#[values(Backend::Sqlite, Back
 #[tokio::test]
 async fn long_names_in_a_small_archive_cost_little_memory() {
     let server = Server::start(Backend::Sqlite).await;
-    let folders = format!("{}/", "n".repeat(250)).repeat(7);
-    // 2 kB each, most of which gzip takes away.
-    let many = gzip(&archive_of_names((0..60_000).map(|n| format!("{folders}{n:0>250}"))));
+    let folders = format!("{}/", "n".repeat(250)).repeat(15);
+    // 4 kB each, most of which gzip takes away.
+    let many = gzip(&archive_of_names((0..20_000).map(|n| format!("{folders}{n:0>250}"))));
     assert!(many.len() < 8 << 20, "{}", many.len());
-    let own = gzip(&archive_of_names((0..40_000).map(|n| format!("{n}/{folders}.git"))));
+    let own = gzip(&archive_of_names((0..20_000).map(|n| format!("{n}/{folders}.git"))));
     for (what, archive) in [("files", many), ("what is left out", own)] {
         let run = server.run(json!({"source": {"type": "archive"}})).await;
         let path = format!("/v1/runs/{}/archive", run.id);

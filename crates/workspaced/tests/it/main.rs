@@ -11,6 +11,7 @@
 
 #[cfg(test)]
 mod approvals;
+#[cfg(test)]
 mod archives;
 #[cfg(test)]
 mod audit;
@@ -80,6 +81,7 @@ mod mounts;
 mod mutations;
 #[cfg(test)]
 mod names;
+#[cfg(test)]
 mod neighbours;
 #[cfg(test)]
 mod openapi;
@@ -109,6 +111,8 @@ mod readme;
 mod rebuilding;
 #[cfg(test)]
 mod redacting;
+#[cfg(test)]
+mod remotes;
 #[cfg(test)]
 mod replaying;
 #[cfg(test)]
