@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use rstest::rstest;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::bounds::{connect, until};
@@ -79,11 +80,11 @@ async fn who_does_not_take_exports_in_keeps_nobody_else_waiting(
 async fn a_crowd_that_comes_at_once_is_let_in(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     // While the process stands still, connections wait in the system's queue: as many as it was asked to keep.
-    server.signal("STOP");
+    server.signal(Signal::STOP);
     let address = server.base.trim_start_matches("http://").parse().unwrap();
     let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1));
     let crowd: Vec<_> = (0..600).map_while(|_| connect().ok()).collect();
-    server.signal("CONT");
+    server.signal(Signal::CONT);
     assert_eq!(crowd.len(), 600);
     drop(crowd);
     server.run(json!({})).await;

@@ -4,6 +4,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use rstest::rstest;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Backend, Client, Server, Setup, workspaced};
@@ -165,7 +166,7 @@ async fn the_first_start_prints_a_token_once_with_lines_to_paste(
 #[tokio::test]
 async fn it_finishes_what_it_holds_and_exits_with_zero(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("TERM", "INT")] signal: &str,
+    #[values(Signal::TERM, Signal::INT)] signal: Signal,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run(json!({})).await;

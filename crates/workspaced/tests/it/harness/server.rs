@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Mutex;
 
 use super::{Backend, Client, Database, reaper};
@@ -193,14 +194,13 @@ impl Server {
 
     /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(&mut self) -> ExitStatus {
-        self.signal("TERM");
+        self.signal(Signal::TERM);
         self.wait(Duration::from_secs(30))
     }
 
-    /// Sends a signal by its short name.
-    pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.process_id().to_string()]).status().unwrap();
-        assert!(sent.success());
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.process.as_ref().expect("it runs")), signal).unwrap();
     }
 
     /// Waits for the process to end by itself, or by a signal that someone else sends.

@@ -3,6 +3,8 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::Server;
 
 /// strace, attached to a server until it is dropped.
@@ -41,7 +43,7 @@ impl Strace {
 impl Drop for Strace {
     fn drop(&mut self) {
         // A signal that it can handle: it lets go of the server first.
-        let _ = Command::new("kill").args(["-s", "INT", &self.0.id().to_string()]).status();
+        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
         let deadline = Instant::now() + Duration::from_secs(3);
         while matches!(self.0.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
