@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn git_applies_every_diff_and_counts_alike(old in texts(), new in texts()) {
+    fn git_applies_every_diff_and_finds_none_shorter(old in texts(), new in texts()) {
         let git = Git::new();
         git.write("x", &old);
         let diff = diff(Some(&old), Some(&new));
@@ -124,8 +124,10 @@ proptest! {
             git.write("old", &old);
             git.write("new", &new);
             let stat = git.run(&["diff", "--no-index", "--minimal", "--numstat", "old", "new"], b"").stdout;
-            let want = format!("{}\t{}\t", diff.counts.insertions, diff.counts.deletions);
-            prop_assert!(stat.starts_with(want.as_bytes()), "{} {}", want, String::from_utf8_lossy(&stat));
+            let stat = String::from_utf8(stat).unwrap();
+            let gits: Vec<u64> = stat.split('\t').take(2).map(|count| count.parse().unwrap()).collect();
+            // Not as many: what git calls minimal sometimes is not.
+            prop_assert!(diff.counts.insertions + diff.counts.deletions <= gits[0] + gits[1], "{:?} {}", diff.counts, stat);
         }
     }
 }
