@@ -1,16 +1,17 @@
 //! What git ignores and does not track.
 //!
 //! A file is ignored where the rules of the tree's present `.gitignore` files say so, or those of the base: nobody
-//! un-hides a file by editing rules. What the base tracks is never ignored. Only `.gitignore` files inside the tree count.
+//! un-hides a file by editing rules. What the base tracks is never ignored, nor what the run itself has written: nobody hides
+//! a change by editing rules either. Only `.gitignore` files inside the tree count.
 
 mod rules;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use lru::LruCache;
 use model::LogicalPath;
@@ -45,6 +46,8 @@ pub(crate) trait Baseline: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Ignored {
     baseline: Arc<dyn Baseline>,
+    /// Every path that the run has written.
+    written: RwLock<BTreeSet<String>>,
     base: OnceLock<HashMap<Vec<u8>, Arc<RuleFile>>>,
     compiled: Mutex<LruCache<Stamp, Arc<RuleFile>>>,
 }
@@ -72,7 +75,32 @@ struct Level {
 impl Ignored {
     /// Answers by `baseline` and the tree's own files.
     pub(crate) fn new(baseline: Arc<dyn Baseline>) -> Self {
-        Self { baseline, base: OnceLock::new(), compiled: Mutex::new(LruCache::unbounded()) }
+        let (written, compiled) = (RwLock::default(), Mutex::new(LruCache::unbounded()));
+        Self { baseline, written, base: OnceLock::new(), compiled }
+    }
+
+    /// Counts `paths`, which the run has written, as tracked from here on.
+    pub(crate) fn add_written(&self, paths: &[LogicalPath]) {
+        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
+        for path in paths {
+            if !written.contains(path.as_str()) {
+                written.insert(path.as_str().to_owned());
+            }
+        }
+    }
+
+    fn written(&self) -> RwLockReadGuard<'_, BTreeSet<String>> {
+        self.written.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tracks(&self, path: &str) -> io::Result<bool> {
+        Ok(self.written().contains(path) || self.baseline.tracks(path)?)
+    }
+
+    fn tracks_beneath(&self, folder: &str) -> io::Result<bool> {
+        let prefix = format!("{folder}/");
+        let has_written = self.written().range(prefix.clone()..).next().is_some_and(|path| path.starts_with(&prefix));
+        Ok(has_written || self.baseline.tracks_beneath(folder)?)
     }
 
     /// Whether the file, or what would be one, at `path` is ignored.
@@ -81,7 +109,7 @@ impl Ignored {
             return Ok(false);
         }
         // Most of what is read is tracked: then no folder on the way is asked for its rules.
-        if self.baseline.is_loaded() && self.baseline.tracks(path.as_str())? {
+        if self.written().contains(path.as_str()) || self.baseline.is_loaded() && self.baseline.tracks(path.as_str())? {
             return Ok(false);
         }
         let parent = path.parent().unwrap_or_else(LogicalPath::root);
@@ -132,14 +160,14 @@ impl Ignored {
     }
 
     /// Whether what is at `path`, in the folder that `scope` is of, is ignored: rules exclude it and nothing of it is
-    /// tracked.
+    /// tracked or was written by the run.
     pub(crate) fn hides(&self, scope: &Scope, path: &[u8], is_folder: bool) -> io::Result<bool> {
         if !scope.excludes(path, is_folder) {
             return Ok(false);
         }
         // A name that is not UTF-8 cannot be asked for: it counts as not tracked, which is the stricter answer.
         let Ok(path) = std::str::from_utf8(path) else { return Ok(true) };
-        if is_folder { Ok(!self.baseline.tracks_beneath(path)?) } else { Ok(!self.baseline.tracks(path)?) }
+        if is_folder { Ok(!self.tracks_beneath(path)?) } else { Ok(!self.tracks(path)?) }
     }
 
     /// Whether the base tracks `path` or something that `path` lies beneath, such as a symbolic link to a folder.
@@ -149,7 +177,7 @@ impl Ignored {
         }
         let text = path.as_str();
         for end in text.match_indices('/').map(|(at, _)| at).chain([text.len()]) {
-            if self.baseline.tracks(&text[..end])? {
+            if self.tracks(&text[..end])? {
                 return Ok(true);
             }
         }

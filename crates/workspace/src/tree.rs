@@ -166,6 +166,13 @@ impl Workspace {
         &self.tmp
     }
 
+    /// Notes paths that a mutation of the run has written: these are shown and can be read, whatever ignore rules say.
+    pub fn add_written(&self, paths: &[LogicalPath]) {
+        if let Some(ignored) = &self.tree.ignored {
+            ignored.add_written(paths);
+        }
+    }
+
     /// What the run started from.
     pub fn base(&self) -> &Arc<Base> {
         &self.base

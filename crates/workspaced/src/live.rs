@@ -19,6 +19,7 @@ use workspace::{Tree, Workspace};
 use crate::behind::Behind;
 use crate::claims::Claims;
 use crate::lane::Lane;
+use crate::pipeline::history;
 use crate::quota::{RunDisk, Waiting};
 use crate::service::{Service, latest, run_not_found};
 use crate::{CallError, telemetry};
@@ -294,8 +295,14 @@ impl Service {
             return Err(no_files(state).into());
         }
         let pending = open.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
+        let written = Vec::from_iter(history::written(self, run).await?);
         let service = self.clone();
-        self.blocking(move || Ok(Arc::new(LiveRun::open(&service, stored, &pending)?))).await
+        self.blocking(move || {
+            let live = LiveRun::open(&service, stored, &pending)?;
+            live.workspace.add_written(&written);
+            Ok(Arc::new(live))
+        })
+        .await
     }
 
     /// Takes a run that was deleted out of use: calls that hold it go on, others are refused. Returns when the last of

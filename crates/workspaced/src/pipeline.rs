@@ -9,7 +9,7 @@ mod approve;
 mod bound;
 mod catch_up;
 mod conflict;
-mod history;
+pub(crate) mod history;
 mod large;
 mod recover;
 mod together;
@@ -506,6 +506,7 @@ fn note_written(live: &LiveRun, record: &Record) {
         // Other rules hide other files, or none.
         live.changed.forget();
     }
+    live.workspace.add_written(&record.paths_written);
     live.changed.add(&record.paths_written);
     live.lane.add_written(&record.paths_written);
 }

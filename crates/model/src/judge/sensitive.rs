@@ -60,6 +60,7 @@ const SENSITIVE_FILES: &[&str] = &[
     ".gdbinit",
     ".gitattributes",
     ".gitconfig",
+    ".gitignore",
     ".gitlab-ci.yaml",
     ".gitlab-ci.yml",
     ".gitmodules",
@@ -192,7 +193,8 @@ const BUILD_EXTENSIONS: &[&str] =
 const CONFIGURED_BUILDERS: &[&str] =
     &["babel", "esbuild", "metro", "next", "nuxt", "rollup", "rspack", "vite", "webpack"];
 
-/// Whether a person would look twice at a change of `path`: CI, hooks, agents' and editors' configuration, code owners.
+/// Whether a person would look twice at a change of `path`: CI, hooks, agents' and editors' configuration, code owners, and
+/// what hides files or diffs from people.
 pub(super) fn is_security_sensitive(path: &LogicalPath) -> bool {
     path.names().any(|name| {
         with_folded(name, |name| {

@@ -8,7 +8,6 @@ use model::{LogicalPath, Rules, Sha256};
 use super::report::Report;
 use super::scan::{Candidate, Scan, Where};
 use super::{DiffQuery, is_told};
-use crate::guard::Wait;
 use crate::{Fault, Workspace};
 
 /// What a planned change finds and leaves at one path.
@@ -60,8 +59,8 @@ impl Workspace {
         for path in planned.keys() {
             let base = loaded.manifest.get(path.as_str().as_bytes());
             let candidate = Candidate { path: path.clone(), base, now: None };
-            let hidden = base.is_none() && self.is_hidden(path)?;
-            if !hidden && is_told(rules, &candidate) {
+            // Whether git ignores it makes no difference: what a run writes is shown.
+            if is_told(rules, &candidate) {
                 candidates.push(candidate);
             }
         }
@@ -70,13 +69,5 @@ impl Workspace {
         self.fill(&mut report, &candidates, cancel)?;
         let diff = report.finish();
         Ok(DiffAfter { diff_sha256: diff.diff_sha256, changed: diff.paths().collect() })
-    }
-
-    pub(super) fn is_hidden(&self, path: &LogicalPath) -> Result<bool, Fault> {
-        let tree = self.tree();
-        match &tree.ignored {
-            Some(ignored) => Ok(ignored.holds_file(&tree.root, path, Wait::Allowed)?),
-            None => Ok(false),
-        }
     }
 }

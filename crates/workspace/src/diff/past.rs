@@ -14,7 +14,7 @@ use crate::past::{Kept, was_not_there};
 use crate::{Contents, Fault, Past, Standing, Workspace};
 
 impl Workspace {
-    /// Compares the files as they were with the base; none that policy hides or git ignores is told.
+    /// Compares the files as they were with the base; none that policy hides is shown.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Workspace {
             check(cancel)?;
             let base = loaded.manifest.get(path.as_str().as_bytes());
             let candidate = Candidate { path: path.clone(), base, now: None };
-            if is_told(rules, &candidate) && (base.is_some() || !self.is_hidden(path)?) {
+            if is_told(rules, &candidate) {
                 candidates.push(candidate);
             }
         }

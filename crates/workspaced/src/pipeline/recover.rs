@@ -8,7 +8,7 @@ use model::{LogicalPath, RunId, Sha256, Step};
 use workspace::{Applied, Redo};
 
 use super::catch_up::{catch_up, catch_up_at};
-use super::{bound, large, needs_repair};
+use super::{bound, history, large, needs_repair};
 use crate::CallError;
 use crate::lane::{Lane, Pass};
 use crate::past::damaged_step;
@@ -90,6 +90,8 @@ async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError>
     live.lane.start_anew(settled.stored.usage);
     live.disk.set_held(settled.stored.run.disk);
     live.waiting.set_pending(settled.stored.run.counts.pending_approvals);
+    let written = history::written(service, &live.run_id).await?;
+    live.workspace.add_written(&Vec::from_iter(written));
     live.lane.set_unsettled(false);
     Ok(())
 }

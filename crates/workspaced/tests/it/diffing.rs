@@ -193,9 +193,11 @@ async fn binary_ignored_and_secret_files_keep_their_content(
 async fn the_diff_does_not_follow_an_agent_that_rewrites_the_ignore_rules(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (_server, run) = Run::shared(backend, &[("src/a.rs", "fn a() {}\n"), (".gitignore", "*.log\n")]).await;
+    let files = [("src/a.rs", "fn a() {}\n"), (".gitignore", "*.log\n")];
+    let unasked = json!({"policy": {"requireApprovalIf": []}});
+    let (_server, run) = Run::shared_with(backend, &files, unasked).await;
     run.replace("src/a.rs", "fn evil() {}\n", &sha256("fn a() {}\n")).await.ok();
-    run.replace(".gitignore", "*\n", &sha256("*.log\n")).await;
+    run.replace(".gitignore", "*\n", &sha256("*.log\n")).await.ok();
     let diff = run.ok("diff_workspace", json!({})).await;
     assert!(diff["diff"].as_str().unwrap().contains("fn evil"), "a tracked file cannot be hidden: {diff:#}");
 }

@@ -277,8 +277,10 @@ async fn drift_of_the_executable_bit_alone_is_told_as_such(#[values(Backend::Sql
 #[rstest]
 #[tokio::test]
 async fn the_hash_that_a_patch_tells_follows_what_hides_and_shows_files(#[values(Backend::Sqlite)] backend: Backend) {
-    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let unasked = json!({"policy": {"requireApprovalIf": []}});
+    let (_server, run) = Run::shared_with(backend, &[("a.txt", "a\n")], unasked).await;
     run.create("x.log", "x\n").await;
+    run.put("y.log", "y\n");
     let patch = async |old: &str, new: &str| {
         let told = run.patch(&format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-{old}\n+{new}\n")).await.ok();
         assert_eq!(told["newWorkspaceDiffSha256"], json!(run.diff_sha256().await), "{old} to {new}");

@@ -58,6 +58,8 @@ mod guard;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod hidden_changes;
+#[cfg(test)]
 mod history;
 #[cfg(test)]
 mod hostile;

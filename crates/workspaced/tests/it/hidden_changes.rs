@@ -1,0 +1,161 @@
+//! Nothing that lies in a workspace hides from a reviewer what the run has changed.
+
+use std::io::Read as _;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, git, sha256};
+
+const EVIL: &str = "src/evil.js";
+const DEEP: &str = "deep/er/evil.js";
+
+/// A run from git in which ignore rules need no approval, with two new files and a change.
+async fn run_with_changes(server: &Server, policy: Value) -> (Run, std::path::PathBuf) {
+    let (place, _) = server.repository(&[("a.txt", "a\n"), ("src/b.js", "b\n"), (".gitignore", "*.log\n")]);
+    let source = json!({"type": "git", "url": place});
+    let run = server.run(json!({"source": source, "policy": policy})).await;
+    for path in [EVIL, DEEP] {
+        run.create(path, "evil()\n").await;
+    }
+    run.replace("a.txt", "changed\n", &sha256("a\n")).await.ok();
+    (run, place)
+}
+
+async fn bytes(run: &Run, what: &str) -> Vec<u8> {
+    let answer = run.operator.get(&format!("/v1/runs/{}/{what}", run.id)).await;
+    assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+    answer.body
+}
+
+fn names_in_archive(archive: &[u8]) -> Vec<String> {
+    let mut tar = Vec::new();
+    flate2::read::GzDecoder::new(archive).read_to_end(&mut tar).unwrap();
+    let mut tar = tar::Archive::new(tar.as_slice());
+    tar.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// Every way in which a reviewer looks at the run shows each of `paths`.
+async fn assert_shown(run: &Run, place: &std::path::Path, paths: &[&str], when: &str) {
+    let diff = run.ok("diff_workspace", json!({})).await;
+    let stat = run.ok("diff_workspace", json!({"statOnly": true})).await;
+    let patch = String::from_utf8(bytes(run, "patch").await).unwrap();
+    let archive = names_in_archive(&bytes(run, "archive").await);
+    let bundle = place.with_extension("bundle");
+    std::fs::write(&bundle, bytes(run, "bundle?branch=seen").await).unwrap();
+    git(place, &["fetch", "-q", "-f", bundle.to_str().unwrap(), "seen:seen"]);
+    let bundled = git(place, &["ls-tree", "-r", "--name-only", "seen"]);
+    for path in paths {
+        for (what, text) in [("diff", diff["diff"].as_str().unwrap()), ("patch", &patch)] {
+            assert!(text.contains(&format!("+++ b/{path}\n")), "{when}: {what} hides {path}: {text}");
+        }
+        assert!(stat["stat"].as_str().unwrap().contains(path), "{when}: {stat:#}");
+        assert!(diff["files"].as_array().unwrap().iter().any(|file| file["path"] == *path), "{when}: {diff:#}");
+        assert!(archive.iter().any(|name| name == path), "{when}: the archive hides {path}: {archive:?}");
+        assert!(bundled.lines().any(|name| name == *path), "{when}: the bundle hides {path}: {bundled}");
+    }
+    assert!(!diff.to_string().contains("noise"), "{when}: what the run has not written stays ignored: {diff:#}");
+    // What was changed from outside is drift, also under a name that is ignored.
+    let before = run.on_disk(EVIL);
+    run.put(EVIL, "tampered\n");
+    let drift = run.operator.get(&format!("/v1/runs/{}/drift", run.id)).await.ok();
+    assert!(drift["items"].as_array().unwrap().iter().any(|item| item["path"] == EVIL), "{when}: {drift:#}");
+    run.put(EVIL, before);
+    // As it was at a record, and to whoever reads and searches.
+    let record = run.last_record().await["seq"].as_u64().unwrap();
+    let past = run.ok("diff_workspace", json!({"atSeq": record})).await;
+    assert!(past["diff"].as_str().unwrap().contains("+++ b/src/evil.js\n"), "{when}: {past:#}");
+    assert_eq!(run.ok("read_file", json!({"path": EVIL})).await["sha256"], sha256(&run.on_disk(EVIL)), "{when}");
+    let found = run.ok("search_text", json!({"query": "evil()"})).await;
+    assert!(found["matches"].to_string().contains(EVIL), "{when}: {found:#}");
+    let listed = run.ok("list_dir", json!({"maxDepth": 5})).await;
+    assert!(listed["entries"].to_string().contains(DEEP), "{when}: {listed:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn ignore_rules_hide_no_change_of_the_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let (run, place) = run_with_changes(&server, json!({"requireApprovalIf": []})).await;
+    for path in ["noise.log", "deep/noise.log"] {
+        run.put(path, "noise\n");
+    }
+    assert_shown(&run, &place, &[EVIL, DEEP, "a.txt"], "before any rule").await;
+    let mut old = sha256("*.log\n");
+    for rules in
+        ["*.log\nsrc/evil.js\ndeep/er/evil.js\n", "*.log\nsrc/\n/deep\n", "*\n", "**/*.js\n*.log\n.gitignore\n"]
+    {
+        run.replace(".gitignore", rules, &old).await.ok();
+        old = sha256(rules);
+        assert_shown(&run, &place, &[EVIL, DEEP, "a.txt", ".gitignore"], rules).await;
+    }
+    // Rules hide the files that hold them, too.
+    run.replace(".gitignore", "", &old).await.ok();
+    for folder in ["src", "deep/er", "deep"] {
+        let rules = format!("{folder}/.gitignore");
+        run.call("write_file", json!({"path": rules, "content": "*\n", "reason": "r"})).await.ok();
+        assert_shown(&run, &place, &[EVIL, DEEP, "a.txt", &rules], folder).await;
+    }
+    // The run goes on with what it wrote, and the hash that a change announces is that of the diff.
+    let edit = json!({"path": EVIL, "oldString": "evil()", "newString": "evil() // more", "reason": "r"});
+    run.ok("edit_file", edit).await;
+    let patch = "--- a/src/evil.js\n+++ b/src/evil.js\n@@ -1 +1,2 @@\n evil() // more\n+evil()\n";
+    let patched = run.patch(patch).await.ok();
+    assert_eq!(patched["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
+    // Known from the ledger alone.
+    server.stop();
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_shown(&run, &place, &[EVIL, DEEP, "a.txt", "deep/er/.gitignore"], "after a restart").await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_policy_lets_a_run_write_among_ignored_files_is_shown(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
+    let (run, place) = run_with_changes(&server, policy).await;
+    run.create("out.log", "evil()\n").await;
+    assert_shown(&run, &place, &[EVIL, DEEP, "out.log"], "an ignored file was written").await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn attributes_hide_no_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (run, place) = run_with_changes(&server, json!({"requireApprovalIf": []})).await;
+    let marks = "* binary\n*.js -diff linguist-generated export-ignore\n*.txt -text -diff\n";
+    for path in [".gitattributes", "src/.gitattributes"] {
+        run.create(path, marks).await;
+    }
+    assert_shown(&run, &place, &[EVIL, DEEP, "a.txt", ".gitattributes"], "attributes").await;
+    let diff = run.ok("diff_workspace", json!({})).await;
+    assert!(diff["diff"].as_str().unwrap().contains("+evil()\n"), "{diff:#}");
+    assert!(diff["files"].as_array().unwrap().iter().all(|file| file["binary"] == false), "{diff:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn rules_that_hide_files_or_diffs_wait_for_a_person(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("sub/.gitignore", "*.log\n"), ("a.txt", "a\n")]).await;
+    let waits = async |tool: &str, input: Value| {
+        let answer = run.call(tool, input).await;
+        assert_eq!(answer.status, 202, "{tool}: {}", answer.text());
+        assert!(answer.text().contains("touchesSecuritySensitivePath"), "{tool}: {}", answer.text());
+    };
+    for path in [".gitignore", ".gitattributes", "deep/er/.gitignore", ".GitIgnore", "x/.GITATTRIBUTES"] {
+        waits("write_file", json!({"path": path, "content": "*\n", "reason": "r"})).await;
+    }
+    let old = sha256("*.log\n");
+    let replaced = json!({"path": "sub/.gitignore", "content": "*\n", "expectedSha256": old, "reason": "r"});
+    waits("write_file", replaced).await;
+    waits("delete_file", json!({"path": "sub/.gitignore", "expectedSha256": old, "reason": "r"})).await;
+    let moved = json!({"from": "a.txt", "to": "sub2/.gitignore", "expectedSha256": sha256("a\n"), "reason": "r"});
+    waits("move_file", moved).await;
+    let patch = "--- a/sub/.gitignore\n+++ b/sub/.gitignore\n@@ -1 +1 @@\n-*.log\n+*\n";
+    waits("apply_patch", json!({"patch": patch, "reason": "r"})).await;
+}
