@@ -154,11 +154,14 @@ impl Base {
 
 impl SourceFolders for Base {
     fn is_source(&self, path: &str) -> bool {
-        self.source_folders().map(|folders| folders.contains(path)).unwrap_or_else(|error| {
-            // The stricter answer; who opens what lies there meets the same error.
-            tracing::warn!(%error, "the base of a run cannot be read");
-            false
-        })
+        match self.source_folders() {
+            Ok(folders) => folders.contains(path),
+            Err(error) => {
+                // The stricter answer; who opens what lies there meets the same error.
+                tracing::warn!(%error, "the base of a run cannot be read");
+                false
+            }
+        }
     }
 }
 

@@ -11,9 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{
-    Access, Code, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes,
-};
+use model::{Access, Code, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::base::manifest::Stamp;

@@ -64,17 +64,17 @@ impl DataLock {
     ///
     /// Where they do not, or one of them cannot be read.
     pub(crate) async fn belongs_to(&self, ledger: &dyn Ledger) -> Result<(), StartError> {
-        let of_folder = self.identity().map_err(unreadable)?;
-        let of_database = ledger.setting(SETTING).await.map_err(database)?;
+        let of_folder = self.identity().map_err(|error| unreadable(&error))?;
+        let of_database = ledger.setting(SETTING).await.map_err(|error| database(&error))?;
         self.compare(of_folder.as_deref(), of_database.as_deref())?;
         if of_database.is_some() {
             return Ok(());
         }
         let fresh = of_folder.clone().unwrap_or_else(|| new_secret("data"));
         if of_folder.is_none() {
-            self.set_identity(&fresh).map_err(unreadable)?;
+            self.set_identity(&fresh).map_err(|error| unreadable(&error))?;
         }
-        let known = ledger.set_setting_once(SETTING, &fresh).await.map_err(database)?;
+        let known = ledger.set_setting_once(SETTING, &fresh).await.map_err(|error| database(&error))?;
         Ok(self.compare(Some(&fresh), Some(&known))?)
     }
 
@@ -98,10 +98,11 @@ impl DataLock {
     ///
     /// Where they do not belong together, the folder is an older copy, or one of them cannot be read.
     pub(crate) async fn check(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
-        let of_folder = self.identity().map_err(unreadable)?;
-        let of_database = ledger.setting(SETTING).await.map_err(database)?;
+        let of_folder = self.identity().map_err(|error| unreadable(&error))?;
+        let of_database = ledger.setting(SETTING).await.map_err(|error| database(&error))?;
         self.compare(of_folder.as_deref(), of_database.as_deref())?;
-        let (_, continuity) = self.look(ledger.setting(ledger::INSTANCE).await.map_err(database)?.as_deref())?;
+        let (_, continuity) =
+            self.look(ledger.setting(ledger::INSTANCE).await.map_err(|error| database(&error))?.as_deref())?;
         Ok(continuity)
     }
 
@@ -112,16 +113,16 @@ impl DataLock {
     ///
     /// Where the folder is an older copy, another process takes over at the same time, or one of them cannot be written.
     pub(crate) async fn take_over(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
-        let stored = ledger.setting(ledger::INSTANCE).await.map_err(database)?;
+        let stored = ledger.setting(ledger::INSTANCE).await.map_err(|error| database(&error))?;
         let (note, continuity) = self.look(stored.as_deref())?;
         let (note, next) = note.begin(stored.as_deref().and_then(Instance::parse).as_ref());
-        self.write_note(&note).map_err(unreadable)?;
+        self.write_note(&note).map_err(|error| unreadable(&error))?;
         failpoint::hit("instance.begun");
-        if !ledger.take_over(stored.as_deref(), &next.to_string()).await.map_err(database)? {
+        if !ledger.take_over(stored.as_deref(), &next.to_string()).await.map_err(|error| database(&error))? {
             return Err(self.refused("another workspaced is starting with this database").into());
         }
         failpoint::hit("instance.stored");
-        self.write_note(&note.end()).map_err(unreadable)?;
+        self.write_note(&note.end()).map_err(|error| unreadable(&error))?;
         Ok(continuity)
     }
 
@@ -129,9 +130,9 @@ impl DataLock {
     fn look(&self, stored: Option<&str>) -> Result<(Note, Continuity), StartError> {
         let mut text = String::new();
         match File::open(self.data_dir.join(NOTE)) {
-            Ok(file) => drop(file.take(4096).read_to_string(&mut text).map_err(unreadable)?),
+            Ok(file) => drop(file.take(4096).read_to_string(&mut text).map_err(|error| unreadable(&error))?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Err(unreadable(&error)),
         }
         let note = Note::parse(&text);
         let continuity = note.continuity(stored.and_then(Instance::parse).as_ref());
@@ -184,12 +185,12 @@ impl DataLock {
     }
 }
 
-fn database(error: ledger::LedgerError) -> StartError {
-    StartError::failed("the database", &error)
+fn database(error: &ledger::LedgerError) -> StartError {
+    StartError::failed("the database", error)
 }
 
-fn unreadable(error: io::Error) -> StartError {
-    StartError::failed("--data-dir", &error)
+fn unreadable(error: &io::Error) -> StartError {
+    StartError::failed("--data-dir", error)
 }
 
 #[cfg(test)]

@@ -73,12 +73,11 @@ impl Heads {
             }
             let run_no = known.head.run_no;
             match if entry.claimed { first_of_id(connection, entry, run_no)? } else { First::New } {
-                First::New => {}
                 First::Other => return Ok(AppendedAll::Reused(place)),
                 First::Same if entry.is_answered_once() && is_answered(connection, entry, run_no)? => {
                     return Ok(AppendedAll::Repeated(place));
                 }
-                First::Same => {}
+                First::New | First::Same => {}
             }
             if let Some(decides) = &entry.decides
                 && !is_pending(connection, decides, run_no)?

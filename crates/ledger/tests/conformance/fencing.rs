@@ -10,8 +10,8 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use crate::harness::{Backend, World, read, run_id};
 use crate::steps::change;
 
-fn is_fenced<T: std::fmt::Debug>(done: Result<T, LedgerError>, why: Fence) {
-    assert!(matches!(&done, Err(LedgerError::Fenced(fence)) if *fence == why), "{done:?}");
+fn is_fenced<T: std::fmt::Debug>(done: &Result<T, LedgerError>, why: Fence) {
+    assert!(matches!(done, Err(LedgerError::Fenced(fence)) if *fence == why), "{done:?}");
 }
 
 #[rstest]
@@ -42,10 +42,10 @@ async fn nothing_is_committed_to_a_database_that_another_instance_has_taken_over
     assert!(other.take_over(Some("one"), "two").await.unwrap());
 
     let old = Arc::clone(&world.ledger);
-    is_fenced(old.append(read("r1", "a")).await, Fence::TakenOver);
-    is_fenced(old.set_needs_repair(&run, true).await, Fence::TakenOver);
-    is_fenced(old.forget(&[(run.clone(), 1)]).await, Fence::TakenOver);
-    is_fenced(old.ping().await, Fence::TakenOver);
+    is_fenced(&old.append(read("r1", "a")).await, Fence::TakenOver);
+    is_fenced(&old.set_needs_repair(&run, true).await, Fence::TakenOver);
+    is_fenced(&old.forget(&[(run.clone(), 1)]).await, Fence::TakenOver);
+    is_fenced(&old.ping().await, Fence::TakenOver);
     let stored = other.settled(&run).await.unwrap().unwrap();
     assert_eq!((stored.stored.run.head_seq, stored.stored.needs_repair, stored.open.len()), (1, false, 1));
     other.append(read("r1", "a")).await.unwrap();
@@ -78,7 +78,7 @@ async fn nothing_is_committed_to_a_database_that_has_lost_what_was_acknowledged(
     let back = format!("{back} WHERE run_no = (SELECT run_no FROM run WHERE run_id = 'r1')");
     world.set_back(&back).await;
     for _ in 0..2 {
-        is_fenced(world.ledger.append(change("r1", "c", "a")).await, Fence::WentBackwards);
+        is_fenced(&world.ledger.append(change("r1", "c", "a")).await, Fence::WentBackwards);
     }
     assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
     // Whoever opens it next has acknowledged nothing.

@@ -126,7 +126,7 @@ async fn what_a_tree_holds_changes_with_each_record(#[values(Backend::Sqlite, Ba
     let mut more = write("r1", "tc_3", "c");
     more.disk = DiskChange { bytes: 50, files: 1 };
     world.ledger.append(more).await.unwrap();
-    assert_eq!(world.ledger.uncounted_runs().await.unwrap(), [r1.clone()]);
+    assert_eq!(world.ledger.uncounted_runs().await.unwrap(), std::slice::from_ref(&r1));
     world.ledger.set_disk(&r1, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
     assert_eq!(world.ledger.uncounted_runs().await.unwrap(), []);
     assert_eq!(stored(&world, "r1").await.run.disk, Disk { bytes: 5, files: 1 });

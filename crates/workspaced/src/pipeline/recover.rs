@@ -105,7 +105,11 @@ async fn discard_doubtful(service: &Service, live: &Arc<LiveRun>, open: &[OpenSt
         return Ok(());
     }
     let run = Arc::clone(live);
-    service.blocking(move || Ok(large::discard_named(&run, &doubtful))).await
+    let discard = move || {
+        large::discard_named(&run, &doubtful);
+        Ok(())
+    };
+    service.blocking(discard).await
 }
 
 /// Does the steps of some records again, for whose paths the caller holds the pass.

@@ -23,8 +23,8 @@ async fn a_record_of_a_refused_patch_does_not_repeat_all_of_it(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[]).await;
-    let patch: String =
-        (0..900).map(|number| format!("--- a/{}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", long_path(number))).collect();
+    let section = |number| format!("--- a/{}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", long_path(number));
+    let patch = (0..900).map(section).collect::<Vec<_>>().concat();
     assert!(run.patch(&patch).await.status >= 400);
     let record = run.last_record().await;
     assert_eq!(record["outcome"], "refused");

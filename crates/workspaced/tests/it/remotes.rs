@@ -70,7 +70,7 @@ async fn a_host_that_the_operator_lists_is_asked_itself_and_by_no_proxy(#[values
     let accepted = std::thread::spawn(move || closing.accept().map(drop).is_ok());
     let body = json!({"source": {"type": "git", "url": format!("https://localhost:{port}/a.git")}});
     let operator = server.operator();
-    let request = tokio::time::timeout(Duration::from_secs(60), operator.post("/v1/runs", body));
+    let request = tokio::time::timeout(Duration::from_mins(1), operator.post("/v1/runs", body));
     let (answer, by_proxy) = is_reached(&proxy, request).await;
     answer.expect("git gives up").refused("INVALID_REQUEST");
     assert!(accepted.join().unwrap() && !by_proxy);

@@ -103,12 +103,18 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let is_special = matches!(
         (a, b, c),
-        // This network, private, shared by a carrier, loopback, link-local.
-        (0 | 10 | 127, ..) | (100, 64..=127, _) | (169, 254, _) | (172, 16..=31, _) | (192, 168, _)
-            // Protocols, documentation, 6to4 relays, benchmarks.
-            | (192, 0, 0 | 2) | (192, 88, 99) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113)
-            // Multicast, reserved, broadcast.
-            | (224..=255, ..)
+        // This network, private, loopback, multicast, reserved, broadcast; shared by a carrier; link-local; then
+        // protocols, documentation, 6to4 relays, benchmarks.
+        (0 | 10 | 127 | 224..=255, ..)
+            | (100, 64..=127, _)
+            | (169, 254, _)
+            | (172, 16..=31, _)
+            | (192, 168, _)
+            | (192, 0, 0 | 2)
+            | (192, 88, 99)
+            | (198, 18 | 19, _)
+            | (198, 51, 100)
+            | (203, 0, 113)
     );
     !is_special
 }

@@ -346,7 +346,7 @@ mod tests {
             }
         });
         let started = Instant::now();
-        assert_timed_out(wire.write_all(&[0; 1 << 20]).await, started, 1200);
+        assert_timed_out(wire.write_all(&vec![0; 1 << 20]).await, started, 1200);
     }
 
     #[tokio::test]

@@ -170,7 +170,10 @@ impl Database {
         for _ in 0..100 {
             match connection.execute(AssertSqlSafe(sql.to_owned())).await {
                 Err(error) if error.to_string().contains("being accessed by other users") => {}
-                done => return drop(done.unwrap()),
+                done => {
+                    done.unwrap();
+                    return;
+                }
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
