@@ -36,7 +36,7 @@ pub(crate) enum View {
     /// The tree as it is: nothing that the read names changes.
     Now,
     /// The files as they will be.
-    Then(Preview),
+    Then(Box<Preview>),
 }
 
 impl Ahead {
@@ -169,7 +169,7 @@ impl Ahead {
                 let (state, bytes) = self.0.get(path)?.then.as_ref()?;
                 Some((path, bytes.as_slice(), state.mode))
             });
-            return Ok(View::Then(workspace.preview(files)?));
+            return Ok(View::Then(Box::new(workspace.preview(files)?)));
         }
         let root = [LogicalPath::root()];
         for path in if paths.is_empty() { &root[..] } else { paths } {

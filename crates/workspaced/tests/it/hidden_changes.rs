@@ -65,7 +65,7 @@ async fn assert_shown(run: &Run, place: &std::path::Path, paths: &[&str], when: 
     let record = run.last_record().await["seq"].as_u64().unwrap();
     let past = run.ok("diff_workspace", json!({"atSeq": record})).await;
     assert!(past["diff"].as_str().unwrap().contains("+++ b/src/evil.js\n"), "{when}: {past:#}");
-    assert_eq!(run.ok("read_file", json!({"path": EVIL})).await["sha256"], sha256(&run.on_disk(EVIL)), "{when}");
+    assert_eq!(run.ok("read_file", json!({"path": EVIL})).await["sha256"], sha256(run.on_disk(EVIL)), "{when}");
     let found = run.ok("search_text", json!({"query": "evil()"})).await;
     assert!(found["matches"].to_string().contains(EVIL), "{when}: {found:#}");
     let listed = run.ok("list_dir", json!({"maxDepth": 5})).await;
