@@ -242,7 +242,7 @@ impl Settings {
             max_body_memory_bytes: body_memory(self.max_body_memory_bytes, max_body_bytes)?,
             max_archive_bytes: within("max-archive-bytes", self.max_archive_bytes, 1 << 30, 1 << 40)?,
             rate: (rate > 0).then_some((rate, burst)),
-            auth_failures_per_minute: self.auth_failures_per_minute.unwrap_or(600),
+            auth_failures_per_minute: self.auth_failures_per_minute.unwrap_or(6000),
             token_concurrency: number("token-concurrency", self.token_concurrency, 256, 1_000_000)?,
             read_threads: number("read-threads", self.read_threads, 4 * cores, 1024)?,
             search_threads: number("search-threads", self.search_threads, cores, 1024)?,

@@ -306,9 +306,11 @@ pub(crate) async fn judge_announced(
         }
         Ok(_) => return Ok(()),
         Err(CallError::Refused(refusal)) => conflict::tell(service, live, &seen, refusal).await,
-        Err(error) => return Err(service.record_failed(head, &paths, error).await),
+        Err(error) => return Err(service.record_failed(&head.clone().under_new_id(), &paths, error).await),
     };
-    Err(service.record_refused(head, &paths, refusal).await)
+    // What passes by itself is tried again, with bytes that are not known yet: the ID stays free for them.
+    let head = if refusal.code.passes() { head.clone().under_new_id() } else { head.clone() };
+    Err(service.record_refused(&head, &paths, refusal).await)
 }
 
 fn plan_and_judge(live: &LiveRun, head: &Head, tool: &mut dyn Mutation) -> Result<Judged, CallError> {

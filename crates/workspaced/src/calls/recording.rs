@@ -16,6 +16,15 @@ impl Service {
         let refusal = refusal.redacted();
         match self.append_aside(refused_entry(head, paths, &refusal)).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
+            // The ID has its answer already, which this caller may not have: that is recorded beside it.
+            Ok(Appended::Repeated) if refusal.code == Code::Forbidden => {
+                let entry = Entry { reply: None, ..refused_entry(head, paths, &refusal) };
+                match self.append_aside(entry).await {
+                    Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
+                    Ok(_) => self.record_reused(head).await,
+                    Err(error) => error.into(),
+                }
+            }
             Ok(Appended::Repeated) => repeated().into(),
             Ok(Appended::Reused | Appended::NotPending | Appended::Unmet(_)) => self.record_reused(head).await,
             Err(error) => error.into(),

@@ -204,6 +204,7 @@ async fn the_verdict_depends_on_the_effect_and_never_on_the_tool(#[values(Backen
     let policy = json!({"policy": {
         "write": ["w/**"], "deny": ["w/shut/**"],
         "requireApprovalIf": ["touchesLockfile", "touchesSecuritySensitivePath", "touchesBuildFile"],
+        "quota": {"pendingApprovals": 10_000},
     }});
     let (_server, run) = Run::shared_with(backend, &[("w/.gitignore", "*.log\n"), ("w/plain.txt", OLD)], policy).await;
     lay_out(&run);

@@ -120,7 +120,7 @@ async fn a_page_ends_at_its_bytes_and_the_next_one_goes_on(
         if path.contains("audit") {
             assert_eq!(seqs.into_iter().flatten().collect::<Vec<_>>(), all, "{path}");
         }
-        assert_growth(&path, growth, 64);
+        assert_growth(&path, growth, 96);
     }
     let (mut since, mut found) = (0, Vec::new());
     loop {

@@ -167,10 +167,11 @@ impl Mutation {
     /// Sends the call again, twice: it is answered, and it has happened once.
     pub(crate) async fn assert_settles(&self, run: &Run) {
         for time in 0..2 {
-            let status = self.send(run).await.unwrap();
+            let answer = self.answer(run).await.unwrap();
+            let status = answer.status;
             // An approval is decided once; that it is by now is as good.
             let fits = [200, 201].contains(&status) || (self.kind == Kind::Approval && status == 409);
-            assert!(fits, "{:?} was answered {status} the {time}th time", self.kind);
+            assert!(fits, "{:?} was answered {status} the {time}th time: {answer:?}", self.kind);
         }
         let records = super::assert_sound(run, &self.start).await;
         let done = records.iter().filter(|record| record["toolCallId"] == "m" && record["outcome"] == "ok");
