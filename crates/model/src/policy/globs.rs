@@ -78,8 +78,12 @@ impl Globs {
             }
         }
         let set = builder.build().map_err(|error| BadGlob {
-            glob: error.glob().unwrap_or_default().to_owned(),
-            problem: error.kind().to_string(),
+            glob: shorten(globs.first().map_or("", String::as_str)),
+            problem: format!(
+                "it and the {} others of its list are too large together: {}",
+                globs.len() - 1,
+                error.kind()
+            ),
             index: 0,
         })?;
         Ok(Self { written: globs.to_vec(), set, origins, purpose, everything })

@@ -124,6 +124,8 @@ mod reverting;
 #[cfg(test)]
 mod rooms;
 #[cfg(test)]
+mod route_memory;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod sandbox;

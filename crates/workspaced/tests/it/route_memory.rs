@@ -1,0 +1,265 @@
+//! Every route of the API document with the worst request that it accepts, and the bound of what that costs in memory.
+
+use std::collections::BTreeSet;
+
+use reqwest::{Method, RequestBuilder};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, Setup, assert_growth, gzip, sha256, tar_of};
+
+const MIB: usize = 1 << 20;
+const DOCUMENT: &str = include_str!("../../../../openapi/workspaced.json");
+const EXPORTS: &str = include_str!("outlets.rs");
+const MEMORY: &str = include_str!("memory.rs");
+const PAGES: &str = include_str!("pages.rs");
+const UPLOADS: &str = include_str!("uploads.rs");
+
+/// Routes whose worst request is another test's: its source, its name, and the bound that it states.
+const ELSEWHERE: [(&str, &str, &str, &str); 8] = [
+    ("get /v1/runs/{run}/patch", EXPORTS, "a_patch_of_any_length_is_streamed_in_flat_memory", "80"),
+    ("put /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "24"),
+    ("get /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "24"),
+    ("delete /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "16"),
+    ("post /v1/runs/{run}/batch", MEMORY, "a_batch_holds_no_more_than_a_call_may", "160"),
+    ("get /v1/audit", PAGES, "a_page_ends_at_its_bytes_and_the_next_one_goes_on", "96"),
+    ("get /v1/audit/stream", PAGES, HISTORIES, "64"),
+    ("get /v1/runs/{run}/audit/verify", PAGES, HISTORIES, "64"),
+];
+const LARGE_FILE: &str = "a_large_file_costs_little_memory_on_its_way";
+const HISTORIES: &str = "what_reads_all_records_of_a_run_holds_a_page_of_them";
+
+/// The files that every search and listing meets.
+const FILES: usize = 3_000;
+
+/// One request, by the route of the document that it goes to, and what it may cost at most.
+struct Worst {
+    route: &'static str,
+    request: RequestBuilder,
+    status: u16,
+    most_mib: u64,
+}
+
+fn documented() -> BTreeSet<String> {
+    let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+    let paths = document["paths"].as_object().unwrap().iter();
+    let routes = paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().keys();
+        methods.filter(|method| *method != "parameters").map(move |method| format!("{method} {path}"))
+    });
+    routes.collect()
+}
+
+/// A tree of many long names, a text of the largest size that is searched, and changes of it for lists and diffs.
+async fn fill(server: &Server) -> Run {
+    let policy = json!({"budget": {"maxFilesTouched": 100, "maxInsertions": 1_000_000, "maxDeletions": 1_000_000,
+        "maxFilesDeleted": 100, "maxBytes": 100_000_000}, "quota": {"pendingApprovals": 1_000}});
+    let run = server.run(json!({"policy": policy})).await;
+    let folder = format!("{}/{}", "d".repeat(200), "e".repeat(200));
+    for number in 0..FILES {
+        run.put(&format!("{folder}/{number}-{}.txt", "n".repeat(200)), "needle in a line\n");
+    }
+    run.put("large.txt", "a needle in one of many lines of this text\n".repeat(16 * MIB / 43));
+    for number in 0..8 {
+        run.create(&format!("changed/{number}.txt"), &"a line of a changed text\n".repeat(MIB / 26)).await;
+    }
+    for number in 0..8 {
+        let content = "a line of a lock file\n".repeat(MIB / 23);
+        let input = json!({"path": format!("w{number}/yarn.lock"), "content": content, "reason": "r"});
+        run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    }
+    run
+}
+
+fn of_run(run: &Run, route: &'static str, body: &Value, most_mib: u64) -> Worst {
+    let (method, path) = route.split_once(' ').unwrap();
+    let path = path.replace("{run}", &run.id);
+    let request = run.operator.request(method.to_uppercase().parse().unwrap(), &path);
+    let request = if body.is_null() { request } else { request.json(body) };
+    Worst { route, request, status: 200, most_mib }
+}
+
+fn tool_calls(run: &Run) -> Vec<Worst> {
+    let content = "x".repeat(MIB - 1) + "\n";
+    let most = json!(1_000_000);
+    let changed = |number: usize| format!("changed/{number}.txt");
+    let hash = json!(sha256("a line of a changed text\n".repeat(MIB / 26)));
+    let mut globs: Vec<_> = (0..90).map(|number| format!("**/{}{number}*", "?".repeat(100))).collect();
+    globs.push("**".to_owned());
+    let patch =
+        format!("--- /dev/null\n+++ b/patched.txt\n@@ -0,0 +1,45000 @@\n{}", "+a line of a new text\n".repeat(45_000));
+    let edit = json!({"toolCallId": "edit", "path": changed(2), "oldString": "changed", "newString": "altered",
+        "replaceAll": true, "reason": "r"});
+    let paths: Vec<_> = (0..50).map(|number| changed(number % 8)).collect();
+    let calls = [
+        ("post /v1/runs/{run}/tools/list_dir", json!({"path": ".", "maxDepth": most, "maxEntries": most}), 48),
+        ("post /v1/runs/{run}/tools/find_files", json!({"glob": globs, "maxResults": most}), 48),
+        ("post /v1/runs/{run}/tools/read_file", json!({"path": "large.txt", "startLine": 1, "maxLines": most}), 64),
+        ("post /v1/runs/{run}/tools/read_files", json!({"paths": paths}), 48),
+        ("post /v1/runs/{run}/tools/stat_path", json!({"path": "large.txt"}), 48),
+        (
+            "post /v1/runs/{run}/tools/search_text",
+            json!({"query": "needle", "maxMatches": most, "contextLines": 3}),
+            64,
+        ),
+        ("post /v1/runs/{run}/tools/tree_stats", json!({}), 48),
+        ("post /v1/runs/{run}/tools/diff_workspace", json!({"maxBytes": 100_000_000}), 96),
+        (
+            "post /v1/runs/{run}/tools/write_file",
+            json!({"path": "w.txt", "content": content, "reason": "r".repeat(2000)}),
+            64,
+        ),
+        ("post /v1/runs/{run}/tools/edit_file", edit, 96),
+        ("post /v1/runs/{run}/tools/apply_patch", json!({"patch": patch, "reason": "r"}), 96),
+        ("post /v1/runs/{run}/tools/revert_calls", json!({"toolCallIds": ["edit"], "reason": "r"}), 96),
+        (
+            "post /v1/runs/{run}/tools/move_file",
+            json!({"from": changed(0), "to": "moved.txt", "expectedSha256": hash, "reason": "r"}),
+            64,
+        ),
+        (
+            "post /v1/runs/{run}/tools/delete_file",
+            json!({"path": changed(1), "expectedSha256": hash, "reason": "r"}),
+            64,
+        ),
+    ];
+    calls
+        .into_iter()
+        .map(|(route, body, most_mib)| {
+            let path = route.trim_start_matches("post ").replace("{run}", &run.id);
+            Worst { route, request: run.agent.request(Method::POST, &path).json(&body), status: 200, most_mib }
+        })
+        .collect()
+}
+
+async fn other_calls(server: &Server, run: &Run) -> Vec<Worst> {
+    let pending = run.operator.get("/v1/approvals?state=pending").await.ok();
+    let approval = |number: usize| pending["items"][number]["approvalId"].as_str().unwrap().to_owned();
+    let record = run.audit().await.into_iter().find(|record| !record["artifactUris"].as_array().unwrap().is_empty());
+    let record = record.unwrap();
+    let artifact = record["artifactUris"][0].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({})).await.is(201);
+    let (doomed, closing) = (server.run(json!({})).await, server.run(json!({})).await);
+    let globs: Vec<_> = (0..100).map(|number| format!("**/{}{number}/**", "?".repeat(400))).collect();
+    let excepted: Vec<_> = (0..50).map(|number| format!("**/{}{number}/**", "x".repeat(40))).collect();
+    let labels: serde_json::Map<_, _> = (0..64).map(|number| (format!("l{number}"), json!("v".repeat(1024)))).collect();
+    let coming = server.run(json!({"source": {"type": "archive"}})).await;
+    let entries: Vec<_> = (0..20_000).map(|number| format!("{}/{number}", "a".repeat(200))).collect();
+    let entries: Vec<_> = entries.iter().map(|name| (name.as_str(), &b"a file of an archive\n"[..])).collect();
+    let mut archive = of_run(&coming, "put /v1/runs/{run}/archive", &Value::Null, 96);
+    archive.request = archive.request.body(gzip(&tar_of(&entries)));
+    let note = json!({"decidedBy": "p", "note": "n".repeat(2000)});
+    let explained = format!(
+        "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,{0} @@\n{1}",
+        40_000,
+        "+a line of a new text\n".repeat(40_000)
+    );
+    let none = Value::Null;
+    let with = |route: &'static str, name: &str, value: &str, body: &Value| {
+        let mut worst = of_run(run, route, body, 64);
+        let path = route.split_once(' ').unwrap().1.replace("{run}", &run.id).replace(name, value);
+        worst.request = run.operator.request(route.split_once(' ').unwrap().0.to_uppercase().parse().unwrap(), &path);
+        worst.request = if body.is_null() { worst.request } else { worst.request.json(body) };
+        worst
+    };
+    let size = |query: &str| run.operator.request(Method::GET, query);
+    let mut all = vec![
+        Worst {
+            status: 201,
+            ..of_run(
+                run,
+                "post /v1/runs",
+                &json!({"source": {"type": "empty"}, "labels": labels,
+                    "policy": {"write": globs, "deny": globs, "read": globs, "notSecret": excepted}}),
+                192,
+            )
+        },
+        Worst { request: size("/v1/runs?limit=1000"), ..of_run(run, "get /v1/runs", &none, 32) },
+        Worst { request: size("/v1/approvals?limit=1000"), ..of_run(run, "get /v1/approvals", &none, 96) },
+        with("get /v1/approvals/{approvalId}", "{approvalId}", &approval(0), &none),
+        with("post /v1/approvals/{approvalId}/approve", "{approvalId}", &approval(1), &note),
+        with("post /v1/approvals/{approvalId}/deny", "{approvalId}", &approval(2), &note),
+        with("get /v1/runs/{run}/artifacts/{artifactId}", "{artifactId}", &artifact, &none),
+        with(
+            "get /v1/runs/{run}/tool-calls/{toolCallId}",
+            "{toolCallId}",
+            record["toolCallId"].as_str().unwrap(),
+            &none,
+        ),
+        Worst {
+            status: 204,
+            ..with("delete /v1/runs/{run}/tokens/{tokenId}", "{tokenId}", token["tokenId"].as_str().unwrap(), &none)
+        },
+        Worst { status: 201, ..of_run(run, "post /v1/runs/{run}/tokens", &json!({"permissions": ["file:read"]}), 16) },
+        of_run(run, "post /v1/runs/{run}/policy/explain", &json!({"patch": explained}), 128),
+        Worst {
+            request: size("/v1/checkpoint/consistency?from=1"),
+            ..of_run(run, "get /v1/checkpoint/consistency", &none, 32)
+        },
+        Worst {
+            request: size(&format!("/v1/runs/{}/audit?limit=1000", run.id)),
+            ..of_run(run, "get /v1/runs/{run}/audit", &none, 64)
+        },
+        Worst {
+            request: size(&format!("/v1/runs/{}/changes?limit=1000", run.id)),
+            ..of_run(run, "get /v1/runs/{run}/changes", &none, 64)
+        },
+        Worst {
+            request: size(&format!("/v1/runs/{}/audit/inclusion?seq=1", run.id)),
+            ..of_run(run, "get /v1/runs/{run}/audit/inclusion", &none, 64)
+        },
+        archive,
+        of_run(&doomed, "delete /v1/runs/{run}", &none, 32),
+        of_run(&closing, "post /v1/runs/{run}/close", &none, 32),
+    ];
+    let plain = [
+        "get /v1/runs/{run}",
+        "get /v1/runs/{run}/archive",
+        "get /v1/runs/{run}/bundle",
+        "get /v1/runs/{run}/drift",
+        "get /v1/checkpoint",
+        "get /v1/checkpoint/key",
+        "get /v1/limits",
+        "get /v1/tools",
+        "get /docs",
+        "get /healthz",
+        "get /metrics",
+        "get /openapi.json",
+        "get /readyz",
+    ];
+    all.extend(plain.map(|route| of_run(run, route, &none, 96)));
+    all
+}
+
+#[test]
+fn every_test_that_is_named_here_is_there() {
+    for (route, source, test, most_mib) in ELSEWHERE {
+        let body = source.split_once(&format!("async fn {test}(")).map(|(_, body)| body);
+        let body = body.unwrap_or_else(|| panic!("{route}: there is no test `{test}`"));
+        assert!(
+            body.split("#[rstest]").next().unwrap().contains(most_mib),
+            "{route}: `{test}` states no {most_mib} MiB"
+        );
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_route_has_a_bound_of_memory(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--checkpoint-seconds", 1)).await;
+    let run = fill(&server).await;
+    let mut tried: BTreeSet<String> = ELSEWHERE.iter().map(|(route, ..)| (*route).to_owned()).collect();
+    let mut worst = tool_calls(&run);
+    // What every first call loads is not what one of them costs.
+    run.ok("list_dir", json!({})).await;
+    worst.extend(other_calls(&server, &run).await);
+    for Worst { route, request, status, most_mib } in worst {
+        let (answer, growth) = server.peak_growth(run.operator.send(request)).await;
+        let fits = answer.status == status || (status == 200 && [204, 303].contains(&answer.status));
+        assert!(fits, "{route}: {} {}", answer.status, answer.text().chars().take(500).collect::<String>());
+        assert_growth(route, growth, most_mib);
+        println!("{route}: {} KiB of at most {most_mib} MiB", growth >> 10);
+        assert!(tried.insert(route.to_owned()), "{route} is here twice");
+    }
+    assert_eq!(tried, documented());
+}
