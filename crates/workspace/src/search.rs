@@ -8,6 +8,7 @@ mod snippet;
 mod tests;
 
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use model::{Access, FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
@@ -19,7 +20,7 @@ use crate::survey::{Ground, survey};
 use crate::walk::Whereabouts;
 use crate::{Fault, Tree};
 use hunt::{Gathered, Hunt};
-use pattern::Pattern;
+use pattern::{Pattern, Until};
 
 /// How a query is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -45,6 +46,7 @@ pub struct SearchQuery {
     pub whole_word: bool,
     pub max_matches: usize,
     pub context_lines: usize,
+    pub max_time: Duration,
 }
 
 /// What was found.
@@ -54,9 +56,9 @@ pub struct SearchReport {
     pub matches: Vec<Match>,
     /// How many files were looked into.
     pub files_searched: u64,
-    /// Why matches are missing, if some are: `maxMatches`, `maxBytes`.
+    /// Why matches are missing, if some are: `maxMatches`, `maxBytes`, `maxTime`.
     pub truncated_reason: Option<String>,
-    /// Files too large or unreadable, at most 20, for a warning.
+    /// Files that were not searched, at most 20, each with the reason, for a warning.
     pub skipped: Vec<String>,
 }
 
@@ -90,7 +92,8 @@ impl Tree {
     pub fn search(&self, rules: &Rules, query: &SearchQuery, cancel: &AtomicBool) -> Result<SearchReport, Fault> {
         let pattern = Pattern::compile(query)?;
         let globs = Globs::compile(&query.include_glob, &query.exclude_glob)?;
-        let hunt = Hunt { tree: self, rules, query, pattern: &pattern, globs: &globs };
+        let until = Until { deadline: Instant::now() + query.max_time, cancel };
+        let hunt = Hunt { tree: self, rules, query, pattern: &pattern, globs: &globs, until };
         let path = &query.path;
         match self.root.open(path, Wait::Allowed) {
             Ok(opened) if opened.file_type() == FileType::Directory => {

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
-use super::pattern::Pattern;
+use super::pattern::{Bounded, Pattern, Until};
 use super::scan::{Scanned, Scanner};
 use super::{Match, SearchQuery, SearchReport};
 use crate::fault::{file_too_large, unsupported_binary};
@@ -27,6 +27,7 @@ pub(super) struct Hunt<'a> {
     pub(super) query: &'a SearchQuery,
     pub(super) pattern: &'a Pattern,
     pub(super) globs: &'a Globs,
+    pub(super) until: Until<'a>,
 }
 
 /// The answer in the making.
@@ -84,7 +85,8 @@ impl Survey for Hunt<'_> {
 
     fn eye(&self) -> Scanner<'_> {
         // One more than is shown tells whether some are missing.
-        Scanner::new(self.rules, self.pattern, self.query.context_lines, self.query.max_matches + 1, self.max_bytes())
+        let pattern = Bounded::new(self.pattern, self.until);
+        Scanner::new(self.rules, pattern, self.query.context_lines, self.query.max_matches + 1, self.max_bytes())
     }
 
     fn is_asked_for(&self, path: &LogicalPath, is_folder: bool) -> bool {
@@ -122,6 +124,10 @@ impl Survey for Hunt<'_> {
     fn take(&self, gathered: &mut Gathered, scanned: Scanned) -> bool {
         match scanned {
             Scanned::Passed => {}
+            Scanned::OutOfTime => {
+                gathered.cut = Some("maxTime");
+                return true;
+            }
             Scanned::Skipped(note) => {
                 if gathered.skipped.len() < MAX_SKIPPED {
                     gathered.skipped.push(note);

@@ -1,5 +1,6 @@
 //! A query → what finds it.
 
+mod bounded;
 mod size;
 
 use grep_matcher::{LineTerminator, Matcher};
@@ -8,6 +9,7 @@ use memchr::memmem;
 use model::Refusal;
 
 use super::{SearchMode, SearchQuery};
+pub(super) use bounded::{Bounded, Stopped, Until};
 
 /// A compiled expression may take so many bytes, and its automaton as many again.
 const MAX_COMPILED_BYTES: usize = 8 * 1024 * 1024;
@@ -19,6 +21,12 @@ pub(super) struct Pattern {
     matcher: RegexMatcher,
     /// What any match holds, byte for byte, where the query is that plain.
     needle: Option<memmem::Finder<'static>>,
+    /// About the states that the engine may have to follow at once for every byte.
+    states: u64,
+    /// The query as an expression, for another engine.
+    expression: String,
+    case_sensitive: bool,
+    crlf: bool,
 }
 
 impl Pattern {
@@ -38,9 +46,8 @@ impl Pattern {
                 "Search for one line of it, then read_file around the match.",
             ));
         }
-        if !literal {
-            size::check(query)?;
-        }
+        // A text's automaton stays small.
+        let states = if literal { 1 } else { size::check(query)? };
         // `$` stands before the end of a line of either kind; an expression without it is faster without the rule.
         let crlf = !literal && query.query.contains('$');
         let mut builder = RegexMatcherBuilder::new();
@@ -59,12 +66,12 @@ impl Pattern {
         let matcher = builder.build(&query.query).map_err(|error| refused(&error))?;
         let plain = literal && query.case_sensitive;
         let needle = plain.then(|| memmem::Finder::new(query.query.as_bytes()).into_owned());
-        Ok(Self { matcher, needle })
-    }
-
-    /// What finds it line by line.
-    pub(super) fn matcher(&self) -> &RegexMatcher {
-        &self.matcher
+        let expression = if query.whole_word {
+            format!(r"\b{{start-half}}(?:{})\b{{end-half}}", query.query)
+        } else {
+            query.query.clone()
+        };
+        Ok(Self { matcher, needle, states, expression, case_sensitive: query.case_sensitive, crlf })
     }
 
     /// How lines end to the matcher.
@@ -75,15 +82,6 @@ impl Pattern {
     /// The bytes that every match holds, if the query is that plain.
     pub(super) fn needle(&self) -> Option<&memmem::Finder<'static>> {
         self.needle.as_ref()
-    }
-
-    /// Whether some line of `text` may match; where not, none does.
-    pub(super) fn may_match(&self, text: &[u8]) -> bool {
-        match &self.needle {
-            Some(needle) => needle.find(text).is_some(),
-            // An error here is met again, and told, by the search line by line.
-            None => !matches!(self.matcher.find_candidate_line(text), Ok(None)),
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use model::{FileKind, Rules};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::pattern::Pattern;
+use super::pattern::{Bounded, Stopped};
 use super::{Match, snippet};
 use crate::Fault;
 use crate::guard::Opened;
@@ -36,6 +36,8 @@ pub(super) enum Scanned {
     Passed,
     /// It cannot be searched, and the caller should know why.
     Skipped(String),
+    /// The search has taken its time.
+    OutOfTime,
     /// Its matches.
     Searched(Vec<Match>),
 }
@@ -43,7 +45,7 @@ pub(super) enum Scanned {
 /// Searches file after file with the same buffers.
 pub(super) struct Scanner<'a> {
     rules: &'a Rules,
-    pattern: &'a Pattern,
+    pattern: Bounded<'a>,
     searcher: Searcher,
     context_lines: usize,
     max_matches: usize,
@@ -55,13 +57,13 @@ impl<'a> Scanner<'a> {
     /// Files of at most `max_bytes`, at most `max_matches` matches each.
     pub(super) fn new(
         rules: &'a Rules,
-        pattern: &'a Pattern,
+        pattern: Bounded<'a>,
         context_lines: usize,
         max_matches: usize,
         max_bytes: u64,
     ) -> Self {
         let searcher = SearcherBuilder::new()
-            .line_terminator(pattern.line_terminator())
+            .line_terminator(pattern.pattern().line_terminator())
             .line_number(true)
             .before_context(context_lines)
             .after_context(context_lines)
@@ -74,7 +76,15 @@ impl<'a> Scanner<'a> {
     }
 
     /// Searches one file, which is open.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, and where the disk does not answer.
     pub(super) fn scan(&mut self, opened: &Opened, at: &Whereabouts, kind: FileKind) -> Result<Scanned, Fault> {
+        match self.pattern.until().check() {
+            Ok(()) => {}
+            Err(stopped) => return told(stopped, at),
+        }
         // What was judged was a file with one name.
         if opened.file_type() != FileType::RegularFile || opened.is_hard_linked() {
             return Ok(Scanned::Passed);
@@ -101,8 +111,10 @@ impl<'a> Scanner<'a> {
             if memchr(0, &self.buffer[..self.buffer.len().min(HEAD_BYTES)]).is_some() {
                 return Ok(Scanned::Passed);
             }
-            if !self.read_to_match(&opened.file, size)? {
-                return Ok(Scanned::Searched(Vec::new()));
+            match self.read_to_match(&opened.file, size)? {
+                Ok(true) => {}
+                Ok(false) => return Ok(Scanned::Searched(Vec::new())),
+                Err(stopped) => return told(stopped, at),
             }
         }
         self.fill(&opened.file, self.buffer.len(), size)?;
@@ -113,15 +125,15 @@ impl<'a> Scanner<'a> {
             FileKind::Unknown => kind_of(self.rules, at.real(), &self.buffer),
             told => told,
         };
-        let mut sink = Lines::new(self.pattern, at, kind, self.context_lines, self.max_matches);
-        let searched = self.searcher.search_slice(self.pattern.matcher(), &self.buffer, &mut sink);
-        Ok(sink.finish(&searched))
+        let mut sink = Lines::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
+        let searched = self.searcher.search_slice(&self.pattern, &self.buffer, &mut sink);
+        sink.finish(&searched)
     }
 
     /// Reads on until something may match; `false` where nothing in the whole file does. Bytes that were searched in
     /// vain are overwritten by the next, unless a line of theirs goes on.
-    fn read_to_match(&mut self, file: &OwnedFd, size: usize) -> io::Result<bool> {
-        let Some(needle) = self.pattern.needle() else {
+    fn read_to_match(&mut self, file: &OwnedFd, size: usize) -> io::Result<Result<bool, Stopped>> {
+        let Some(needle) = self.pattern.pattern().needle() else {
             self.fill(file, self.buffer.len(), size)?;
             return Ok(self.pattern.may_match(&self.buffer));
         };
@@ -134,10 +146,10 @@ impl<'a> Scanner<'a> {
                     self.buffer.clear();
                     fill(&mut self.buffer, file, 0, size)?;
                 }
-                return Ok(true);
+                return Ok(Ok(true));
             }
             if done >= size {
-                return Ok(false);
+                return Ok(Ok(false));
             }
             let kept = self.buffer.len().saturating_sub(overlap);
             self.buffer.drain(..kept);
@@ -145,7 +157,7 @@ impl<'a> Scanner<'a> {
             fill(&mut self.buffer, file, done, CHUNK_BYTES.min(size - done))?;
             let more = self.buffer.len() - before;
             if more == 0 {
-                return Ok(false);
+                return Ok(Ok(false));
             }
             done += more;
         }
@@ -157,10 +169,19 @@ impl<'a> Scanner<'a> {
 
     /// Searches a file too large to be held, with bounded memory.
     fn stream(&mut self, file: &OwnedFd, at: &Whereabouts, kind: FileKind) -> Result<Scanned, Fault> {
-        let mut sink = Lines::new(self.pattern, at, kind, self.context_lines, self.max_matches);
+        let mut sink = Lines::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
         let file = File::from(file.try_clone()?);
-        let searched = self.searcher.search_file(self.pattern.matcher(), &file, &mut sink);
-        Ok(sink.finish(&searched))
+        let searched = self.searcher.search_file(&self.pattern, &file, &mut sink);
+        sink.finish(&searched)
+    }
+}
+
+/// What a search that was stopped says of the file at which it was.
+fn told(stopped: Stopped, at: &Whereabouts) -> Result<Scanned, Fault> {
+    match stopped {
+        Stopped::Cancelled => Err(Fault::Cancelled),
+        Stopped::Time => Ok(Scanned::OutOfTime),
+        Stopped::Line => Ok(Scanned::Skipped(format!("{}: {stopped}", at.shown))),
     }
 }
 
@@ -183,7 +204,7 @@ fn fill(buffer: &mut Vec<u8>, file: &OwnedFd, from: usize, count: usize) -> io::
 
 /// Gathers matching lines with those around them.
 struct Lines<'a> {
-    pattern: &'a Pattern,
+    pattern: &'a Bounded<'a>,
     at: &'a Whereabouts,
     kind: FileKind,
     /// Lines around a match.
@@ -196,17 +217,20 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(pattern: &'a Pattern, at: &'a Whereabouts, kind: FileKind, reach: usize, max_matches: usize) -> Self {
+    fn new(pattern: &'a Bounded<'a>, at: &'a Whereabouts, kind: FileKind, reach: usize, max_matches: usize) -> Self {
         let (matches, recent) = (Vec::new(), VecDeque::new());
         Self { pattern, at, kind, reach, max_matches, matches, recent, binary: false }
     }
 
-    fn finish(self, searched: &io::Result<()>) -> Scanned {
+    fn finish(self, searched: &io::Result<()>) -> Result<Scanned, Fault> {
+        if let Some(stopped) = self.pattern.stopped() {
+            return told(stopped, self.at);
+        }
         match searched {
-            Ok(()) if self.binary => Scanned::Passed,
-            Ok(()) => Scanned::Searched(self.matches),
+            Ok(()) if self.binary => Ok(Scanned::Passed),
+            Ok(()) => Ok(Scanned::Searched(self.matches)),
             // Only a bound or an unreadable byte stops a search of what has been opened.
-            Err(_) => Scanned::Skipped(format!("{}: a line is too long, or it cannot be read", self.at.shown)),
+            Err(_) => Ok(Scanned::Skipped(format!("{}: a line is too long, or it cannot be read", self.at.shown))),
         }
     }
 
@@ -238,7 +262,7 @@ impl Sink for Lines<'_> {
         }
         let number = found.line_number().unwrap_or(0);
         let line = snippet::without_ending(found.bytes());
-        let place = self.pattern.matcher().find(line).ok().flatten().map_or(0..0, |place| place.start()..place.end());
+        let place = self.pattern.find(line).map_err(io::Error::other)?.map_or(0..0, |place| place.start()..place.end());
         let reach = self.reach as u64;
         let before = self.recent.iter().filter(|(earlier, _)| earlier + reach >= number);
         let next = Match {

@@ -2,6 +2,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use model::{Code, FileKind, PolicyOverrides};
 use rustix::fs::{CWD, Mode};
@@ -21,6 +22,7 @@ fn query(text: &str) -> SearchQuery {
         whole_word: false,
         max_matches: 100,
         context_lines: 0,
+        max_time: Duration::from_mins(1),
     }
 }
 
@@ -310,6 +312,56 @@ fn a_cancelled_search_stops() {
     let fixture = Fixture::with(&[("a", "needle"), ("b/c", "needle")]);
     let answer = fixture.tree().search(&rules(), &query("needle"), &AtomicBool::new(true));
     assert!(matches!(answer, Err(Fault::Cancelled)));
+}
+
+#[test]
+fn an_expression_that_takes_long_for_a_line_passes_over_its_file() {
+    let fixture = Fixture::new();
+    // Too many sets of states to keep, and too many states to follow byte by byte.
+    let line: String =
+        (0..60_000_u32).map(|at| if at.wrapping_mul(2_654_435_761) >> 31 == 0 { 'a' } else { 'b' }).collect();
+    fixture.write("long.txt", format!("{line}\nab\n"));
+    fixture.write("short.txt", format!("{}ac\n", "a".repeat(69)));
+    let hard = "a(?:[ab]{1,60}){70}c|ac";
+    let report = search(&fixture.tree(), &regex(hard));
+    assert_eq!(places(&report), [("short.txt", 1, 70)]);
+    assert_eq!(report.skipped, ["long.txt: a line is too long for this expression"]);
+    // One that is as large and simple to follow is searched for in any line.
+    let simple = format!("{}c|ba", "a".repeat(4_000));
+    let report = search(&fixture.tree(), &regex(&simple));
+    assert_eq!(files(&report), ["long.txt"]);
+    assert_eq!(report.skipped, [""; 0]);
+}
+
+#[test]
+fn pieces_of_a_text_are_matched_as_the_whole_is() {
+    let fixture = Fixture::new();
+    // Many pieces for an expression of many states, and some of them end at an empty line.
+    let text: String =
+        (0..20_000).map(|line| if line % 7 == 0 { "\n".to_owned() } else { format!("line {line}\r\n") }).collect();
+    fixture.write("text.txt", &text);
+    fixture.write("unended.txt", "x\n\nlast");
+    let lines = |query: SearchQuery| {
+        let report = search(&fixture.tree(), &SearchQuery { max_matches: 1_000, ..query });
+        report.matches.iter().map(|found| (found.path.clone(), found.line)).collect::<Vec<_>>()
+    };
+    let at = |path: &str, line| (path.to_owned(), line);
+    let empty: Vec<_> = (0..1_000).map(|number| at("text.txt", number * 7 + 1)).collect();
+    assert_eq!(lines(regex("^$")), empty);
+    assert_eq!(lines(regex("^$|(?:x[0-9a-f]{60}){70}")), empty);
+    assert_eq!(lines(regex(r"\b1999[78]$")), [at("text.txt", 19_998), at("text.txt", 19_999)]);
+    assert_eq!(lines(regex("st$")), [at("unended.txt", 3)]);
+    assert_eq!(lines(SearchQuery { whole_word: true, ..regex("lin|1234") }), [at("text.txt", 1_235)]);
+}
+
+#[test]
+fn a_search_tells_what_it_has_found_when_its_time_is_over() {
+    let fixture = Fixture::with(&[("a", "needle"), ("b/c", "needle")]);
+    for query in [query("needle"), regex("ne+dle"), SearchQuery { path: path("a"), ..query("needle") }] {
+        let report = search(&fixture.tree(), &SearchQuery { max_time: Duration::ZERO, ..query });
+        assert_eq!(files(&report), [""; 0]);
+        assert_eq!(report.truncated_reason.as_deref(), Some("maxTime"));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags};
 
@@ -117,6 +118,7 @@ fn no_search_gets_out() {
         whole_word: false,
         max_matches: 100,
         context_lines: 1,
+        max_time: Duration::from_mins(1),
     };
     let text = format!("{CANARY}|inside");
     let queries = [query(".", &text), query("folder", &text), query("link", &text), query("link/deep", &text)];

@@ -45,6 +45,8 @@ pub(crate) struct ToolLimits {
     search_text_max_matches: u64,
     /// The largest `contextLines` of `search_text`.
     search_text_max_context_lines: u64,
+    /// A search is ended after so many seconds, and tells what it has found by then.
+    search_text_max_seconds: u64,
     /// A ranged `read_file` and `search_text` take files up to so many times `maxFileBytes`.
     ranged_read_factor: u64,
     /// The largest `maxBytes` of `diff_workspace`.
@@ -73,6 +75,7 @@ impl ToolLimits {
         search_text_max_globs: search_text::MAX_GLOBS,
         search_text_max_matches: search_text::MAX_MATCHES,
         search_text_max_context_lines: search_text::MAX_CONTEXT_LINES,
+        search_text_max_seconds: search_text::MAX_TIME.as_secs(),
         ranged_read_factor: RANGED_FACTOR,
         diff_workspace_max_bytes: diff_workspace::MAX_DIFF_BYTES,
         revert_calls_max_calls: revert_calls::MAX_CALLS,

@@ -1,6 +1,7 @@
 //! `search_text`: lines that hold a text or match an expression.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,8 @@ pub(super) const MAX_GLOBS: usize = 100;
 pub(super) const MAX_MATCHES: u64 = 1000;
 /// The most lines of context on either side.
 pub(super) const MAX_CONTEXT_LINES: u64 = 3;
+/// A search ends then, with what it has found.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(30);
 
 pub(super) const TOOL: Tool = Tool {
     name: "search_text",
@@ -88,7 +91,7 @@ pub(crate) struct SearchTextOutput<'a> {
     files_searched: u64,
     /// Whether matches are missing.
     truncated: bool,
-    /// Why: `maxMatches` or `maxBytes`.
+    /// Why: `maxMatches`, `maxBytes`, or `maxTime` where the search was ended after 30 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated_reason: Option<&'a str>,
     /// Files that could not be searched, at most 20.
@@ -123,6 +126,7 @@ impl TryFrom<SearchTextInput> for SearchText {
             whole_word: input.whole_word,
             max_matches: usize::try_from(max_matches).unwrap_or(usize::MAX),
             context_lines: usize::try_from(input.context_lines.min(MAX_CONTEXT_LINES)).unwrap_or(usize::MAX),
+            max_time: MAX_TIME,
         }))
     }
 }

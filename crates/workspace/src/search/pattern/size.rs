@@ -17,21 +17,26 @@ const LEAST_COST: u64 = 20;
 /// The most named classes, such as `\p{Greek}`, by themselves or in brackets: each is put together range by range.
 const MAX_CLASSES: u64 = 100;
 
-/// Refuses an expression that would take long to compile. One that is none passes: compiling it says what is wrong.
+/// About the states that an expression has. Refuses one that would take long to compile; what is no expression passes, since
+/// compiling it says what is wrong.
 ///
 /// # Errors
 ///
 /// `INVALID_REQUEST`, with the limit.
-pub(super) fn check(query: &SearchQuery) -> Result<(), Refusal> {
+pub(super) fn check(query: &SearchQuery) -> Result<u64, Refusal> {
     let parser = ast::parse::ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(&query.query);
-    let Ok(ast) = parser else { return Ok(()) };
+    let Ok(ast) = parser else { return Ok(1) };
     let Ok(classes) = ast::visit(&ast, Classes { count: 0, in_brackets: 0 });
     bounded("named classes", classes, MAX_CLASSES)?;
     let mut translator = regex_syntax::hir::translate::TranslatorBuilder::new();
     let translator = translator.case_insensitive(!query.case_sensitive).multi_line(true).utf8(false);
     match translator.build().translate(&query.query, &ast) {
-        Ok(hir) => bounded("ranges of characters, with all repetitions,", cost(&hir), MAX_COST),
-        Err(_) => Ok(()),
+        Ok(hir) => {
+            let cost = cost(&hir);
+            bounded("ranges of characters, with all repetitions,", cost, MAX_COST)?;
+            Ok(cost.div_ceil(LEAST_COST))
+        }
+        Err(_) => Ok(1),
     }
 }
 
@@ -93,7 +98,7 @@ mod tests {
     use super::*;
     use crate::SearchMode;
 
-    fn check_pattern(pattern: &str, case_sensitive: bool) -> Result<(), Refusal> {
+    fn check_pattern(pattern: &str, case_sensitive: bool) -> Result<u64, Refusal> {
         check(&SearchQuery {
             query: pattern.to_owned(),
             mode: SearchMode::Regex,
@@ -104,6 +109,7 @@ mod tests {
             whole_word: false,
             max_matches: 1,
             context_lines: 0,
+            max_time: std::time::Duration::from_mins(1),
         })
     }
 
