@@ -5,6 +5,7 @@ mod bare;
 mod directory;
 mod git;
 mod leftover;
+mod linked;
 mod remove;
 mod settle;
 mod sink;
@@ -252,7 +253,7 @@ impl Workspaces {
     }
 
     /// Makes `run`'s workspace from `source` in a staging folder and renames it into place at the end. `rules` are the
-    /// run's: they say which names are those of secrets. The folder counts as
+    /// run's: they say what a name hides, which no other name of the same file may show. The folder counts as
     /// unfinished until it is [confirmed](Self::confirm).
     ///
     /// # Errors
@@ -300,8 +301,9 @@ impl Workspaces {
         bare::make(&git_dir)?;
         let git = Git::new(git_dir, &self.home);
         let repo = open_folder(&staging.dir, "repo")?;
-        let mut sink = Sink::new(repo.try_clone()?, self.limits, rules, watch);
+        let mut sink = Sink::new(repo.try_clone()?, self.limits, watch);
         let commit = self.copy(&git, source, watch, &mut sink)?;
+        linked::leave_out(&mut sink, repo.as_fd(), rules)?;
         let folders = sink.folders()?;
         let (mut rows, left_out) = sink.into_rows();
         let entries = rows.len() + folders.len();

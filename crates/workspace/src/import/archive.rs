@@ -1,7 +1,6 @@
 //! A tar or tar.gz as a source: every entry is looked at by hand and written by the sink, nothing is unpacked.
 //!
-//! Files, folders, links that stay inside. A hard link becomes a file of its own, unless it shows a secret under another
-//! name. An absolute path, `..`, a NUL, a device, a pipe, or two entries of different type with one name
+//! Files, folders, links that stay inside. A hard link becomes a file of its own, unless it shows what another name hides. An absolute path, `..`, a NUL, a device, a pipe, or two entries of different type with one name
 //! refuse the whole archive; of two files with one name the later counts, as tar has it.
 
 mod reader;
@@ -10,14 +9,14 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::rc::Rc;
 
 use model::{Code, MAX_PATH_BYTES, PathRejected, Refusal};
 use tar::EntryType;
 
-use super::sink::{LINKED_SECRET, Sink, SinkFault, is_git_internal, shown};
+use super::sink::{Sink, SinkFault, is_git_internal, shown};
 use super::{ImportFault, ImportLimits};
 use reader::{Member, Reader};
 use sparse::Filled;
@@ -27,7 +26,7 @@ use stream::{Meter, decode};
 pub(super) fn copy(archive: &mut dyn Read, limits: ImportLimits, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
     let meter = Rc::new(Meter::new(limits));
     let mut reader = Reader::new(decode(archive, &meter)?, meter.clone());
-    let mut copier = Copier { sink, meter: &meter, files: HashMap::new(), linked: Vec::new(), absent: HashSet::new() };
+    let mut copier = Copier { sink, meter: &meter, files: HashMap::new(), absent: HashSet::new() };
     while let Some(member) = reader.next()? {
         copier.entry(&member, &mut reader)?;
     }
@@ -38,11 +37,9 @@ pub(super) fn copy(archive: &mut dyn Read, limits: ImportLimits, sink: &mut Sink
 struct Copier<'a, 'b> {
     sink: &'a mut Sink<'b>,
     meter: &'a Meter,
-    /// Files so far: the only thing that a later entry may replace or link to. Each with its number in `linked`, if it
-    /// has several names.
+    /// Files so far: the only thing that a later entry may replace or link to. Each with its place in the sink's list of
+    /// contents with several names, if it has several.
     files: HashMap<Vec<u8>, Option<usize>>,
-    /// The names of one content: either all are those of secrets, or none is.
-    linked: Vec<BTreeSet<Vec<u8>>>,
     /// What the archive has and the tree has not, to which a later entry may link; of folders of git's own the topmost.
     absent: HashSet<Vec<u8>>,
 }
@@ -107,7 +104,7 @@ impl Copier<'_, '_> {
         }
     }
 
-    /// Copies what a hard link names. A content that has the name of a secret is there under no other name.
+    /// Copies what a hard link names.
     fn hard_link(&mut self, member: &Member, path: &[u8]) -> Result<(), SinkFault> {
         let original = clean(&member.link)?.unwrap_or_default();
         if git_internal(&original).is_some() || self.absent.contains(&original) {
@@ -116,29 +113,12 @@ impl Copier<'_, '_> {
         let Some(linked) = self.files.get(&original).copied().filter(|_| original != path) else {
             return Err(SinkFault::Misfit("a hard link to what is no file before it"));
         };
-        let (is_secret, names_secret) = (self.sink.is_secret(&original), self.sink.is_secret(path));
-        if is_secret && !names_secret {
-            return self.leave_out(path, LINKED_SECRET);
-        }
+        let at = linked.unwrap_or_else(|| self.sink.new_linked());
+        self.sink.note_linked(at, &original, true);
+        self.files.insert(original.clone(), Some(at));
         self.replace(path)?;
         self.sink.copy_of(path, member.is_executable, &original)?;
-        if names_secret && !is_secret {
-            self.files.insert(path.to_owned(), None);
-            let others = linked.map_or_else(|| BTreeSet::from([original]), |at| std::mem::take(&mut self.linked[at]));
-            for other in others {
-                self.files.remove(&other);
-                self.sink.withdraw(&other)?;
-                self.sink.leave_out(&other, LINKED_SECRET);
-                self.absent.insert(other);
-            }
-            return Ok(());
-        }
-        let at = linked.unwrap_or_else(|| {
-            self.linked.push(BTreeSet::from([original.clone()]));
-            self.linked.len() - 1
-        });
-        self.linked[at].insert(path.to_owned());
-        self.files.insert(original, Some(at));
+        self.sink.note_linked(at, path, true);
         self.files.insert(path.to_owned(), Some(at));
         Ok(())
     }
@@ -157,7 +137,8 @@ impl Copier<'_, '_> {
         self.absent.remove(path);
         let Some(linked) = self.files.remove(path) else { return Ok(()) };
         if let Some(at) = linked {
-            self.linked[at].remove(path);
+            // The content had the name all the same.
+            self.sink.note_linked(at, path, false);
         }
         self.sink.withdraw(path)
     }

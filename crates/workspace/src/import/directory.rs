@@ -10,7 +10,7 @@ use model::Refusal;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::sink::{LINKED_SECRET, Sink, SinkFault, Tally, is_git_internal};
+use super::sink::{Sink, SinkFault, Tally, is_git_internal};
 use super::{ImportFault, ImportLimits, own_folder};
 
 /// One folder on the way down: what is yet to be looked at, the last first.
@@ -24,8 +24,8 @@ struct Level {
 /// Which folder it is, whatever its name: its device and its number there.
 pub(super) type FolderId = (u64, u64);
 
-/// Files that have several names on the disk, by which they are: either all names so far are those of secrets, or none is.
-type Linked = HashMap<FolderId, Vec<Vec<u8>>>;
+/// Files that have several names on the disk, by which they are: each with its place in the sink's list of such names.
+type Linked = HashMap<FolderId, usize>;
 
 /// Copies the tree below `source`: no link is followed, and every file is opened by the handle of its folder. `own`, the
 /// service's own folders, are left out wherever they lie, mounted at a second place too: what they hold is nobody's to see.
@@ -124,13 +124,14 @@ fn place(
             if !FileType::from_raw_mode(stat.st_mode).is_file() {
                 return Err(SinkFault::Misfit("no file, folder or symbolic link"));
             }
-            if stat.st_nlink > 1 {
-                join(linked.entry((stat.st_dev, stat.st_ino)).or_default(), path, sink)?;
-            }
             let executable = stat.st_mode & 0o111 != 0;
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            sink.file(path, executable, size, None, &mut File::from(fd))?;
-            Ok(None)
+            let written = sink.file(path, executable, size, None, &mut File::from(fd));
+            if stat.st_nlink > 1 {
+                let at = *linked.entry((stat.st_dev, stat.st_ino)).or_insert_with(|| sink.new_linked());
+                sink.note_linked(at, path, written.is_ok());
+            }
+            written.map(|()| None)
         }
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(&level.fd, name, Vec::new())?;
@@ -139,23 +140,6 @@ fn place(
         }
         _ => Err(SinkFault::Misfit("no file, folder or symbolic link")),
     }
-}
-
-/// Adds `path` to the names of one content. One that has the name of a secret is there under no other name.
-fn join(names: &mut Vec<Vec<u8>>, path: &[u8], sink: &mut Sink<'_>) -> Result<(), SinkFault> {
-    let is_secret = names.first().map(|first| sink.is_secret(first));
-    match (is_secret, sink.is_secret(path)) {
-        (Some(true), false) => return Err(SinkFault::Misfit(LINKED_SECRET)),
-        (Some(false), true) => {
-            for other in names.drain(..) {
-                sink.withdraw(&other)?;
-                sink.leave_out(&other, LINKED_SECRET);
-            }
-        }
-        (None, _) | (Some(true), true) | (Some(false), false) => {}
-    }
-    names.push(path.to_owned());
-    Ok(())
 }
 
 fn open(level: &Level, name: &[u8], flags: OFlags) -> Result<OwnedFd, SinkFault> {

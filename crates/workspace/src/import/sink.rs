@@ -7,11 +7,12 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use model::{Code, FileKind, LeftOut, LogicalPath, MAX_PATH_BYTES, PathRejected, Refusal, Rules};
+use model::{Code, LeftOut, LogicalPath, MAX_PATH_BYTES, PathRejected, Refusal};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha1::Digest as _;
 
+use super::linked::Names;
 use super::{ImportFault, ImportLimits, ImportWatch};
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Row, Stamp};
 
@@ -25,9 +26,6 @@ const MAX_LEFT_OUT_BYTES: usize = 64 * 1024;
 const REPORT_EVERY: u64 = 200;
 /// How much is read at once.
 const BUFFER_BYTES: usize = 256 * 1024;
-
-/// Why a name is left out under which a secret would be readable.
-pub(super) const LINKED_SECRET: &str = "a hard link to a secret-like file";
 
 /// What a source has named so far, whether or not it is in the tree: names are held in memory until the import ends.
 pub(super) struct Tally {
@@ -85,13 +83,14 @@ pub(crate) struct Sink<'a> {
     open: Vec<(Vec<u8>, OwnedFd)>,
     buffer: Vec<u8>,
     limits: ImportLimits,
-    rules: &'a Rules,
     watch: &'a dyn ImportWatch,
     tally: Tally,
     /// Every folder that was made, but for the root.
     folders: HashSet<Vec<u8>>,
     /// What was written, also what is no longer there.
     rows: Vec<Row>,
+    /// The names of each content that has several.
+    linked: Vec<Names>,
     /// Files that were removed and not written again.
     withdrawn: HashSet<Vec<u8>>,
     /// Bytes of all files that were written.
@@ -135,17 +134,17 @@ impl From<io::Error> for SinkFault {
 
 impl<'a> Sink<'a> {
     /// A sink into the empty folder `root`.
-    pub(crate) fn new(root: OwnedFd, limits: ImportLimits, rules: &'a Rules, watch: &'a dyn ImportWatch) -> Self {
+    pub(crate) fn new(root: OwnedFd, limits: ImportLimits, watch: &'a dyn ImportWatch) -> Self {
         Self {
             root,
             open: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
             limits,
-            rules,
             watch,
             tally: Tally::new(limits),
             folders: HashSet::new(),
             rows: Vec::new(),
+            linked: Vec::new(),
             withdrawn: HashSet::new(),
             bytes: 0,
             left_out: LeftOutReport::default(),
@@ -248,21 +247,37 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Whether policy takes `path` for the name of a secret.
-    pub(crate) fn is_secret(&self, path: &[u8]) -> bool {
-        let path = LogicalPath::parse(&String::from_utf8_lossy(path));
-        path.is_ok_and(|path| self.rules.kind_of_path(&path) == FileKind::SecretLike)
+    /// A place for the names of one content.
+    pub(super) fn new_linked(&mut self) -> usize {
+        self.linked.push(Names::new());
+        self.linked.len() - 1
     }
 
-    /// The files and links that are there, by path, and what was left out.
-    pub(super) fn into_rows(self) -> (Vec<Row>, LeftOutReport) {
-        let Self { mut rows, withdrawn, left_out, .. } = self;
+    /// Notes that the content at place `at` has, or had, the name `path`.
+    pub(super) fn note_linked(&mut self, at: usize, path: &[u8], there: bool) {
+        self.linked[at].insert(path.to_owned(), there);
+    }
+
+    /// The names of each content that has several.
+    pub(super) fn take_linked(&mut self) -> Vec<Names> {
+        std::mem::take(&mut self.linked)
+    }
+
+    /// The files and links that are there, by path.
+    pub(super) fn rows(&mut self) -> &[Row] {
+        let (rows, withdrawn) = (&mut self.rows, std::mem::take(&mut self.withdrawn));
         // Of two entries of one name, which an archive may have, the later is the one that is there.
         rows.reverse();
         rows.sort_by(|a, b| a.path.cmp(&b.path));
         rows.dedup_by(|later, first| later.path == first.path);
         rows.retain(|row| !withdrawn.contains(&row.path));
-        (rows, left_out)
+        rows
+    }
+
+    /// The files and links that are there, by path, and what was left out.
+    pub(super) fn into_rows(mut self) -> (Vec<Row>, LeftOutReport) {
+        self.rows();
+        (self.rows, self.left_out)
     }
 
     /// Every folder with its stamp, once all is written.

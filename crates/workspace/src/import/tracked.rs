@@ -38,22 +38,37 @@ pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreF
 /// The files with rules, by the folders that they lie in.
 pub(crate) type Rules<'a> = HashMap<&'a [u8], RuleFile>;
 
+/// What rules exclude; of folders that were asked for the answer is kept.
+pub(super) struct Excluded<'a> {
+    rules: &'a Rules<'a>,
+    folders: HashMap<Vec<u8>, bool>,
+}
+
+impl<'a> Excluded<'a> {
+    pub(super) fn by(rules: &'a Rules<'a>) -> Self {
+        Self { rules, folders: HashMap::new() }
+    }
+
+    /// Whether the file at `path` is excluded, by itself or with its folder.
+    pub(super) fn holds(&mut self, path: &[u8]) -> bool {
+        let folder = split(path).0;
+        let folder_ignored = self.folders.get(folder).copied().unwrap_or_else(|| {
+            let is_ignored = is_folder_ignored(self.rules, folder);
+            self.folders.insert(folder.to_owned(), is_ignored);
+            is_ignored
+        });
+        folder_ignored || is_ignored(self.rules, path, false)
+    }
+}
+
 /// Keeps the rows that no `.gitignore` of `ignores` rules out.
 pub(super) fn retain_tracked(rows: &mut Vec<Row>, ignores: &[(Vec<u8>, Vec<u8>)]) {
     let rules = folder_rules(ignores);
     if rules.is_empty() {
         return;
     }
-    let mut folders: HashMap<Vec<u8>, bool> = HashMap::new();
-    rows.retain(|row| {
-        let folder = split(&row.path).0;
-        let folder_ignored = folders.get(folder).copied().unwrap_or_else(|| {
-            let is_ignored = is_folder_ignored(&rules, folder);
-            folders.insert(folder.to_owned(), is_ignored);
-            is_ignored
-        });
-        !folder_ignored && !is_ignored(&rules, &row.path, false)
-    });
+    let mut excluded = Excluded::by(&rules);
+    rows.retain(|row| !excluded.holds(&row.path));
 }
 
 /// `ignores`, ready to be asked.

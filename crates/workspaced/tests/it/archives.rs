@@ -17,30 +17,93 @@ fn archive_of_names(names: impl Iterator<Item = String>) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
+/// An archive of files, and hard links with what they link to.
+fn archive_with_links(entries: &[(&str, &str, &str)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, link, content) in entries {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        if !link.is_empty() {
+            header.set_entry_type(tar::EntryType::Link);
+            header.set_link_name(link).unwrap();
+        }
+        tar.append_data(&mut header, name, content.as_bytes()).unwrap();
+    }
+    gzip(&tar.into_inner().unwrap())
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_run_may_not_read_is_readable_under_no_other_name(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let entries = [
+        ("private/key.txt", "", "hunter2\n"),
+        ("pub/notes.txt", "private/key.txt", ""),
+        ("private/twin.txt", "pub/notes.txt", ""),
+        ("pub/plain.txt", "", "plain\n"),
+        ("pub/twin.txt", "pub/plain.txt", ""),
+        ("ig.txt", "", "hunter2\n"),
+        ("pub/c.txt", "ig.txt", ""),
+        (".gitignore", "", "/ig.txt\n"),
+    ];
+    let template = server.import_root().join("linked");
+    for (name, link, content) in &entries {
+        std::fs::create_dir_all(template.join(name).parent().unwrap()).unwrap();
+        match *link {
+            "" => std::fs::write(template.join(name), content).unwrap(),
+            link => std::fs::hard_link(template.join(link), template.join(name)).unwrap(),
+        }
+    }
+    for policy in [json!({"deny": ["private/**"]}), json!({"read": ["pub/**"]})] {
+        let archived = server.run(json!({"source": {"type": "archive"}, "policy": policy})).await;
+        let path = format!("/v1/runs/{}/archive", archived.id);
+        archived.operator.put(&path, archive_with_links(&entries)).await.ok();
+        let copied = server.run(json!({"source": {"type": "directory", "path": template}, "policy": policy})).await;
+        for run in [archived, copied] {
+            let told = run.get().await;
+            let left_out =
+                told["import"]["leftOut"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap());
+            assert_eq!(
+                left_out.collect::<std::collections::BTreeSet<_>>(),
+                ["pub/c.txt", "pub/notes.txt"].into(),
+                "{told:#}"
+            );
+            for name in ["pub/notes.txt", "pub/c.txt"] {
+                run.call("read_file", json!({"path": name})).await.refused("NOT_FOUND");
+            }
+            for name in ["private/key.txt", "private/twin.txt", "ig.txt"] {
+                run.call("read_file", json!({"path": name})).await.refused("POLICY_DENIED");
+            }
+            run.ok("read_file", json!({"path": "pub/twin.txt"})).await;
+            assert_eq!(run.ok("search_text", json!({"query": "hunter2"})).await["matches"], json!([]));
+        }
+    }
+    // What may be read under each of its names is there under each.
+    let run = server
+        .run(json!({"source": {"type": "directory", "path": template}, "policy": {"ignoredFiles": "ALLOW"}}))
+        .await;
+    for (name, ..) in entries {
+        run.ok("read_file", json!({"path": name})).await;
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_secret_is_readable_under_no_other_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({"source": {"type": "archive"}})).await;
-    let mut tar = tar::Builder::new(Vec::new());
-    for (kind, name, link, content) in [
-        (tar::EntryType::Regular, ".env", "", "KEY=hunter2\n"),
-        (tar::EntryType::Link, "notes.txt", ".env", ""),
-        (tar::EntryType::Regular, "first.txt", "", "KEY=hunter2\n"),
-        (tar::EntryType::Link, "id_rsa", "first.txt", ""),
-        (tar::EntryType::Regular, "plain.txt", "", "plain\n"),
-        (tar::EntryType::Link, "twin.txt", "plain.txt", ""),
-    ] {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(kind);
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        if !link.is_empty() {
-            header.set_link_name(link).unwrap();
-        }
-        tar.append_data(&mut header, name, content.as_bytes()).unwrap();
-    }
-    let told = run.operator.put(&format!("/v1/runs/{}/archive", run.id), gzip(&tar.into_inner().unwrap())).await.ok();
+    let archive = archive_with_links(&[
+        (".env", "", "KEY=hunter2\n"),
+        ("notes.txt", ".env", ""),
+        ("first.txt", "", "KEY=hunter2\n"),
+        ("id_rsa", "first.txt", ""),
+        ("plain.txt", "", "plain\n"),
+        ("twin.txt", "plain.txt", ""),
+    ]);
+    let told = run.operator.put(&format!("/v1/runs/{}/archive", run.id), archive).await.ok();
     let left_out: Vec<_> = told["import"]["leftOut"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
     assert_eq!(left_out, ["notes.txt", "first.txt"], "{told:#}");
     for name in ["notes.txt", "first.txt"] {

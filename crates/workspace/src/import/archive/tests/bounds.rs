@@ -89,7 +89,7 @@ type Linked<'a> = (&'a str, Vec<Raw<'a>>, &'a [&'a str], &'a [&'a str]);
 #[test]
 fn a_secret_comes_in_under_no_other_name() {
     let link = |name, target| special(EntryType::Link, name, target);
-    let table: [Linked<'_>; 8] = [
+    let table: [Linked<'_>; 9] = [
         ("a plain name", vec![file(".env", "K"), link("notes.txt", ".env")], &[".env"], &["notes.txt"]),
         ("the secret's name later", vec![file("notes.txt", "K"), link(".env", "notes.txt")], &[".env"], &["notes.txt"]),
         (
@@ -118,6 +118,12 @@ fn a_secret_comes_in_under_no_other_name() {
             &["b.txt"],
         ),
         (
+            "a file over the secret's name",
+            vec![file(".env", "K"), link("b.txt", ".env"), file(".env", "own")],
+            &[".env"],
+            &["b.txt"],
+        ),
+        (
             "what else was left out",
             vec![
                 file(".git/config", "x"),
@@ -139,6 +145,46 @@ fn a_secret_comes_in_under_no_other_name() {
         assert_eq!((done.files, done.left_out.len()), (kept.len() as u64, left_out.len()), "{what}");
         let tracked = rig.base_git("r", &["ls-tree", "-r", "--name-only", &done.base_commit]);
         assert_eq!(tracked.lines().count(), kept.len(), "{what}: {tracked}");
+    }
+}
+
+#[test]
+fn what_git_ignores_comes_in_under_no_other_name() {
+    let link = |name, target| special(EntryType::Link, name, target);
+    let table: [Linked<'_>; 3] = [
+        (
+            "rules that come later",
+            vec![file("ig.txt", "K"), link("b.txt", "ig.txt"), file(".gitignore", "ig.txt\n")],
+            &[".gitignore", "ig.txt"],
+            &["b.txt"],
+        ),
+        (
+            "all names ignored",
+            vec![file(".gitignore", "/out\n"), file("out/a", "K"), link("out/b", "out/a")],
+            &[".gitignore", "out/a", "out/b"],
+            &[],
+        ),
+        (
+            // Without them `sub/ig.txt` is no longer ignored, while its other name is.
+            "rules that are themselves left out",
+            vec![
+                file(".env", "ig.txt\n"),
+                link("sub/.gitignore", ".env"),
+                file("sub/ig.txt", "K"),
+                link("b.txt", "sub/ig.txt"),
+                file(".gitignore", "b.txt\n"),
+            ],
+            &[".env", ".gitignore", "b.txt"],
+            &["sub/.gitignore", "sub/ig.txt"],
+        ),
+    ];
+    for (what, entries, kept, left_out) in table {
+        let rig = Rig::new();
+        let done = import(&rig, "r", &archive(&entries)).unwrap_or_else(|fault| panic!("{what}: {fault:?}"));
+        let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
+        assert_eq!(tree, kept.iter().map(Path::new).collect::<Vec<_>>(), "{what}");
+        let told: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
+        assert_eq!(told, left_out, "{what}");
     }
 }
 
