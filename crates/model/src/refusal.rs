@@ -128,15 +128,15 @@ pub struct Conflict {
     pub path: String,
     /// The hunk, counted from 1 within its file.
     pub hunk: u32,
-    /// Why it does not apply.
+    /// Why it does not apply. Empty for a caller without `file:read`.
     pub reason: String,
-    /// The line of the file at which `found` begins.
+    /// The line of the file at which `found` begins; 0 for a caller without `file:read`.
     pub line: u64,
     /// What the hunk says stands there, at most a few lines.
     pub expected: String,
     /// What stands there, at most a few lines. Empty for a caller without `file:read`.
     pub found: String,
-    /// Lines at which the hunk would apply.
+    /// Lines at which the hunk would apply. Missing for a caller without `file:read`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applies_at: Vec<u64>,
 }
@@ -248,8 +248,10 @@ impl About {
             head_hash: _,
         } = self;
         for conflict in conflicts {
-            let Conflict { path: _, hunk: _, reason: _, line: _, expected: _, found, applies_at: _ } = conflict;
-            *content_withheld |= !std::mem::take(found).is_empty();
+            let Conflict { path: _, hunk: _, reason, line, expected: _, found, applies_at } = conflict;
+            // Where the lines stand, or that they stand nowhere, is content too.
+            (*reason, *line, *found, *applies_at) = (String::new(), 0, String::new(), Vec::new());
+            *content_withheld = true;
         }
         *content_withheld |= !std::mem::take(lines).is_empty();
         *content_withheld |= difference.take().is_some();

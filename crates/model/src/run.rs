@@ -244,10 +244,11 @@ pub struct Run {
 
 /// What a token's holder may do in its run.
 ///
-/// Content of files is shown with `file:read` only. Without it `file:search` tells where a text is and not the lines,
-/// `file:diff` tells which files differ and by how much and not the text, a conflict tells that it is one and not what is
-/// there; such an answer says `contentWithheld: true`. An artifact needs `file:read` beside `audit:read`, the run's patch
-/// `file:read` beside `file:diff`.
+/// Content of files is shown with `file:read` only. Without it `file:search` takes a literal text only and tells which files
+/// hold it, `file:diff` tells which files differ and by how much and not the text, a conflict tells that it is one and not
+/// what is there, or where; such an answer says `contentWithheld: true`. An artifact needs `file:read` beside `audit:read`, the
+/// run's patch `file:read` beside `file:diff`. Whoever may edit or search can still confirm a guess at what a file holds: by
+/// whether the edit fits, or the text is found. Each such guess is a call, and recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[expect(missing_docs, reason = "the names say it, and the contract lists them")]
 pub enum Permission {

@@ -46,6 +46,8 @@ pub struct SearchQuery {
     pub whole_word: bool,
     pub max_matches: usize,
     pub context_lines: usize,
+    /// Whether only the first match of a file is told, and not where in the file it is.
+    pub paths_only: bool,
     pub max_time: Duration,
 }
 
@@ -68,9 +70,11 @@ pub struct SearchReport {
 pub struct Match {
     /// The file.
     pub path: String,
-    /// The line, from 1.
+    /// The line, from 1. Missing for a caller without `file:read`.
+    #[serde(default, skip_serializing_if = "is_untold")]
     pub line: u64,
-    /// The first match's character in the line, from 1.
+    /// The first match's character in the line, from 1. Missing for a caller without `file:read`.
+    #[serde(default, skip_serializing_if = "is_untold")]
     pub column: u64,
     /// The line, cut to 400 characters around the match.
     pub snippet: String,
@@ -80,6 +84,11 @@ pub struct Match {
     pub after: Vec<String>,
     /// The file's kind.
     pub kind: FileKind,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_untold(place: &u64) -> bool {
+    *place == 0
 }
 
 impl Tree {

@@ -18,7 +18,7 @@ use tokio::sync::SemaphorePermit;
 
 use crate::disclosure::Disclosure;
 use crate::service::{Caller, LiveRun, Service, took_too_long};
-use crate::tools::{Read, ReadContext, Told, Tool, ToolRun};
+use crate::tools::{Parse, Read, ReadContext, Told, Tool, ToolRun};
 use crate::{CallError, json, pipeline, telemetry};
 
 pub(crate) use recording::{
@@ -151,7 +151,7 @@ impl Service {
         if let Err(error) = pipeline::whole(self, &live).await {
             return Err(self.record_undone(&head, &[], error).await);
         }
-        match parse(members) {
+        match head.parse_read(parse, members) {
             Ok(tool) => self.read(head, &live, tool).await,
             Err(refusal) => Err(self.record_refused(&head, &[], refusal).await),
         }
@@ -339,6 +339,19 @@ impl Head {
     /// Whether the caller has one of the permissions that the tool asks for.
     pub(crate) fn may(&self) -> bool {
         self.tool.permissions.iter().any(|permission| self.caller.permissions.contains(permission))
+    }
+
+    /// Parses the input of a tool that looks, so that it tells no more than the caller may be told.
+    pub(crate) fn parse_read(
+        &self,
+        parse: Parse<dyn Read>,
+        members: Map<String, Value>,
+    ) -> Result<Box<dyn Read>, Refusal> {
+        let mut tool = parse(members)?;
+        if !self.caller.may_read() {
+            tool.narrow()?;
+        }
+        Ok(tool)
     }
 
     fn take_members(&mut self, mut members: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {

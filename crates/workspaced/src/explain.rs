@@ -1,6 +1,7 @@
 //! What policy would decide, before anything is tried.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use model::{Access, Code, Decision, FileKind, LogicalPath, Patch, Permission, Refusal, RunId, Verdict};
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,8 @@ pub(crate) struct Question {
 pub(crate) struct Explanation {
     /// Each path concerned, as far as the path alone tells.
     paths: Vec<PathExplanation>,
-    /// What the patch as a whole would meet, budgets and the files as they are now included.
+    /// What the patch as a whole would meet, budgets and the files as they are now included. For a caller without
+    /// `file:read` the strictest of what its paths would meet, whatever is in the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<Said>,
 }
@@ -122,6 +124,14 @@ impl Service {
         let parsed = Patch::parse(&patch)?;
         let paths: BTreeSet<_> = parsed.sections.into_iter().flat_map(|section| [section.from, section.path]).collect();
         let live = self.live(run).await?;
+        let foretold = Arc::clone(&live);
+        let each = move || paths.into_iter().map(|path| explain_path(&foretold, path)).collect::<Result<Vec<_>, _>>();
+        let paths = self.blocking(each).await?;
+        if !caller.may_read() {
+            // Whether it fits tells what is in the files, and a question leaves no record.
+            let strictest = paths.iter().map(|path| &path.mutate).max_by_key(|said| said.decision).cloned();
+            return Ok(Explanation { paths, patch: strictest });
+        }
         let tool = tools::find("apply_patch").ok_or_else(|| CallError::Internal("there is no apply_patch".into()))?;
         let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
         let (head, members) = Head::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
@@ -130,8 +140,7 @@ impl Service {
             Err(CallError::Refused(refusal)) => Said::refused(refusal),
             Err(error) => return Err(error),
         };
-        let each = move || paths.into_iter().map(|path| explain_path(&live, path)).collect::<Result<_, _>>();
-        Ok(Explanation { paths: self.blocking(each).await?, patch: Some(said) })
+        Ok(Explanation { paths, patch: Some(said) })
     }
 }
 

@@ -78,6 +78,15 @@ pub(crate) trait Read: Send {
         None
     }
 
+    /// Makes it tell no more than a caller without `file:read` may be told.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN` where its answer would show content whatever is left out of it.
+    fn narrow(&mut self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// The record whose files are wanted, in place of those that are there now.
     fn looks_back(&self) -> Option<LookBack> {
         None

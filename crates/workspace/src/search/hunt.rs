@@ -85,8 +85,9 @@ impl Survey for Hunt<'_> {
 
     fn eye(&self) -> Scanner<'_> {
         // One more than is shown tells whether some are missing.
+        let max_matches = if self.query.paths_only { 1 } else { self.query.max_matches + 1 };
         let pattern = Bounded::new(self.pattern, self.until);
-        Scanner::new(self.rules, pattern, self.query.context_lines, self.query.max_matches + 1, self.max_bytes())
+        Scanner::new(self.rules, pattern, self.query.context_lines, max_matches, self.max_bytes())
     }
 
     fn is_asked_for(&self, path: &LogicalPath, is_folder: bool) -> bool {
@@ -135,7 +136,10 @@ impl Survey for Hunt<'_> {
             }
             Scanned::Searched(matches) => {
                 gathered.files_searched += 1;
-                for found in matches {
+                for mut found in matches {
+                    if self.query.paths_only {
+                        (found.line, found.column) = (0, 0);
+                    }
                     gathered.bytes += size_of(&found);
                     if gathered.matches.len() == self.query.max_matches {
                         gathered.cut = Some("maxMatches");

@@ -22,6 +22,7 @@ fn query(text: &str) -> SearchQuery {
         whole_word: false,
         max_matches: 100,
         context_lines: 0,
+        paths_only: false,
         max_time: Duration::from_mins(1),
     }
 }

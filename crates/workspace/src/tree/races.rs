@@ -118,6 +118,7 @@ fn no_search_gets_out() {
         whole_word: false,
         max_matches: 100,
         context_lines: 1,
+        paths_only: false,
         max_time: Duration::from_mins(1),
     };
     let text = format!("{CANARY}|inside");

@@ -12,6 +12,7 @@ use crate::service::Service;
 /// Tells what policy would decide.
 ///
 /// Over a path or a patch, for reading and for changing, and which rules decide. Nothing is changed and nothing recorded.
+/// A caller without `file:read` is answered from paths, kinds and policy alone: not whether the patch fits the files.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/policy/explain", tag = "tools", operation_id = "explainPolicy",
     params(("run" = RunId, Path)), request_body = Question,

@@ -178,7 +178,7 @@ impl Service {
     ) -> Result<Part, CallError> {
         match head.tool.run {
             ToolRun::Read(parse) => {
-                let tool = parse(members)?;
+                let tool = head.parse_read(parse, members)?;
                 if tool.looks_back().is_some() {
                     let message = "a batch that stands or falls together looks at no earlier record";
                     return Err(Refusal::invalid(message, "Send the read with atSeq by itself.").into());

@@ -7,6 +7,8 @@ use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
 use workspace::{Fault, Match, SearchMode, SearchQuery};
 
+use crate::calls::forbidden;
+
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
 
 /// The longest query, in bytes.
@@ -24,7 +26,8 @@ pub(super) const MAX_TIME: Duration = Duration::from_secs(30);
 pub(super) const TOOL: Tool = Tool {
     name: "search_text",
     description: "Searches text files for a literal text or, with mode `regex`, for a regular expression, line by \
-                  line, and tells the first matches in path order. Narrow with path, includeGlob and excludeGlob.",
+                  line, and tells the first matches in path order. Narrow with path, includeGlob and excludeGlob. Without \
+                  file:read only mode `literal` is taken, and each file that holds the text is told once, by its path.",
     takes_long: true,
     permissions: &[Permission::FileSearch],
     content: &["snippet", "before", "after"],
@@ -40,7 +43,7 @@ pub(super) const TOOL: Tool = Tool {
 pub(crate) struct SearchTextInput {
     /// What to search for, within one line.
     query: String,
-    /// How the query is read.
+    /// How the query is read; `regex` needs the permission `file:read` too.
     #[serde(default)]
     #[schema(inline)]
     mode: SearchMode,
@@ -126,12 +129,23 @@ impl TryFrom<SearchTextInput> for SearchText {
             whole_word: input.whole_word,
             max_matches: usize::try_from(max_matches).unwrap_or(usize::MAX),
             context_lines: usize::try_from(input.context_lines.min(MAX_CONTEXT_LINES)).unwrap_or(usize::MAX),
+            paths_only: false,
             max_time: MAX_TIME,
         }))
     }
 }
 
 impl Read for SearchText {
+    /// An expression halves what a line may be with every search, and so does the place of a match: who may not read searches
+    /// for a text that it knows, and hears which files hold it.
+    fn narrow(&mut self) -> Result<(), Refusal> {
+        if self.0.mode == SearchMode::Regex {
+            return Err(forbidden(&[Permission::FileRead]));
+        }
+        self.0.paths_only = true;
+        Ok(())
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
         let report = context.tree.search(context.rules, &self.0, context.cancel)?;
         let told: BTreeSet<&str> = report.matches.iter().map(|found| found.path.as_str()).collect();

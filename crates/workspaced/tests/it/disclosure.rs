@@ -219,11 +219,24 @@ async fn who_may_read_is_shown_what_a_call_without_it_was_not(
     let patch = json!({"toolCallId": "c1", "patch": patch, "reason": "r"});
     let blind = client(&run, &["file:patch:apply"]).await;
     let told = blind.post(&path("apply_patch"), patch.clone()).await.refused("PATCH_CONFLICT");
-    assert_eq!((&told["conflicts"][0]["found"], &told["contentWithheld"]), (&json!(""), &json!(true)), "{told:#}");
+    let conflict = &told["conflicts"][0];
+    assert_eq!((&conflict["found"], &told["contentWithheld"]), (&json!(""), &json!(true)), "{told:#}");
+    assert_eq!((&conflict["reason"], &conflict["line"]), (&json!(""), &json!(0)), "{told:#}");
     assert!(told["hint"].as_str().unwrap().contains("file:read"), "{told:#}");
     let told = run.call("apply_patch", patch).await.refused("PATCH_CONFLICT");
     assert_eq!(told["conflicts"][0]["found"], "alpha MRK7Q-b one\n", "a replay to one who may read");
     assert_eq!(told.get("contentWithheld"), None);
+
+    // Where the lines stand that a hunk guesses.
+    let twice = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -9 +9 @@\n-beta\n+x\n", "reason": "r"});
+    let told = blind.post(&path("apply_patch"), twice.clone()).await.refused("PATCH_CONFLICT");
+    let conflict = &told["conflicts"][0];
+    assert_eq!((conflict.get("appliesAt"), &conflict["line"]), (None, &json!(0)), "{told:#}");
+    assert_eq!((&conflict["reason"], &told["contentWithheld"]), (&json!(""), &json!(true)), "{told:#}");
+    assert_eq!(
+        run.call("apply_patch", twice).await.refused("PATCH_CONFLICT")["conflicts"][0]["appliesAt"],
+        json!([2, 3])
+    );
 
     let edit = json!({"path": "a.txt", "oldString": "alpha wrong one", "newString": "x", "reason": "r"});
     let blind = client(&run, &["file:write:replace"]).await;
@@ -243,17 +256,39 @@ async fn who_may_read_is_shown_what_a_call_without_it_was_not(
 
 #[rstest]
 #[tokio::test]
-async fn a_search_and_a_diff_without_file_read_say_where_and_how_much(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_search_and_a_diff_without_file_read_say_which_files_and_how_much(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
     let run = marked(backend).await;
     let path = |tool: &str| format!("/v1/runs/{}/tools/{tool}", run.id);
     let query = json!({"query": "alpha", "contextLines": 1});
-    let told = client(&run, &["file:search"]).await.post(&path("search_text"), query.clone()).await.ok();
+    let blind = client(&run, &["file:search"]).await;
+    let told = blind.post(&path("search_text"), query.clone()).await.ok();
     let whole = run.ok("search_text", query).await;
     assert_eq!((&told["contentWithheld"], whole.get("contentWithheld")), (&json!(true), None));
     let (one, all) = (&told["matches"][0], &whole["matches"][0]);
-    assert_eq!((&one["path"], &one["line"], &one["column"]), (&all["path"], &all["line"], &all["column"]));
+    assert_eq!((&one["path"], one.get("line"), one.get("column")), (&all["path"], None, None));
+    assert_eq!((&all["line"], &all["column"]), (&json!(1), &json!(1)));
     assert_eq!((&one["snippet"], &one["before"], &one["after"]), (&json!(""), &json!([]), &json!([])));
     assert_eq!(all["snippet"], "alpha MRK7Q-b one");
+    // How often a file has it is not told either, in whatever way the call comes.
+    let beta = json!({"query": "beta", "maxMatches": 1});
+    let told = blind.post(&path("search_text"), beta.clone()).await.ok();
+    assert_eq!((told["matches"].as_array().unwrap().len(), &told["truncated"]), (1, &json!(false)), "{told:#}");
+    assert_eq!(run.ok("search_text", beta.clone()).await["truncated"], true);
+    let guess = json!({"query": "^alpha M[A-Z]", "mode": "regex"});
+    let told = blind.post(&path("search_text"), guess.clone()).await.refused("FORBIDDEN");
+    assert_eq!(told["reasons"], json!(["permission:file:read"]));
+    let batch = format!("/v1/runs/{}/batch", run.id);
+    for atomic in [false, true] {
+        let call = |input: &Value| json!({"calls": [{"tool": "search_text", "input": input}], "atomic": atomic});
+        let told = blind.post(&batch, call(&beta)).await;
+        assert!(told.holds("a.txt") && !told.holds("column"), "{}", told.text());
+        let told = blind.post(&batch, call(&guess)).await;
+        assert!(told.holds("permission:file:read") && !told.holds("a.txt"), "{}", told.text());
+    }
+    let recorded = run.audit().await.into_iter().filter(|record| record["code"] == "FORBIDDEN").count();
+    assert_eq!(recorded, 3, "each guess is recorded");
 
     let told = client(&run, &["file:diff"]).await.post(&path("diff_workspace"), json!({})).await.ok();
     let whole = run.ok("diff_workspace", json!({})).await;
@@ -262,6 +297,33 @@ async fn a_search_and_a_diff_without_file_read_say_where_and_how_much(#[values(B
         assert_eq!(told[member], whole[member], "{member}");
     }
     assert!(whole["diff"].as_str().unwrap().contains(MARK));
+}
+
+#[rstest]
+#[tokio::test]
+async fn without_file_read_a_question_about_a_patch_tells_nothing_of_content(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let run = marked(backend).await;
+    let path = format!("/v1/runs/{}/policy/explain", run.id);
+    let patch =
+        |file: &str, old: &str| json!({"patch": format!("--- a/{file}\n+++ b/{file}\n@@ -1 +1 @@\n-{old}\n+x\n")});
+    let (right, wrong) = (patch("a.txt", "alpha MRK7Q-b one"), patch("a.txt", "alpha MRK7Q-z one"));
+    let blind = client(&run, &["file:patch:apply"]).await;
+    let told = blind.post(&path, right.clone()).await.ok();
+    assert_eq!(told, blind.post(&path, wrong.clone()).await.ok());
+    assert_eq!((&told["patch"]["decision"], told["patch"].get("code")), (&json!("ALLOW"), None), "{told:#}");
+    for (file, decision, code) in [
+        ("Cargo.lock", "REQUIRE_APPROVAL", "APPROVAL_REQUIRED"),
+        ("dir/.env", "DENY", "POLICY_DENIED_SECRET"),
+        ("target/x.rs", "DENY", "POLICY_DENIED"),
+    ] {
+        let told = blind.post(&path, patch(file, "guess")).await.ok();
+        assert_eq!((&told["patch"]["decision"], &told["patch"]["code"]), (&json!(decision), &json!(code)), "{told:#}");
+    }
+    let seeing = client(&run, &["file:patch:apply", "file:read"]).await;
+    assert_eq!(seeing.post(&path, right).await.ok()["patch"].get("code"), None);
+    assert_eq!(seeing.post(&path, wrong).await.ok()["patch"]["code"], "PATCH_CONFLICT");
 }
 
 #[rstest]

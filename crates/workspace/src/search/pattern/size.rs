@@ -109,6 +109,7 @@ mod tests {
             whole_word: false,
             max_matches: 1,
             context_lines: 0,
+            paths_only: false,
             max_time: std::time::Duration::from_mins(1),
         })
     }
