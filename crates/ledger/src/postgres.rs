@@ -3,12 +3,6 @@
 //! Whoever writes holds one advisory lock until the commit, so that positions become visible in their order: a stream that
 //! resumes behind a position misses nothing.
 
-macro_rules! lock {
-    () => {
-        "SELECT pg_advisory_xact_lock(7022364301936348777)"
-    };
-}
-
 mod batch;
 mod checkpoint;
 mod convert;
@@ -21,20 +15,18 @@ use std::sync::{Arc, Mutex};
 use futures_util::TryStreamExt as _;
 use model::RunId;
 use sqlx::postgres::PgPool;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::convert::failed;
-use self::fence::Fence;
+use self::fence::{Entrance, Fence};
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, to_count, to_int};
 use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// Entries that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
-/// Lets one writer in, until its transaction ends; then the name of the instance that the database is of.
-const LOCK: &str = concat!(lock!(), "; SELECT value FROM setting WHERE name = 'instance'");
 const FORGET: &str = "DELETE FROM step USING run, unnest($1::text[], $2::bigint[]) AS done (run_id, seq) \
     WHERE run.run_id = done.run_id AND step.run_no = run.run_no AND step.seq = done.seq";
 
@@ -65,11 +57,11 @@ impl Postgres {
     async fn run_transaction(&self, statements: &[Statement]) -> Result<u64> {
         let mut connection = self.pool.acquire().await.map_err(failed)?;
         let mut tx = connection.begin().await.map_err(failed)?;
-        self.fence.check_instance(lock(&mut tx).await?.as_deref())?;
+        let mut fenced = self.fence.enter(&mut tx, Entrance::Alone).await?;
         let mut first = 0;
         for (index, statement) in statements.iter().enumerate() {
             let query = convert::bind(sqlx::query(statement.sql), &statement.args);
-            let changed = query.execute(&mut *tx).await.map_err(failed)?.rows_affected();
+            let changed = query.execute(fenced.connection()).await.map_err(failed)?.rows_affected();
             if index == 0 {
                 first = changed;
             }
@@ -94,13 +86,6 @@ fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS page_bytes, count(*) OVER () AS page_rows \
          FROM ({sql}) AS listed) AS page WHERE page_bytes < ${bytes} ORDER BY {order}"
     )
-}
-
-/// Takes the writer's lock; the name of the instance that the database is of then.
-async fn lock(connection: &mut PgConnection) -> Result<Option<String>> {
-    let rows = sqlx::raw_sql(LOCK).fetch_all(connection).await.map_err(failed)?;
-    // The first row is the lock's.
-    rows.get(1).map(|row| row.try_get(0)).transpose().map_err(failed)
 }
 
 /// Gives up where nothing comes back: the server's own bounds do not help when the way to it is cut.
@@ -175,8 +160,8 @@ impl Backend for Postgres {
         let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
         in_time(async {
             let mut tx = self.pool.begin().await.map_err(failed)?;
-            self.fence.hold(&mut tx).await?;
-            sqlx::query(FORGET).bind(runs).bind(seqs).execute(&mut *tx).await.map_err(failed)?;
+            let mut fenced = self.fence.enter(&mut tx, Entrance::Beside).await?;
+            sqlx::query(FORGET).bind(runs).bind(seqs).execute(fenced.connection()).await.map_err(failed)?;
             tx.commit().await.map_err(failed)
         })
         .await?
@@ -184,8 +169,8 @@ impl Backend for Postgres {
 
     async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {
         let mut tx = self.pool.begin().await.map_err(failed)?;
-        self.fence.hold(&mut tx).await?;
-        checkpoint::append(&mut tx, &round).await.map_err(failed)?;
+        let mut fenced = self.fence.enter(&mut tx, Entrance::Beside).await?;
+        checkpoint::append(&mut fenced, &round).await.map_err(failed)?;
         tx.commit().await.map_err(failed)
     }
 

@@ -4,10 +4,11 @@
 use std::collections::{HashMap, HashSet};
 
 use model::{Approval, ApprovalId, Draft, Record, RunId, Sha256, StepBytes, StepContent, TokenId, ToolCallId};
+use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
-use sqlx::{PgConnection, Postgres};
 
+use super::fence::FencedTx;
 use crate::backend::to_int;
 use crate::filter::ZONE;
 use crate::group::{self, Linked, RunHead};
@@ -166,8 +167,8 @@ impl Known {
 }
 
 impl Batch<'_> {
-    /// Writes everything, in the transaction that `connection` is in.
-    pub(super) async fn write(&self, connection: &mut PgConnection, known: &Known) -> sqlx::Result<()> {
+    /// Writes everything.
+    pub(super) async fn write(&self, fenced: &mut FencedTx<'_>, known: &Known) -> sqlx::Result<()> {
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -175,13 +176,13 @@ impl Batch<'_> {
         if along || self.rows.iter().any(|row| row.entry.artifact.is_some()) {
             let query = self.bind_records(sqlx::query(INSERT_WITH_ALL), known);
             let query = self.bind_steps(self.bind_contents(self.bind_replies(query)));
-            query.execute(&mut *connection).await?;
+            query.execute(fenced.connection()).await?;
         } else {
-            self.bind_records(sqlx::query(INSERT_RECORDS), known).execute(&mut *connection).await?;
+            self.bind_records(sqlx::query(INSERT_RECORDS), known).execute(fenced.connection()).await?;
         }
-        self.write_approvals(connection).await?;
-        write_states(connection, known).await?;
-        self.seal_zones(connection).await
+        self.write_approvals(fenced).await?;
+        write_states(fenced, known).await?;
+        self.seal_zones(fenced).await
     }
 
     /// `$1` to `$27`.
@@ -280,7 +281,7 @@ impl Batch<'_> {
             .bind(steps.iter().map(|(row, ..)| row.position).collect::<Vec<_>>())
     }
 
-    async fn write_approvals(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+    async fn write_approvals(&self, fenced: &mut FencedTx<'_>) -> sqlx::Result<()> {
         if !self.approvals.is_empty() {
             let approvals = &self.approvals;
             sqlx::query(INSERT_APPROVALS)
@@ -290,7 +291,7 @@ impl Batch<'_> {
                 .bind(approvals.iter().map(|(approval, ..)| approval.expires_at.as_str()).collect::<Vec<_>>())
                 .bind(approvals.iter().map(|(_, _, body, _)| body.as_str()).collect::<Vec<_>>())
                 .bind(approvals.iter().map(|(.., input)| *input).collect::<Vec<_>>())
-                .execute(&mut *connection)
+                .execute(fenced.connection())
                 .await?;
         }
         if !self.decisions.is_empty() {
@@ -298,24 +299,24 @@ impl Batch<'_> {
                 .bind(self.decisions.iter().map(|(id, ..)| *id).collect::<Vec<_>>())
                 .bind(self.decisions.iter().map(|(_, state, _)| *state).collect::<Vec<_>>())
                 .bind(self.decisions.iter().map(|(.., decision)| decision.as_str()).collect::<Vec<_>>())
-                .execute(connection)
+                .execute(fenced.connection())
                 .await?;
         }
         Ok(())
     }
 
     /// Notes the times of zones that the batch completes.
-    async fn seal_zones(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+    async fn seal_zones(&self, fenced: &mut FencedTx<'_>) -> sqlx::Result<()> {
         for row in self.rows.iter().filter(|row| row.position % ZONE == 0) {
             let zone = row.position / ZONE - 1;
             let seal = sqlx::query(SEAL_ZONE).bind(zone).bind(zone * ZONE).bind(row.position - 1);
-            seal.execute(&mut *connection).await?;
+            seal.execute(fenced.connection()).await?;
         }
         Ok(())
     }
 }
 
-async fn write_states(connection: &mut PgConnection, known: &Known) -> sqlx::Result<()> {
+async fn write_states(fenced: &mut FencedTx<'_>, known: &Known) -> sqlx::Result<()> {
     let changed: Vec<_> = known.heads.values().filter(|head| head.state_changed).collect();
     if changed.is_empty() {
         return Ok(());
@@ -323,7 +324,7 @@ async fn write_states(connection: &mut PgConnection, known: &Known) -> sqlx::Res
     sqlx::query(UPDATE_STATES)
         .bind(changed.iter().map(|head| head.run_no).collect::<Vec<_>>())
         .bind(changed.iter().map(|head| head.state.as_str()).collect::<Vec<_>>())
-        .execute(connection)
+        .execute(fenced.connection())
         .await
         .map(drop)
 }

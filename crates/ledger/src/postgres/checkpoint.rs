@@ -1,8 +1,8 @@
 //! A checkpoint's rows, gathered into columns: one statement a table, however many runs have moved.
 
 use model::Sha256;
-use sqlx::PgConnection;
 
+use super::fence::FencedTx;
 use crate::CheckpointRound;
 use crate::backend::to_int;
 
@@ -13,27 +13,26 @@ const INSERT_LEAVES: &str = "INSERT INTO checkpoint_leaf (leaf_no, run_no, head_
 const INSERT_NODES: &str = "INSERT INTO checkpoint_node (place, hash) SELECT * FROM unnest($1::bigint[], $2::bytea[])";
 const INSERT_CHECKPOINT: &str = "INSERT INTO checkpoint (size, position, note) VALUES ($1, $2, $3)";
 
-/// Appends `round` in the transaction that `connection` is in. Beside the writer, whose lock it does not need: no record
-/// comes or goes.
-pub(super) async fn append(connection: &mut PgConnection, round: &CheckpointRound) -> sqlx::Result<()> {
+/// Appends `round`. Beside the writer, whose lock it does not need: no record comes or goes.
+pub(super) async fn append(fenced: &mut FencedTx<'_>, round: &CheckpointRound) -> sqlx::Result<()> {
     sqlx::query(INSERT_LEAVES)
         .bind(round.leaf_numbers())
         .bind(round.leaf_column(|leaf| leaf.run_id.as_str()))
         .bind(round.leaf_column(|leaf| to_int(leaf.head_seq)))
         .bind(round.leaf_column(|leaf| leaf.head_hash.as_bytes().as_slice()))
-        .execute(&mut *connection)
+        .execute(fenced.connection())
         .await?;
     sqlx::query(INSERT_NODES)
         .bind(round.nodes.iter().map(|(node, _)| to_int(node.place())).collect::<Vec<_>>())
         .bind(round.nodes.iter().map(|(_, hash)| Sha256::as_bytes(hash).as_slice()).collect::<Vec<_>>())
-        .execute(&mut *connection)
+        .execute(fenced.connection())
         .await?;
     let checkpoint = &round.checkpoint;
     sqlx::query(INSERT_CHECKPOINT)
         .bind(to_int(checkpoint.size))
         .bind(checkpoint.position)
         .bind(&checkpoint.note)
-        .execute(connection)
+        .execute(fenced.connection())
         .await
         .map(drop)
 }

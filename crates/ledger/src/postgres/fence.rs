@@ -23,10 +23,59 @@ const LOCK_ROWS: [&str; 2] = [
     "SELECT 1 FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) FOR UPDATE",
     "SELECT 1 FROM run WHERE run_id = $1 FOR UPDATE",
 ];
-/// Keeps another instance from taking over until the transaction ends.
-const SHARE_INSTANCE: &str = "SELECT value FROM setting WHERE name = 'instance' FOR SHARE";
-const LOOK: &str = "SELECT (SELECT value FROM setting WHERE name = 'instance'), \
-    (SELECT coalesce(max(position), 0) FROM audit_record)";
+/// Where the database stands: the instance that it is of, and its last record.
+macro_rules! look {
+    () => {
+        "SELECT (SELECT value FROM setting WHERE name = 'instance'), (SELECT coalesce(max(position), 0) FROM audit_record)"
+    };
+}
+const LOOK: &str = look!();
+/// Lets one writer in, until its transaction ends.
+macro_rules! lock {
+    () => {
+        "SELECT pg_advisory_xact_lock(7022364301936348777); "
+    };
+}
+
+/// How a transaction that writes begins, in one message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Entrance {
+    /// Alone, in a transaction that is not begun yet.
+    Begin,
+    /// Alone.
+    Alone,
+    /// Beside whoever writes records; no other instance takes over until it ends.
+    Beside,
+}
+
+impl Entrance {
+    fn sql(self) -> &'static str {
+        match self {
+            Self::Begin => concat!("BEGIN; ", lock!(), look!()),
+            Self::Alone => concat!(lock!(), look!()),
+            Self::Beside => concat!("SELECT 1 FROM setting WHERE name = 'instance' FOR SHARE; ", look!()),
+        }
+    }
+}
+
+/// The transaction of a connection, once it is known that this process may write to the database: whatever writes takes one,
+/// and [`Fence::enter`] alone makes it.
+pub(super) struct FencedTx<'c> {
+    connection: &'c mut PgConnection,
+    position: i64,
+}
+
+impl FencedTx<'_> {
+    /// The position of the newest record.
+    pub(super) fn position(&self) -> i64 {
+        self.position
+    }
+
+    /// The connection, to write with.
+    pub(super) fn connection(&mut self) -> &mut PgConnection {
+        self.connection
+    }
+}
 
 /// What the database has to hold for this process to write to it.
 #[derive(Debug, Default)]
@@ -48,23 +97,30 @@ impl Fence {
         self.lock().instance = Some(instance.to_owned());
     }
 
-    /// Refused unless the database is this instance's.
-    pub(super) fn check_instance(&self, found: Option<&str>) -> Result<()> {
-        match &self.lock().instance {
-            Some(own) if found != Some(own) => Err(LedgerError::Fenced(Why::TakenOver)),
-            _ => Ok(()),
-        }
+    /// Begins to write, unless the database is another instance's or lacks what this process has committed to it.
+    pub(super) async fn enter<'c>(&self, connection: &'c mut PgConnection, entrance: Entrance) -> Result<FencedTx<'c>> {
+        // Before the database is asked: whatever is committed meanwhile may be seen, or not.
+        let committed = self.lock().position;
+        let rows = sqlx::raw_sql(entrance.sql()).fetch_all(&mut *connection).await.map_err(failed)?;
+        let position = self.check(rows.last(), committed)?;
+        Ok(FencedTx { connection, position })
     }
 
-    /// Refused where the database, whose last record is at `position`, lacks what this process has committed to it.
-    pub(super) fn check_position(&self, position: i64) -> Result<()> {
-        if position < self.lock().position {
+    /// What [`LOOK`] has found, which must not be behind `committed`: the position of the newest record.
+    fn check(&self, found: Option<&PgRow>, committed: i64) -> Result<i64> {
+        let found = found.ok_or_else(|| LedgerError::Internal("the database does not tell where it stands".into()))?;
+        let (instance, position): (Option<String>, i64) =
+            (found.try_get(0).map_err(failed)?, found.try_get(1).map_err(failed)?);
+        if position < committed {
             return Err(LedgerError::Fenced(Why::WentBackwards));
         }
-        Ok(())
+        match &self.lock().instance {
+            Some(own) if instance.as_ref() != Some(own) => Err(LedgerError::Fenced(Why::TakenOver)),
+            _ => Ok(position),
+        }
     }
 
-    /// The same for the heads of `runs`; those that are not in `heads` are not in the database.
+    /// Refused where the heads of `runs` are behind what this process has committed; those that are not in `heads` are not in the database.
     pub(super) fn check_heads(&self, runs: &[&RunId], heads: &HashMap<RunId, RunHead>) -> Result<()> {
         let expected = self.lock();
         let is_behind = |run: &&RunId| {
@@ -90,24 +146,11 @@ impl Fence {
         }
     }
 
-    /// Begins to hold the instance's name in the transaction of `connection`; refused unless it is this instance's. For what
-    /// is written without the writer's lock.
-    pub(super) async fn hold(&self, connection: &mut PgConnection) -> Result<()> {
-        if self.lock().instance.is_none() {
-            return Ok(());
-        }
-        let found = sqlx::query(SHARE_INSTANCE).fetch_optional(connection).await.map_err(failed)?;
-        let found = found.map(|row| row.try_get::<String, _>(0)).transpose().map_err(failed)?;
-        self.check_instance(found.as_deref())
-    }
-
     /// Refused where a commit would be.
     pub(super) async fn look(&self, pool: &PgPool) -> Result<()> {
-        let row = sqlx::query(LOOK).fetch_one(pool).await.map_err(failed)?;
-        let (instance, position): (Option<String>, i64) =
-            (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-        self.check_position(position)?;
-        self.check_instance(instance.as_deref())
+        let committed = self.lock().position;
+        let found = sqlx::query(LOOK).fetch_one(pool).await.map_err(failed)?;
+        self.check(Some(&found), committed).map(drop)
     }
 
     fn lock(&self) -> MutexGuard<'_, Expected> {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::batch::{Batch, FirstCall, Known};
 use super::convert::failed;
-use super::fence::Fence;
+use super::fence::{Entrance, Fence, FencedTx};
 use super::open;
 use crate::backend::{Columns as _, damaged};
 use crate::group::{self, LAST_POSITION, RunHead, select_head};
@@ -26,13 +26,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the server is left alone after it could not be reached, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// In one message with the lock.
-const BEGIN: &str = concat!("BEGIN; ", lock!());
-/// The heads of all runs in `$1`, each with the position of the newest record and the instance that the database is of, which
-/// tokens of `$4` are revoked, and once for every call in `$2`, `$3` that the run has had. The lock keeps others away.
+/// The heads of all runs in `$1`, each with which tokens of `$4` are revoked, and once for every call in `$2`, `$3` that the
+/// run has had. The lock keeps others away.
 const HEADS: &str = select_head!(
-    ", (SELECT coalesce(max(position), 0) FROM audit_record), call.id, call.tool, call.input_sha256, call.is_answered, \
-    (SELECT value FROM setting WHERE name = 'instance'), \
+    ", call.id, call.tool, call.input_sha256, call.is_answered, \
     (SELECT string_agg(token_id, ' ') FROM token WHERE token.run_no = run.run_no AND revoked AND token_id = ANY($4))",
     "LEFT JOIN (\
       SELECT claimant.run_no, claim.id, first.tool, first.input_sha256, \
@@ -173,9 +170,9 @@ async fn carry_out(
     group: &[Job],
     last: i64,
 ) -> Result<(Vec<Result<AppendedAll>>, i64)> {
-    sqlx::raw_sql(BEGIN).execute(&mut *connection).await.map_err(failed)?;
-    let mut known = read_known(connection, fence, group).await?;
-    known.position = known.position.max(last);
+    let mut fenced = fence.enter(connection, Entrance::Begin).await?;
+    let mut known = read_known(&mut fenced, fence, group).await?;
+    known.position = fenced.position().max(last);
     let mut batch = Batch::default();
     let mut done = Vec::with_capacity(group.len());
     for job in group {
@@ -184,12 +181,12 @@ async fn carry_out(
             appended => Ok(appended?),
         });
     }
-    batch.write(connection, &known).await.map_err(failed)?;
+    batch.write(&mut fenced, &known).await.map_err(failed)?;
     let mutates = group.iter().flat_map(|job| &job.entries).any(|entry| !entry.steps.is_empty());
     if mutates {
         failpoint::hit("ledger.written");
     }
-    let committed = sqlx::raw_sql("COMMIT").execute(&mut *connection).await;
+    let committed = sqlx::raw_sql("COMMIT").execute(fenced.connection()).await;
     // Whatever it was: the group may have become durable, and must not be written again.
     committed.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
     fence.acknowledge(known.position, known.changed());
@@ -200,7 +197,7 @@ async fn carry_out(
 }
 
 /// Reads what the group's entries depend on; refused where this process must not write to the database.
-async fn read_known(connection: &mut PgConnection, fence: &Fence, group: &[Job]) -> Result<Known> {
+async fn read_known(fenced: &mut FencedTx<'_>, fence: &Fence, group: &[Job]) -> Result<Known> {
     let mut known = Known::default();
     let entries = || group.iter().flat_map(|job| &job.entries);
     let mut runs: Vec<_> = entries().map(|entry| &entry.draft.run_id).collect();
@@ -219,24 +216,19 @@ async fn read_known(connection: &mut PgConnection, fence: &Fence, group: &[Job])
         .bind(claimed.0)
         .bind(claimed.1)
         .bind(tokens);
-    let found = query.fetch_all(&mut *connection).await.map_err(failed)?;
-    if let Some(row) = found.first() {
-        fence.check_position(row.int(15)?)?;
-        fence.check_instance(row.maybe_text(20)?.as_deref())?;
-    }
+    let found = query.fetch_all(fenced.connection()).await.map_err(failed)?;
     for row in found {
         known.heads.insert(rows::run_id(&row, 0)?, RunHead::read(&row)?);
-        known.position = row.int(15)?;
-        if let Some(id) = row.maybe_text(16)? {
+        if let Some(id) = row.maybe_text(15)? {
             let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
             let first = FirstCall {
-                tool: row.text(17)?,
-                input_sha256: rows::sha256(&row.bytes(18)?)?,
-                is_answered: row.flag(19)?,
+                tool: row.text(16)?,
+                input_sha256: rows::sha256(&row.bytes(17)?)?,
+                is_answered: row.flag(18)?,
             };
             known.calls.insert((row.int(1)?, id), first);
         }
-        for id in row.maybe_text(21)?.unwrap_or_default().split_whitespace() {
+        for id in row.maybe_text(19)?.unwrap_or_default().split_whitespace() {
             known.revoked.insert((row.int(1)?, TokenId::parse(id).map_err(|_| damaged("token ID"))?));
         }
     }
@@ -244,7 +236,7 @@ async fn read_known(connection: &mut PgConnection, fence: &Fence, group: &[Job])
     let decided: Vec<&str> =
         entries().filter_map(|entry| entry.decides.as_ref()).map(|decides| decides.approval_id.as_str()).collect();
     if !decided.is_empty() {
-        for row in sqlx::query(PENDING).bind(decided).fetch_all(connection).await.map_err(failed)? {
+        for row in sqlx::query(PENDING).bind(decided).fetch_all(fenced.connection()).await.map_err(failed)? {
             let id = ApprovalId::parse(&row.text(1)?).map_err(|_| damaged("approval ID"))?;
             known.pending.insert((row.int(0)?, id));
         }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{Fence, LedgerError};
+use ledger::{CheckpointRound, Fence, LedgerError, StoredCheckpoint};
+use model::{RunState, TokenId};
 use rstest::rstest;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use crate::harness::{Backend, World, read, run_id};
+use crate::harness::{Backend, World, new_run, new_token, read, run_id};
 use crate::steps::change;
 
 fn is_fenced<T: std::fmt::Debug>(done: &Result<T, LedgerError>, why: Fence) {
@@ -84,6 +85,34 @@ async fn nothing_is_committed_to_a_database_that_has_lost_what_was_acknowledged(
     // Whoever opens it next has acknowledged nothing.
     world.reopen().await;
     world.append(read("r2", "a")).await;
+}
+
+#[tokio::test]
+async fn whatever_writes_is_refused_where_the_database_has_lost_what_was_acknowledged() {
+    let world = Backend::Postgres.open().await;
+    let run = world.run("r1").await;
+    world.append(change("r1", "one", "a")).await;
+    world.append(read("r1", "a")).await;
+    world.set_back("DELETE FROM audit_record WHERE position > 1; UPDATE run_head SET head_seq = 1").await;
+    let ledger = &world.ledger;
+    let token = TokenId::parse("tok-r1").unwrap();
+    let went_backwards = |done: Result<(), LedgerError>| is_fenced(&done, Fence::WentBackwards);
+    went_backwards(ledger.create_run(&new_run("r2"), &new_token("r2", "tok-r2")).await);
+    went_backwards(ledger.create_token(&new_token("r1", "tok-2")).await);
+    went_backwards(ledger.revoke_token(&run, &token).await.map(drop));
+    went_backwards(ledger.set_run_state(&run, RunState::Closed, None).await);
+    went_backwards(ledger.set_run_state(&run, RunState::Deleted, None).await);
+    went_backwards(ledger.set_needs_repair(&run, true).await);
+    went_backwards(ledger.set_disk(&run, None).await);
+    went_backwards(ledger.forget(&[(run.clone(), 1)]).await);
+    went_backwards(ledger.set_setting_once("name", "value").await.map(drop));
+    let checkpoint = StoredCheckpoint { size: 0, position: 2, note: "note".into() };
+    let round = CheckpointRound { leaves: Vec::new(), nodes: Vec::new(), checkpoint };
+    went_backwards(ledger.append_checkpoint(round).await);
+    went_backwards(ledger.ping().await);
+    let settled = ledger.settled(&run).await.unwrap().unwrap();
+    assert_eq!((settled.stored.run.state, settled.open.len()), (RunState::Open, 1));
+    assert!(ledger.run(&run_id("r2")).await.unwrap().is_none() && ledger.latest_checkpoint().await.unwrap().is_none());
 }
 
 #[tokio::test]

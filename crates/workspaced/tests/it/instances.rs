@@ -137,6 +137,18 @@ async fn a_database_that_is_replaced_by_a_backup_under_a_service_is_not_written_
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(run.audit().await.is_empty());
+    // Nor by anything else that would change what it holds, or remove files that were acknowledged.
+    let operator = server.operator();
+    for (path, body) in [
+        ("/v1/runs".to_owned(), json!({"runId": "new", "source": {"type": "empty"}})),
+        (format!("/v1/runs/{}/close", run.id), json!({})),
+        (format!("/v1/runs/{}/tokens", run.id), json!({})),
+    ] {
+        operator.post(&path, body).await.refused("UNAVAILABLE");
+    }
+    operator.delete(&format!("/v1/runs/{}", run.id)).await.refused("UNAVAILABLE");
+    assert!(run.repo.join("b.txt").exists() && !server.workspace("new").exists());
+    assert_eq!(run.get().await["state"], "open");
     // A start goes on from what there is, and says so.
     server.kill();
     server.restart();
