@@ -16,7 +16,8 @@ mod together;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use ledger::{Appended, Decides, Entry};
 use model::{
@@ -44,6 +45,9 @@ pub(crate) use answers::repeated;
 pub(crate) use approve::{Decided, Decider};
 pub(crate) use recover::{all_applied, end_on_lost_sync, enter_whole, recover, settle_left, sync, whole};
 pub(crate) use together::{Call, Together};
+
+/// A patch's answer waits no longer for the hash of the workspace's whole diff: the run's other mutations wait for it too.
+const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
 
 /// A mutation that was planned and judged.
 struct Judged {
@@ -394,8 +398,14 @@ fn plan(live: &LiveRun, head: &Head, tool: &dyn Mutation, ahead: &Ahead) -> Resu
         return Err(tool.crossed(crossing).into());
     }
     if planned.tells_workspace_diff {
-        let hash = workspace_diff_after(live, &planned, ahead)?;
-        planned.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
+        if let Some(hash) = workspace_diff_after(live, &planned, ahead)? {
+            planned.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
+        } else {
+            planned.output.remove("newWorkspaceDiffSha256");
+            let warning = "newWorkspaceDiffSha256 is left out: the run has changed so much that the whole diff takes \
+                           long; diff_workspace tells it";
+            planned.warnings.push(warning.to_owned());
+        }
     }
     Ok(planned)
 }
@@ -418,18 +428,21 @@ fn brought_secret(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
     })
 }
 
-/// The hash of the workspace's whole diff as it will be.
+/// The hash of the workspace's whole diff as it will be; `None` where that takes longer than [`MAX_DIFF_TIME`].
 ///
 /// The whole tree is looked at once; from then on only what is known to differ, and what mutations touch.
-fn workspace_diff_after(live: &LiveRun, planned: &Planned, ahead: &Ahead) -> Result<Sha256, CallError> {
+fn workspace_diff_after(live: &LiveRun, planned: &Planned, ahead: &Ahead) -> Result<Option<Sha256>, CallError> {
     let known = live.changed.get();
-    let cancel = AtomicBool::new(false);
-    let after = live.workspace.diff_after(&live.rules, known.as_ref(), &ahead.overlay(planned), &cancel)?;
-    live.changed.set(after.changed);
+    let overlay = ahead.overlay(planned);
+    let after = live.workspace.diff_after(&live.rules, known.as_ref(), &overlay, Instant::now() + MAX_DIFF_TIME)?;
+    let hash = after.map(|after| {
+        live.changed.set(after.changed);
+        after.diff_sha256
+    });
     // Whether it will be carried out is not decided: what differs now may not be left out.
     live.changed.add(&paths_of(planned));
     live.changed.add(&ahead.paths());
-    Ok(after.diff_sha256)
+    Ok(hash)
 }
 
 /// Journals and records what was staged, applies it, answers.

@@ -312,6 +312,8 @@ pub(crate) struct PastCall {
     pub(crate) tool_call_id: ToolCallId,
     /// The files that it has changed.
     pub(crate) files: Vec<RecordFile>,
+    /// Whether its diff may name modes.
+    pub(crate) may_change_modes: bool,
     /// The modes that its diff names.
     pub(crate) modes: Vec<FileModes>,
     /// The diff that it left. Empty where no file is to be brought back by it.

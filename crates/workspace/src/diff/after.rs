@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use model::{LogicalPath, Rules, Sha256};
 
@@ -31,20 +32,23 @@ pub struct DiffAfter {
 }
 
 impl Workspace {
-    /// Hashes the diff that [`diff`](Self::diff) will tell once `overlay` is carried out.
+    /// Hashes the diff that [`diff`](Self::diff) will tell once `overlay` is carried out; `None` where that is not done by
+    /// `deadline`.
     ///
     /// Looks at the paths `among` only, where they are given, as if no other could differ; else at the whole tree.
     ///
     /// # Errors
     ///
-    /// Where the disk fails; `Cancelled`.
+    /// Where the disk fails.
     pub fn diff_after(
         &self,
         rules: &Rules,
         among: Option<&BTreeSet<LogicalPath>>,
         overlay: &[Overlay],
-        cancel: &AtomicBool,
-    ) -> Result<DiffAfter, Fault> {
+        deadline: Instant,
+    ) -> Result<Option<DiffAfter>, Fault> {
+        // Who plans a change is not cancelled.
+        let cancel = &AtomicBool::new(false);
         let loaded = self.base().load()?;
         let mut candidates = match among {
             None => Scan::run(self.tree(), &loaded, &Where::Folder(LogicalPath::root()), cancel)?,
@@ -66,8 +70,12 @@ impl Workspace {
         }
         candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         report.overlay = planned;
-        self.fill(&mut report, &candidates, cancel)?;
+        report.deadline = Some(deadline);
+        match self.fill(&mut report, &candidates, cancel) {
+            Err(Fault::Cancelled) => return Ok(None),
+            filled => filled?,
+        }
         let diff = report.finish();
-        Ok(DiffAfter { diff_sha256: diff.diff_sha256, changed: diff.paths().collect() })
+        Ok(Some(DiffAfter { diff_sha256: diff.diff_sha256, changed: diff.paths().collect() }))
     }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file};
 use sha2::Digest as _;
@@ -37,6 +38,8 @@ pub(super) struct Report<'a> {
     pub(super) overlay: BTreeMap<LogicalPath, &'a Overlay>,
     /// What stands at a path at another time than now.
     pub(super) past: Option<Then<'a>>,
+    /// When no more is added.
+    pub(super) deadline: Option<Instant>,
     /// Where all text goes as well.
     pub(super) out: Option<&'a mut dyn io::Write>,
 }
@@ -68,6 +71,7 @@ impl<'a> Report<'a> {
             sha256: sha2::Sha256::new(),
             overlay: BTreeMap::new(),
             past: None,
+            deadline: None,
             out: None,
         }
     }
@@ -141,6 +145,9 @@ impl<'a> Report<'a> {
     ) -> Result<(), Fault> {
         for candidate in candidates {
             check(cancel)?;
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Fault::Cancelled);
+            }
             let stamp = candidate.now.as_ref().map(|now| now.stamp);
             let planned = self.is_planned(&candidate.path);
             let known = candidate.base.filter(|_| !planned).and_then(|file| self.loaded.part(file, stamp));

@@ -1,6 +1,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use model::{Code, PolicyOverrides, Profiles};
 
@@ -285,7 +286,10 @@ fn what_was_diffed_before_is_told_as_if_it_was_not() {
             before: None,
             after: text.map(|text| (text.as_bytes().to_vec(), mode)),
         };
-        let planned = workspace.diff_after(&rules(), None, &[overlay], &AtomicBool::new(false)).unwrap();
+        let overlay = [overlay];
+        let after = |deadline| workspace.diff_after(&rules(), None, &overlay, deadline).unwrap();
+        let planned = after(Instant::now() + Duration::from_mins(1)).unwrap();
+        assert!(after(Instant::now()).is_none(), "it takes longer than no time");
         bring("r");
         let (told, expected) = (diff(&workspace), diff(&fresh));
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, Record, Refusal, RunId, Sha256, diff_modes, judge_count};
+use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCallId, diff_modes, judge_count};
 use serde::Deserialize;
 
 use crate::CallError;
@@ -17,16 +17,23 @@ const PAGE: u32 = 500;
 /// The most bytes of earlier versions that are brought into memory for one call.
 const MAX_EARLIER_BYTES: usize = 64 << 20;
 /// The most bytes of what is held of the calls themselves: their files, with hashes and modes.
-const MAX_CALLS_BYTES: usize = 64 << 20;
-/// What an entry for a path holds beside the path, about.
-const ENTRY_BYTES: usize = 128;
+const MAX_CALLS_BYTES: usize = 16 << 20;
+/// The most bytes of diffs that are looked through for modes.
+const MAX_MODES_BYTES: usize = 64 << 20;
+/// What a call holds beside its files, about, and what a file holds beside its path.
+const ENTRY_BYTES: usize = 256;
 
 /// The mutations that `wanted` names and that have changed files, with what stood in those files before the first of them.
 pub(super) async fn earlier(service: &Service, live: &Arc<LiveRun>, wanted: History) -> Result<Earlier, CallError> {
-    let mut calls = find(service, &live.run_id, wanted).await?;
+    let run = &live.run_id;
+    let mut calls = match wanted {
+        History::Calls(ids) => named(service, run, &ids).await?,
+        History::After(seq) => all_after(service, run, seq).await?,
+    };
     if let Some(refusal) = judge_count(&live.rules, &changed_paths(&calls)) {
         return Err(refusal.into());
     }
+    load_modes(service, run, &mut calls).await?;
     let mut first: BTreeMap<&LogicalPath, (u64, Option<Sha256>)> = BTreeMap::new();
     for call in &calls {
         for file in &call.files {
@@ -47,40 +54,82 @@ pub(super) async fn earlier(service: &Service, live: &Arc<LiveRun>, wanted: Hist
     }
     if files.iter().any(|file| !matches!(file.version, Version::Kept(_))) {
         // Step by step, the diffs may lead from what is there to what is not kept.
-        load_diffs(service, &live.run_id, &mut calls, room).await?;
+        load_diffs(service, run, &mut calls, room).await?;
     }
     Ok(Earlier { calls, files })
 }
 
-/// The mutations of `run` that `wanted` names and that have changed files, oldest first.
-async fn find(service: &Service, run: &RunId, wanted: History) -> Result<Vec<PastCall>, CallError> {
-    let mut since = match &wanted {
-        History::Calls(_) => 0,
-        History::After(seq) => *seq,
-    };
+/// The mutations under `ids` that have changed files, oldest first.
+async fn named(service: &Service, run: &RunId, ids: &[ToolCallId]) -> Result<Vec<PastCall>, CallError> {
+    let mut found = BTreeMap::new();
+    for id in ids {
+        let Some(stored) = service.0.ledger.call(run, id).await? else { continue };
+        let record = versions::parse(&stored.record)?;
+        if has_changed_files(&record) {
+            found.insert(record.seq, past_call(record));
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// The mutations behind the record `since` that have changed files, oldest first: those that are recorded by now, since
+/// others may go on for ever.
+async fn all_after(service: &Service, run: &RunId, mut since: u64) -> Result<Vec<PastCall>, CallError> {
+    let until = service.0.ledger.run(run).await?.map_or(0, |stored| stored.run.head_seq);
     let (mut found, mut bytes) = (Vec::new(), 0);
-    loop {
+    while since < until {
         let page = service.0.ledger.changes(run, since, PAGE.into()).await?;
         if page.is_empty() {
-            return Ok(found);
+            break;
         }
         for stored in page {
             let record = versions::parse(&stored.text)?;
             since = record.seq;
-            if !asks_for(&wanted, &record) || record.paths_written.is_empty() {
+            if since > until {
+                break;
+            }
+            if !has_changed_files(&record) {
                 continue;
             }
-            let modes = diff_modes(&past::diff_of(service.0.ledger.as_ref(), run, &record).await?);
-            let Record { seq, tool_call_id, files, .. } = record;
-            let paths =
-                files.iter().map(|file| &file.path).chain(modes.iter().flat_map(|mode| [&mode.path, &mode.from]));
-            bytes += paths.map(|path| path.as_str().len() + ENTRY_BYTES).sum::<usize>();
+            let call = past_call(record);
+            bytes += call.files.iter().map(|file| file.path.as_str().len() + ENTRY_BYTES).sum::<usize>() + ENTRY_BYTES;
             if bytes > MAX_CALLS_BYTES {
                 return Err(too_many_calls().into());
             }
-            found.push(PastCall { seq, tool_call_id, files, modes, diff: Vec::new() });
+            found.push(call);
         }
     }
+    Ok(found)
+}
+
+/// Whether the record is of a mutation that went well and has changed files.
+fn has_changed_files(record: &Record) -> bool {
+    record.outcome == Outcome::Ok && !record.paths_written.is_empty()
+}
+
+fn past_call(record: Record) -> PastCall {
+    let may_change_modes = may_change_modes(&record);
+    let Record { seq, tool_call_id, files, .. } = record;
+    PastCall { seq, tool_call_id, files, may_change_modes, modes: Vec::new(), diff: Vec::new() }
+}
+
+/// Tells the modes that the calls' diffs name, of calls that may have changed some.
+async fn load_modes(service: &Service, run: &RunId, calls: &mut [PastCall]) -> Result<(), CallError> {
+    let ledger = service.0.ledger.as_ref();
+    let mut room = MAX_MODES_BYTES;
+    for call in calls.iter_mut().filter(|call| call.may_change_modes) {
+        let Some(stored) = ledger.record(run, call.seq).await? else { continue };
+        let diff = past::diff_of(ledger, run, &versions::parse(&stored.text)?).await?;
+        room = room.checked_sub(diff.len()).ok_or_else(too_many_calls)?;
+        call.modes = diff_modes(&diff);
+    }
+    Ok(())
+}
+
+/// Whether a file has come or gone, or the tool is one that can change a mode: of all others the diff need not be read.
+fn may_change_modes(record: &Record) -> bool {
+    matches!(record.tool.as_str(), "apply_patch" | "revert_calls")
+        || record.files.iter().any(|file| file.old_sha256.is_none() || file.new_sha256.is_none())
 }
 
 /// Gives the newest of `calls` their diffs, as many as fit into `room` bytes.
@@ -110,11 +159,13 @@ fn too_many_calls() -> Refusal {
 /// Every path that `run` has written.
 pub(crate) async fn written(service: &Service, run: &RunId) -> Result<BTreeSet<LogicalPath>, CallError> {
     let mut written = BTreeSet::new();
+    let until = service.0.ledger.run(run).await?.map_or(0, |stored| stored.run.head_seq);
     let mut since = 0;
-    loop {
+    // What is recorded meanwhile makes itself known.
+    while since < until {
         let page = service.0.ledger.changes(run, since, PAGE.into()).await?;
         if page.is_empty() {
-            return Ok(written);
+            break;
         }
         for stored in page {
             let record: Written =
@@ -123,6 +174,7 @@ pub(crate) async fn written(service: &Service, run: &RunId) -> Result<BTreeSet<L
             written.extend(record.paths_written);
         }
     }
+    Ok(written)
 }
 
 /// What of a record says which paths it has written. The rest of it is not parsed.
@@ -131,11 +183,4 @@ pub(crate) async fn written(service: &Service, run: &RunId) -> Result<BTreeSet<L
 struct Written {
     seq: u64,
     paths_written: Vec<LogicalPath>,
-}
-
-fn asks_for(wanted: &History, record: &Record) -> bool {
-    match wanted {
-        History::Calls(ids) => ids.contains(&record.tool_call_id),
-        History::After(seq) => record.seq > *seq,
-    }
 }

@@ -1,6 +1,7 @@
 //! `apply_patch`: one unified diff over many files, whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use model::{
     Code, Conflict, Effect, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation, Permission, Refusal,
@@ -15,6 +16,9 @@ use crate::change::{Desired, Planned};
 
 /// The most conflicts that are listed, over all files.
 const MAX_CONFLICTS: usize = 100;
+
+/// A larger patch is not kept taken apart while its call waits.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
 
 /// The permission bits of a new file whose section names none.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -63,8 +67,9 @@ pub(crate) struct ApplyPatchOutput {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// Hash of the workspace's whole diff afterwards, as `diff_workspace` tells it.
-    new_workspace_diff_sha256: Sha256,
+    /// Hash of the workspace's whole diff afterwards, as `diff_workspace` tells it. Left out, with a warning, where the run
+    /// has changed so much that the diff takes longer than 3 seconds.
+    new_workspace_diff_sha256: Option<Sha256>,
 }
 
 /// One file of a patch.
@@ -93,10 +98,18 @@ pub(crate) struct PatchedFile {
 }
 
 struct ApplyPatch {
-    patch: Patch,
+    text: String,
+    /// The patch, taken apart: a multiple of its text in memory, so that of a large one it is made when the call's turn has
+    /// come.
+    parsed: OnceLock<Result<Patch, Refusal>>,
     base_commit: Option<String>,
     expected: BTreeMap<LogicalPath, Sha256>,
+    /// Every path that a section names.
     paths: Vec<LogicalPath>,
+    /// Those of them that change.
+    changes: Vec<LogicalPath>,
+    /// Those at which nothing stays.
+    leaves: Vec<LogicalPath>,
 }
 
 impl TryFrom<ApplyPatchInput> for ApplyPatch {
@@ -115,8 +128,21 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
             }
             expected.insert(path, version);
         }
+        let leaves: Vec<_> =
+            patch.sections.iter().filter(|section| leaves(section)).map(|section| section.from.clone()).collect();
+        // A file that is copied stays as it is.
+        let changes = patch.sections.iter().map(|section| &section.path).chain(&leaves).cloned().collect();
         let paths = touched.into_iter().collect();
-        Ok(Self { patch, base_commit: input.expected_base_commit, expected, paths })
+        let parsed = if input.patch.len() > MAX_KEPT_BYTES { OnceLock::new() } else { Ok(patch).into() };
+        Ok(Self {
+            text: input.patch,
+            parsed,
+            base_commit: input.expected_base_commit,
+            expected,
+            paths,
+            changes,
+            leaves,
+        })
     }
 }
 
@@ -126,13 +152,11 @@ impl Mutation for ApplyPatch {
     }
 
     fn changes(&self) -> Vec<LogicalPath> {
-        // A file that is copied stays as it is.
-        let sources = self.patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from);
-        self.patch.sections.iter().map(|section| &section.path).chain(sources).cloned().collect()
+        self.changes.clone()
     }
 
     fn leaves(&self) -> Vec<LogicalPath> {
-        self.patch.sections.iter().filter(|section| leaves(section)).map(|section| section.from.clone()).collect()
+        self.leaves.clone()
     }
 
     fn exclusive(&self) -> bool {
@@ -146,7 +170,8 @@ impl Mutation for ApplyPatch {
             into: section.from.clone(),
             text: inserted(section),
         };
-        self.patch.sections.iter().map(brought).collect()
+        // Of a patch that cannot be taken apart the plan says why.
+        self.patch().map(|patch| patch.sections.iter().map(brought).collect()).unwrap_or_default()
     }
 
     fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
@@ -164,7 +189,8 @@ impl Mutation for ApplyPatch {
         }
         let before: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target.before.as_ref())).collect();
         let before = |path: &LogicalPath| before.get(path).copied().flatten();
-        self.check_existence(before)?;
+        let patch = self.patch()?;
+        check_existence(patch, before)?;
         for path in &self.paths {
             if let Some(expected) = self.expected.get(path) {
                 expect_version(path, before(path).map(|(state, _)| state.sha256), Some(*expected))?;
@@ -176,7 +202,7 @@ impl Mutation for ApplyPatch {
         let mut held_bytes: u64 =
             targets.iter().filter_map(|target| target.before.as_ref()).map(|(_, b)| b.len() as u64).sum();
         let mut too_many = None;
-        for section in &self.patch.sections {
+        for section in &patch.sections {
             let read = if section.operation == PatchOperation::Create { None } else { before(&section.from) };
             let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
             match section.apply(old) {
@@ -204,58 +230,57 @@ impl Mutation for ApplyPatch {
             desired.iter().filter(|want| want.after.is_some()).map(|want| want.path.clone()).collect();
         desired.retain(|want| want.after.is_some() || !arriving.contains(&want.path));
         let mut planned = Planned::draw(context.rules, targets, desired)?;
-        self.describe(&mut planned, offsets);
+        describe(patch, &mut planned, offsets);
         Ok(planned)
     }
 }
 
 impl ApplyPatch {
-    fn check_existence<'a>(
-        &self,
-        before: impl Fn(&LogicalPath) -> Option<&'a (model::FileState, Vec<u8>)>,
-    ) -> Result<(), Refusal> {
-        let leaving: BTreeSet<_> =
-            self.patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
-        for section in &self.patch.sections {
-            if section.operation != PatchOperation::Create && before(&section.from).is_none() {
-                return Err(missing(section));
-            }
-            let arrives =
-                matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
-            if arrives {
-                if before(&section.path).is_some() && !leaving.contains(&section.path) {
-                    return Err(already_exists(&section.path));
-                }
-                section.path.check_new().map_err(|rule| Refusal::path(section.path.as_str(), rule))?;
-            }
-        }
-        Ok(())
+    fn patch(&self) -> Result<&Patch, Refusal> {
+        self.parsed.get_or_init(|| Patch::parse(&self.text)).as_ref().map_err(Clone::clone)
     }
+}
 
-    fn describe(&self, planned: &mut Planned, offsets: Vec<Vec<HunkOffset>>) {
-        let files: Vec<_> = self
-            .patch
-            .sections
-            .iter()
-            .zip(offsets)
-            .map(|(section, offsets)| patched_file(planned, section, offsets))
-            .collect();
-        let counts = planned.changes.counts();
-        let moved = files.iter().filter(|file| !file.offsets.is_empty());
-        planned.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
-        planned.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
-        planned.tells_workspace_diff = true;
-        planned.output = members(&ApplyPatchOutput {
-            applied: true,
-            dry_run: false,
-            files_touched: planned.changes.changes.iter().map(|change| change.path.clone()).collect(),
-            files,
-            insertions: counts.insertions,
-            deletions: counts.deletions,
-            // Known only to the pipeline, which fills it in.
-            new_workspace_diff_sha256: Sha256::ZERO,
-        });
+fn check_existence<'a>(
+    patch: &Patch,
+    before: impl Fn(&LogicalPath) -> Option<&'a (model::FileState, Vec<u8>)>,
+) -> Result<(), Refusal> {
+    let leaving: BTreeSet<_> =
+        patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
+    for section in &patch.sections {
+        if section.operation != PatchOperation::Create && before(&section.from).is_none() {
+            return Err(missing(section));
+        }
+        let arrives =
+            matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
+        if arrives {
+            if before(&section.path).is_some() && !leaving.contains(&section.path) {
+                return Err(already_exists(&section.path));
+            }
+            section.path.check_new().map_err(|rule| Refusal::path(section.path.as_str(), rule))?;
+        }
     }
+    Ok(())
+}
+
+fn describe(patch: &Patch, planned: &mut Planned, offsets: Vec<Vec<HunkOffset>>) {
+    let files: Vec<_> =
+        patch.sections.iter().zip(offsets).map(|(section, offsets)| patched_file(planned, section, offsets)).collect();
+    let counts = planned.changes.counts();
+    let moved = files.iter().filter(|file| !file.offsets.is_empty());
+    planned.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
+    planned.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
+    planned.tells_workspace_diff = true;
+    planned.output = members(&ApplyPatchOutput {
+        applied: true,
+        dry_run: false,
+        files_touched: planned.changes.changes.iter().map(|change| change.path.clone()).collect(),
+        files,
+        insertions: counts.insertions,
+        deletions: counts.deletions,
+        // Known only to the pipeline, which fills it in.
+        new_workspace_diff_sha256: None,
+    });
 }
 
 /// The refusal of a section whose file is not there.

@@ -292,6 +292,30 @@ async fn a_batch_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backen
 }
 
 #[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn patches_that_wait_for_each_other_are_held_once(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[], json!({})).await;
+    const LINES: usize = 400_000;
+    let patch = format!("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,{LINES} @@\n{}", "+\n".repeat(LINES));
+    let calls = async {
+        let calls: Vec<_> = (0..12)
+            .map(|_| {
+                let (run, patch) = (run.clone(), patch.clone());
+                tokio::spawn(async move {
+                    run.call("apply_patch", json!({"patch": patch, "reason": "r", "dryRun": true})).await
+                })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap().refused("PATCH_BUDGET_EXCEEDED");
+        }
+    };
+    let ((), growth) = server.peak_growth(calls).await;
+    assert_growth("12 patches of 1.2 MB", growth, 160);
+}
+
+#[rstest]
 #[tokio::test]
 async fn a_revert_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;

@@ -56,6 +56,43 @@ async fn each_kind_of_change_is_taken_back_whole(#[values(Backend::Sqlite, Backe
 }
 
 #[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn going_back_ends_while_others_go_on(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut writers = Vec::new();
+    for writer in 0..4 {
+        let (run, ended) = (run.clone(), std::sync::Arc::clone(&ended));
+        writers.push(tokio::spawn(async move {
+            let path = format!("w{writer}.txt");
+            let mut seen = run.create(&path, "0\n").await["newSha256"].clone();
+            // Bounded, so that a call that never ends is told by what it finds at last.
+            for round in 1..3_000 {
+                if ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    return round;
+                }
+                let content = format!("{round}\n");
+                let input = json!({"path": path, "content": content, "expectedSha256": seen, "reason": "r"});
+                seen = run.ok("write_file", input).await["newSha256"].clone();
+            }
+            3_000
+        }));
+    }
+    while run.get().await["headSeq"].as_u64().unwrap() < 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let answer = run.call("revert_calls", json!({"toSeq": 0, "reason": "r", "dryRun": true})).await;
+    ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    if answer.status != 200 {
+        // A file has changed again since its history was read.
+        answer.refused("REVERT_CONFLICT");
+    }
+    for writer in writers {
+        assert!(writer.await.unwrap() < 3_000, "the writers had to end first");
+    }
+}
+
+#[rstest]
 #[tokio::test]
 async fn several_calls_go_back_to_a_record(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "0\n")]).await;
