@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use model::{Code, Refusal};
+use socket2::SockRef;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -34,6 +35,8 @@ use crate::telemetry;
 const REST: Duration = Duration::from_millis(100);
 /// The most that is read ahead of a connection, in bytes; a head has to fit.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
+/// The system asks for more to send when less than this is unsent: at the least rate of a download well within a standstill.
+const UNSENT_BYTES: u32 = 16 * 1024;
 /// Connections that the system keeps until they are taken; it keeps no more than it likes itself. Of more than these, each
 /// waits for a second and longer until it asks again.
 const BACKLOG: u32 = 4096;
@@ -109,6 +112,11 @@ impl Server {
         };
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection stays with its delay");
+        }
+        // Otherwise the system reports progress only when a third of its buffer, megabytes, has been taken: a download at
+        // a slow and steady rate would look like one that stands still.
+        if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
+            tracing::debug!(%error, "a connection stays with its buffer");
         }
         let phase = Phase::fresh();
         let wire = TokioIo::new(Wire::new(stream, phase.clone(), self.patience));

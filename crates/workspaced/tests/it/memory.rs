@@ -294,9 +294,9 @@ async fn a_batch_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backen
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn patches_that_wait_for_each_other_are_held_once(#[values(Backend::Sqlite)] backend: Backend) {
+    const LINES: usize = 400_000;
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[], json!({})).await;
-    const LINES: usize = 400_000;
     let patch = format!("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,{LINES} @@\n{}", "+\n".repeat(LINES));
     let calls = async {
         let calls: Vec<_> = (0..12)

@@ -214,6 +214,27 @@ async fn one_path_at_a_record_is_what_it_was_then(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
+async fn a_download_at_a_slow_and_steady_rate_goes_on(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 2)).await;
+    let run = server.run_with_files(&[], json!({})).await;
+    run.put("noise.bin", noise(64 << 20));
+    let mut stream = connect(&server);
+    stream.write_all(raw_get(&run.agent, &format!("/v1/runs/{}/files/noise.bin", run.id)).as_bytes()).unwrap();
+    let taken = tokio::task::spawn_blocking(move || {
+        let (mut taken, mut buffer, started) = (0, vec![0; 50_000], Instant::now());
+        while started.elapsed() < Duration::from_secs(9) {
+            stream.read_exact(&mut buffer).unwrap();
+            taken += buffer.len();
+            std::thread::sleep(Duration::from_millis(250));
+        }
+        // What lay in the buffers of both sides does not tell whether the service still sends.
+        stream.read_exact(&mut vec![0; (64 << 20) - taken]).unwrap();
+    });
+    taken.await.unwrap();
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_download_that_is_taken_too_slowly_is_ended(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend).arg("--body-timeout-seconds", 2).arg("--min-bytes-per-second", 50_000_000);
     let server = Server::start_with(setup).await;
