@@ -2,6 +2,7 @@
 
 mod blobs;
 mod kept;
+mod late;
 pub(crate) mod manifest;
 mod parts;
 mod read;
@@ -94,7 +95,8 @@ impl Base {
         }
         let written = Stamp::of(&rustix::fs::fstat(self.file.as_fd())?);
         let bytes = read_whole(&self.file, written.size)?;
-        let (Head { ignores, .. }, manifest) = manifest::read(&bytes, written.modified_ns)?;
+        let (Head { ignores, .. }, mut manifest) = manifest::read(&bytes, written.modified_ns)?;
+        manifest.add_late(&self.late()?);
         let fresh = Arc::new(Loaded {
             manifest,
             ignores,
@@ -171,7 +173,8 @@ impl Baseline for Base {
     }
 
     fn tracks(&self, path: &str) -> io::Result<bool> {
-        Ok(self.load()?.manifest.get(path.as_bytes()).is_some())
+        let loaded = self.load()?;
+        Ok(loaded.manifest.get(path.as_bytes()).is_some_and(|file| !loaded.manifest.is_late(file)))
     }
 
     fn tracks_beneath(&self, path: &str) -> io::Result<bool> {

@@ -109,8 +109,8 @@ impl Workspace {
         self.diff_to(rules, query, Some(among), None, cancel)
     }
 
-    /// Writes the whole diff to `out`, which `git apply` takes on the base but for binary files; flat in memory. The answer
-    /// has no text.
+    /// Writes the whole diff to `out`, which `git apply` takes on what the run started with, but for binary files; flat in
+    /// memory. The answer has no text.
     ///
     /// # Errors
     ///

@@ -89,6 +89,11 @@ impl Ignored {
         }
     }
 
+    /// Whether the run has written `path`.
+    pub(crate) fn has_written(&self, path: &LogicalPath) -> bool {
+        self.written().contains(path.as_str())
+    }
+
     fn written(&self) -> RwLockReadGuard<'_, BTreeSet<String>> {
         self.written.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -88,6 +88,12 @@ impl Tree {
         Self { root: Arc::new(Root::of_run(dir)), ignored: Some(Ignored::new(baseline)) }
     }
 
+    /// Whether the run has written the file at `path`.
+    pub(crate) fn has_written(&self, path: &[u8]) -> bool {
+        let path = std::str::from_utf8(path).ok().and_then(|path| LogicalPath::parse(path).ok());
+        path.zip(self.ignored.as_ref()).is_some_and(|(path, ignored)| ignored.has_written(&path))
+    }
+
     fn target(&self, rules: &Rules, path: &LogicalPath, goes: Goes<'_>) -> Result<There<FoundFile>, Fault> {
         let found = match self.root.open_unlinked(path) {
             Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),

@@ -349,6 +349,7 @@ impl Judged {
 
     fn stage(&mut self, live: &LiveRun, waits: bool) -> Result<(), CallError> {
         let steps = self.planned.changes.to_steps();
+        live.workspace.keep_ignored(&live.rules, steps.iter().map(|step| &step.path))?;
         if let Some(version) = self.planned.replaced().filter(|_| waits) {
             self.staged = Some(Stage { steps, way: Way::Behind(version) });
             return Ok(());

@@ -7,7 +7,7 @@ mod format;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -85,6 +85,8 @@ pub(crate) struct Manifest {
     folders: Vec<Folder>,
     files: Vec<File>,
     hashes: Vec<([u8; 20], [u8; 32])>,
+    /// Files that git ignores, which came in later.
+    late: HashSet<FileIndex>,
     /// When it was written, by the clock of the file system.
     written_ns: i64,
 }
@@ -116,6 +118,43 @@ pub(crate) struct FileIndex(pub(crate) u32);
 pub(crate) struct FolderIndex(u32);
 
 impl Manifest {
+    /// Adds files that git ignores, in folders that the tree had. They make no folder a tracked one.
+    pub(crate) fn add_late(&mut self, rows: &[Row]) {
+        for row in rows {
+            let (folder, name) = format::split(&row.path);
+            let Some(folder) = self.folder(folder) else { continue };
+            let files = self.files_in(folder);
+            let place = self.files[files.start as usize..files.end as usize]
+                .binary_search_by(|file| self.bytes(&file.name).cmp(name));
+            let (Err(place), Ok(start), Ok(len)) = (place, u32::try_from(self.names.len()), u32::try_from(name.len()))
+            else {
+                continue;
+            };
+            let at = files.start as usize + place;
+            self.names.extend_from_slice(name);
+            self.files.insert(at, File { name: start..start + len, mode: row.mode, stamp: row.stamp });
+            self.hashes.insert(at, (row.oid, row.sha256));
+            // Files stand in the order of their folders.
+            self.folders[folder.0 as usize].files.end += 1;
+            for behind in &mut self.folders[folder.0 as usize + 1..] {
+                behind.files = behind.files.start + 1..behind.files.end + 1;
+            }
+            let at = files.start + u32::try_from(place).unwrap_or(u32::MAX);
+            let moved = |file: FileIndex| if file.0 >= at { FileIndex(file.0 + 1) } else { file };
+            self.late = self.late.drain().map(moved).chain([FileIndex(at)]).collect();
+        }
+    }
+
+    /// Whether the file is one that git ignores: it is in the base since the run first changed it.
+    pub(crate) fn is_late(&self, file: FileIndex) -> bool {
+        self.late.contains(&file)
+    }
+
+    /// Whether there are such files.
+    pub(crate) fn has_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
     /// How many files there are.
     pub(crate) fn len(&self) -> usize {
         self.files.len()

@@ -16,6 +16,11 @@ const MAX_BASES: usize = 16;
 pub(crate) struct Shelf(Mutex<VecDeque<Arc<Loaded>>>);
 
 impl Shelf {
+    /// Drops `loaded`, which is out of date.
+    pub(crate) fn remove(&self, loaded: &Arc<Loaded>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, loaded));
+    }
+
     /// Keeps `loaded` as the last used, and drops the oldest beyond the bound. One that is larger alone is kept until the
     /// next.
     pub(crate) fn keep(&self, loaded: &Arc<Loaded>) {

@@ -9,6 +9,7 @@ use model::{LogicalPath, Rules, Sha256};
 use super::report::Report;
 use super::scan::{Candidate, Scan, Where};
 use super::{DiffQuery, is_told};
+use crate::guard::Wait;
 use crate::{Fault, Workspace};
 
 /// What a planned change finds and leaves at one path.
@@ -62,6 +63,10 @@ impl Workspace {
         candidates.retain(|candidate| !planned.contains_key(&candidate.path));
         for path in planned.keys() {
             let base = loaded.manifest.get(path.as_str().as_bytes());
+            if base.is_none() && self.tree().is_ignored(path, None, Wait::Allowed)? {
+                // The base will have it by then.
+                report.late.extend(self.mode_at(path).map(|mode| (path.clone(), mode)));
+            }
             let candidate = Candidate { path: path.clone(), base, now: None };
             // Whether git ignores it makes no difference: what a run writes is shown.
             if is_told(rules, &candidate) {
@@ -77,5 +82,11 @@ impl Workspace {
         }
         let diff = report.finish();
         Ok(Some(DiffAfter { diff_sha256: diff.diff_sha256, changed: diff.paths().collect() }))
+    }
+
+    /// The permission bits of the file at `path`, where one is there.
+    fn mode_at(&self, path: &LogicalPath) -> Option<u32> {
+        let stat = self.tree().root.place(path).ok()?.stat().ok()??;
+        Some(stat.st_mode & 0o7777)
     }
 }

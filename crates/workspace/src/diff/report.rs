@@ -36,6 +36,8 @@ pub(super) struct Report<'a> {
     sha256: sha2::Sha256,
     /// What a planned change will leave, in place of what is there.
     pub(super) overlay: BTreeMap<LogicalPath, &'a Overlay>,
+    /// The modes of planned files that git ignores and that the base will have once the plan is carried out.
+    pub(super) late: BTreeMap<LogicalPath, u32>,
     /// What stands at a path at another time than now.
     pub(super) past: Option<Then<'a>>,
     /// When no more is added.
@@ -70,6 +72,7 @@ impl<'a> Report<'a> {
             truncated: false,
             sha256: sha2::Sha256::new(),
             overlay: BTreeMap::new(),
+            late: BTreeMap::new(),
             past: None,
             deadline: None,
             out: None,
@@ -204,7 +207,7 @@ impl<'a> Report<'a> {
         }
         let old = match candidate.base {
             Some(file) => Some(self.read_base(candidate, file, blobs)?),
-            None => None,
+            None => self.late_before(path),
         };
         let status = match (&old, &new) {
             (None, None) => return Ok(None),
@@ -229,6 +232,12 @@ impl<'a> Report<'a> {
             },
             text,
         })))
+    }
+
+    /// What a planned change finds that the base will have by then.
+    fn late_before(&self, path: &LogicalPath) -> Option<Version> {
+        let mode = *self.late.get(path)?;
+        self.overlay.get(path)?.before.as_deref().map(|bytes| Version::of(bytes, mode))
     }
 
     /// What is in the tree; `None` where it went away or may not be read.

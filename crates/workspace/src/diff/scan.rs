@@ -79,10 +79,12 @@ impl<'a> Scan<'a> {
     ) -> Result<Vec<Candidate>, Fault> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let scan = Self::new(tree, ignored, loaded, cancel);
-        match place {
-            Where::File(path) => Ok(scan.file(path)?.into_iter().collect()),
-            Where::Folder(path) => scan.folder(path),
-        }
+        let mut found: Vec<_> = match place {
+            Where::File(path) => scan.file(path)?.into_iter().collect(),
+            Where::Folder(path) => scan.folder(path)?,
+        };
+        found.retain(|candidate| scan.counts(candidate));
+        Ok(found)
     }
 
     /// Those of `paths` whose stamp is not the base's.
@@ -97,7 +99,7 @@ impl<'a> Scan<'a> {
         let mut found = Vec::new();
         for path in paths {
             check(cancel)?;
-            found.extend(scan.file(path)?);
+            found.extend(scan.file(path)?.filter(|candidate| scan.counts(candidate)));
         }
         Ok(found)
     }
@@ -106,6 +108,12 @@ impl<'a> Scan<'a> {
         let seen = (0..loaded.manifest.len()).map(|_| AtomicBool::new(false)).collect();
         let (queue, wake, idle) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
         Self { tree, ignored, loaded, cancel, queue, wake, idle, seen }
+    }
+
+    /// Whether the candidate is none that git ignores: what the run was about to change counts once it has.
+    fn counts(&self, candidate: &Candidate) -> bool {
+        let is_late = candidate.base.is_some_and(|file| self.loaded.manifest.is_late(file));
+        !is_late || self.ignored.has_written(&candidate.path)
     }
 
     fn file(&self, path: &LogicalPath) -> Result<Option<Candidate>, Fault> {

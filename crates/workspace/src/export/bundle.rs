@@ -50,7 +50,8 @@ impl Workspace {
     /// policy hides and files that git ignores are not in it.
     ///
     /// Whoever fetches it from a git run needs the base commit; the bundle of any other run holds its base too, or, where
-    /// policy hides some of the base, a commit without what it hides.
+    /// policy hides some of the base, or the run has changed files that git ignored, a commit of what it started with: without
+    /// what policy hides, and with these files.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl Workspace {
         Ok(commit)
     }
 
-    /// The base's files, where policy hides some others of it.
+    /// The base's files that may be shown, where these are not those of the base commit.
     fn shown_base(&self, rules: &Rules) -> io::Result<Option<Vec<BaseEntry>>> {
         let loaded = self.base().load()?;
         let manifest = &loaded.manifest;
@@ -110,12 +111,15 @@ impl Workspace {
             for file in files.map(FileIndex) {
                 let path = if folder.is_empty() { Vec::new() } else { [folder, b"/"].concat() };
                 let path = [path.as_slice(), manifest.name(file)].concat();
-                if is_shown(rules, &path) {
+                // What the run has not come to change stays ignored.
+                let is_ours = !manifest.is_late(file) || self.tree().has_written(&path);
+                if is_ours && is_shown(rules, &path) {
                     shown.push(BaseEntry { path, mode: manifest.mode(file), oid: *manifest.oid(file) });
                 }
             }
         }
-        Ok((shown.len() < manifest.len()).then_some(shown))
+        // Nor does the base commit have what git ignored.
+        Ok((shown.len() < manifest.len() || manifest.has_late()).then_some(shown))
     }
 
     fn write_commit(&self, bundle: &Bundle, from: &str, changes: &[Candidate], to: &mut impl Write) -> io::Result<()> {
@@ -188,7 +192,7 @@ fn write_head(bundle: &Bundle, mark: &str, message: &str, to: &mut impl Write) -
 /// Writes a commit of what the run started with, as far as it may be seen; the answer is its mark.
 fn write_shown(bundle: &Bundle, files: &[BaseEntry], to: &mut impl Write) -> io::Result<String> {
     const MARK: &str = ":2";
-    write_head(bundle, MARK, "What the run started with, without what policy hides", to)?;
+    write_head(bundle, MARK, "What the run started with, as far as it may be seen", to)?;
     for file in files {
         write!(to, "M {:o} {} ", file.mode, hex(&file.oid))?;
         write_quoted(to, &file.path)?;

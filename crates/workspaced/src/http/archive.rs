@@ -137,7 +137,8 @@ pub(super) async fn get_archive(
 
 /// Sends everything that differs from the base.
 ///
-/// As one unified diff on the base commit; secret-like and ignored files are left out. It is streamed, however long it is.
+/// As one unified diff on what the run started with; secret-like files are left out, and ignored ones that the run has not
+/// changed. It is streamed, however long it is.
 /// Needs the permissions `file:diff` and `file:read`, and is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch", params(("run" = RunId, Path)),
@@ -157,7 +158,8 @@ pub(super) async fn get_patch(
 ///
 /// It holds one branch, which is one commit on the base: fetch it into a clone of the repository that the run was made
 /// from. The bundle of a run without such a repository holds its base too, as far as policy shows it, and can be cloned.
-/// Secret-like, git-internal and ignored files are left out. Needs the permission `file:read`, and is recorded.
+/// Secret-like and git-internal files are left out, and ignored ones that the run has not changed. Needs the permission
+/// `file:read`, and is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/bundle", tag = "files", operation_id = "getBundle",
     params(("run" = RunId, Path), NewCommit),

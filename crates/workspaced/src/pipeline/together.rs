@@ -277,8 +277,12 @@ impl Service {
     ) -> Result<Together, Failure> {
         let (steps, disk, change) = (plan.ahead.steps(), plan.disk, plan.change);
         let run = Arc::clone(live);
-        let staged =
-            self.blocking(move || run.workspace.stage(&steps, &BTreeMap::new()).map_err(CallError::from)).await;
+        let staged = self
+            .blocking(move || {
+                run.workspace.keep_ignored(&run.rules, steps.iter().map(|step| &step.path))?;
+                run.workspace.stage(&steps, &BTreeMap::new()).map_err(CallError::from)
+            })
+            .await;
         let staged = staged.map_err(Failure::All)?;
         if let Some(changed) = staged.changed_outside().first() {
             let touches =

@@ -1,11 +1,13 @@
 //! Nothing that lies in a workspace hides from a reviewer what the run has changed.
 
 use std::io::Read as _;
+use std::time::Duration;
 
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, git, sha256};
+use crate::harness::{Backend, Run, Server, Setup, git, sha256};
 
 const EVIL: &str = "src/evil.js";
 const DEEP: &str = "deep/er/evil.js";
@@ -119,6 +121,157 @@ async fn what_policy_lets_a_run_write_among_ignored_files_is_shown(
     let (run, place) = run_with_changes(&server, policy).await;
     run.create("out.log", "evil()\n").await;
     assert_shown(&run, &place, &[EVIL, DEEP, "out.log"], "an ignored file was written").await;
+}
+
+const IGNORED: [(&str, &str); 6] = [
+    (".gitignore", "/out\n"),
+    ("out/pre.js", "base\n"),
+    ("out/deep/gone.js", "gone\n"),
+    ("out/moved.js", "moved\n"),
+    ("out/noise.js", "noise\n"),
+    ("a.txt", "a\n"),
+];
+
+/// Every way in which a reviewer looks at the run shows what has become of the ignored files that it has changed, and
+/// nothing of the others.
+async fn assert_ignored_are_shown(run: &Run, when: &str) {
+    let diff = run.ok("diff_workspace", json!({})).await;
+    let seq = run.last_record().await["seq"].as_u64().unwrap();
+    let past = run.ok("diff_workspace", json!({"atSeq": seq})).await;
+    let patch = String::from_utf8(bytes(run, "patch").await).unwrap();
+    for text in [diff["diff"].as_str().unwrap(), past["diff"].as_str().unwrap(), &patch] {
+        for lines in ["-base\n+evil()\n", "-gone\n", "-moved\n", "+++ b/out/to.js\n"] {
+            assert!(text.contains(lines), "{when}: no {lines:?} in {text}");
+        }
+        assert!(!text.contains("noise"), "{when}: {text}");
+    }
+    let status = |path: &str| {
+        let files = diff["files"].as_array().unwrap();
+        files
+            .iter()
+            .find(|file| file["path"] == path)
+            .unwrap_or_else(|| panic!("{when}: no {path} in {diff:#}"))
+            .clone()
+    };
+    let replaced = status("out/pre.js");
+    assert_eq!((&replaced["status"], &replaced["oldSha256"]), (&json!("modified"), &json!(sha256("base\n"))), "{when}");
+    for (path, want) in [("out/deep/gone.js", "deleted"), ("out/moved.js", "deleted"), ("out/to.js", "created")] {
+        assert_eq!(status(path)["status"], want, "{when}: {path}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    std::fs::write(&bundle, bytes(run, "bundle?branch=seen").await).unwrap();
+    git(folder.path(), &["clone", "-q", "-b", "seen", bundle.to_str().unwrap(), "clone"]);
+    let shown = git(&folder.path().join("clone"), &["show", "--format=", "--no-renames", "--name-status"]);
+    for line in ["M\tout/pre.js", "D\tout/deep/gone.js", "D\tout/moved.js", "A\tout/to.js"] {
+        assert!(shown.lines().any(|one| one == line), "{when}: no {line:?} in {shown}");
+    }
+    let tree = git(&folder.path().join("clone"), &["ls-tree", "-r", "--name-only", "seen~"]);
+    assert!(tree.contains("out/pre.js") && !tree.contains("noise"), "{when}: {tree}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_run_does_to_ignored_files_that_were_there_is_shown(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(false, true)] together: bool,
+) {
+    let mut server = Server::start(backend).await;
+    let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
+    let run = server.run_with_files(&IGNORED, json!({"policy": policy})).await;
+    let calls = [
+        (
+            "write_file",
+            json!({"path": "out/pre.js", "content": "evil()\n", "expectedSha256": sha256("base\n"), "reason": "r"}),
+        ),
+        ("delete_file", json!({"path": "out/deep/gone.js", "expectedSha256": sha256("gone\n"), "reason": "r"})),
+        (
+            "move_file",
+            json!({"from": "out/moved.js", "to": "out/to.js", "expectedSha256": sha256("moved\n"), "reason": "r"}),
+        ),
+    ];
+    assert_eq!(run.ok("diff_workspace", json!({})).await["files"], json!([]), "nothing was touched");
+    if together {
+        let calls: Vec<_> = calls.iter().map(|(tool, input)| json!({"tool": tool, "input": input})).collect();
+        let batch = json!({"calls": calls, "atomic": true});
+        run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.ok();
+    } else {
+        for (tool, input) in calls {
+            run.ok(tool, input).await;
+        }
+    }
+    assert_ignored_are_shown(&run, "at once").await;
+    server.kill();
+    server.restart();
+    let run = server.reconnect(&run);
+    assert_ignored_are_shown(&run, "after a crash").await;
+    // The hash that a change announces is that of the diff, for a file that was ignored until now too.
+    let patched = run.patch("--- a/out/noise.js\n+++ b/out/noise.js\n@@ -1 +1 @@\n-noise\n+silence\n").await.ok();
+    assert_eq!(patched["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
+    let diff = run.ok("diff_workspace", json!({})).await;
+    assert!(diff["diff"].as_str().unwrap().contains("-noise\n+silence\n"), "{diff:#}");
+    // What is as it was differs in nothing.
+    run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
+    assert_eq!(run.ok("diff_workspace", json!({})).await["files"], json!([]));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_kill_while_an_ignored_file_is_changed_hides_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
+    for (place, recorded) in [("base.kept", false), ("pipeline.journalled", true)] {
+        let run = server.run_with_files(&IGNORED, json!({"policy": policy})).await;
+        std::fs::write(&armed, place).unwrap();
+        let input =
+            json!({"path": "out/pre.js", "content": "evil()\n", "expectedSha256": sha256("base\n"), "reason": "r"});
+        let request = run.agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
+        assert!(run.agent.try_send(request).await.is_err(), "{place}");
+        server.wait(Duration::from_secs(10));
+        std::fs::remove_file(&armed).unwrap();
+        server.restart();
+        let run = server.reconnect(&run);
+        let diff = run.ok("diff_workspace", json!({})).await;
+        if recorded {
+            assert!(diff["diff"].as_str().unwrap().contains("-base\n+evil()\n"), "{place}: {diff:#}");
+            continue;
+        }
+        assert_eq!(diff["files"], json!([]), "{place}");
+        // It counts as ignored as long as the run has not changed it.
+        run.put("out/pre.js", "from outside\n");
+        assert_eq!(run.ok("diff_workspace", json!({})).await["files"], json!([]), "{place}");
+        let listed = run.ok("list_dir", json!({"maxDepth": 3})).await;
+        assert!(!listed["entries"].to_string().contains("pre.js"), "{listed:#}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_person_lets_a_run_do_to_ignored_files_is_shown(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let policy = json!({"ignoredFiles": "REQUIRE_APPROVAL", "requireApprovalIf": []});
+    let (_server, run) = Run::shared_with(backend, &IGNORED, json!({"policy": policy})).await;
+    for (tool, input) in [
+        (
+            "write_file",
+            json!({"path": "out/pre.js", "content": "evil()\n", "expectedSha256": sha256("base\n"), "reason": "r"}),
+        ),
+        ("delete_file", json!({"path": "out/deep/gone.js", "expectedSha256": sha256("gone\n"), "reason": "r"})),
+        (
+            "move_file",
+            json!({"from": "out/moved.js", "to": "out/to.js", "expectedSha256": sha256("moved\n"), "reason": "r"}),
+        ),
+    ] {
+        let asked = run.call(tool, input).await.refused("APPROVAL_REQUIRED");
+        assert!(!run.ok("diff_workspace", json!({})).await["diff"].as_str().unwrap().contains("noise"));
+        let path = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
+        run.operator.post(&path, json!({"decidedBy": "ada"})).await.ok();
+    }
+    assert_ignored_are_shown(&run, "approved").await;
+    run.call("read_file", json!({"path": "out/noise.js"})).await.refused("POLICY_DENIED");
 }
 
 #[rstest]

@@ -1,6 +1,6 @@
 //! The manifest as a file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use flate2::Crc;
@@ -49,7 +49,7 @@ pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, 
 }
 
 /// The folder (empty for the root) and the name.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&[], path),
@@ -90,6 +90,7 @@ pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Manifest)
         folders: Vec::with_capacity(folder_count as usize),
         files: Vec::with_capacity(file_count as usize),
         hashes: Vec::with_capacity(file_count as usize),
+        late: HashSet::new(),
         written_ns,
     };
     for index in 0..folder_count {

@@ -109,3 +109,27 @@ fn an_empty_tree_has_a_manifest() {
     assert_eq!(manifest.len(), 0);
     assert!(!manifest.has_files_beneath(b""));
 }
+
+#[test]
+fn what_comes_in_late_stands_among_the_others_and_makes_no_folder_a_tracked_one() {
+    let (_, mut manifest) = read(&sample(), 10).unwrap();
+    let late =
+        [row("empty/x", 11), row("a/b/c/e", 12), row("a/m", 13), row("a/a", 14), row("none/x", 15), row("0", 16)];
+    assert!(!manifest.has_late());
+    manifest.add_late(&late);
+    assert!(manifest.has_late());
+    let known = [("a/z", 1), ("top", 2), ("a.b/c", 3), ("a/b/c/d", 4), ("a/a", 5), ("odd\u{ff}", 6)];
+    let new = [("empty/x", 11), ("a/b/c/e", 12), ("a/m", 13), ("0", 16)];
+    assert_eq!(manifest.len(), known.len() + new.len());
+    for (path, size) in known.into_iter().chain(new) {
+        let file = manifest.get(path.as_bytes()).unwrap_or_else(|| panic!("{path}"));
+        let byte = u8::try_from(size).unwrap();
+        assert_eq!((manifest.size(file), manifest.oid(file), manifest.sha256(file)), (size, &[byte; 20], &[byte; 32]));
+        assert_eq!(manifest.name(file), path.rsplit('/').next().unwrap().as_bytes());
+        assert_eq!(manifest.is_late(file), size > 10, "{path}");
+    }
+    // A folder that the tree did not have stays unknown.
+    assert_eq!(manifest.get(b"none/x"), None);
+    assert!(!manifest.has_files_beneath(b"empty"));
+    assert!(manifest.has_files_beneath(b"a/b"));
+}
