@@ -134,7 +134,7 @@ pub trait ImportWatch: Sync {
     /// Whether to stop.
     fn cancelled(&self) -> bool;
 
-    /// Asked before the tree holds so many files and bytes.
+    /// Asked before the tree holds so many files and bytes; folders and links are among the files, with 4 KiB each.
     ///
     /// # Errors
     ///

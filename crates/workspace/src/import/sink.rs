@@ -24,6 +24,8 @@ const MAX_LEFT_OUT: usize = 1_000;
 const MAX_LEFT_OUT_BYTES: usize = 64 * 1024;
 /// How many entries lie between two reports of progress.
 const REPORT_EVERY: u64 = 200;
+/// What a folder or a link takes on the disk, for the quota: it has no bytes of its own that tell.
+const ENTRY_BYTES: u64 = 4096;
 /// How much is read at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -95,6 +97,8 @@ pub(crate) struct Sink<'a> {
     withdrawn: HashSet<Vec<u8>>,
     /// Bytes of all files that were written.
     bytes: u64,
+    /// Links that were made.
+    links: u64,
     left_out: LeftOutReport,
 }
 
@@ -147,6 +151,7 @@ impl<'a> Sink<'a> {
             linked: Vec::new(),
             withdrawn: HashSet::new(),
             bytes: 0,
+            links: 0,
             left_out: LeftOutReport::default(),
         }
     }
@@ -171,10 +176,11 @@ impl<'a> Sink<'a> {
         from: &mut dyn Read,
     ) -> Result<(), SinkFault> {
         self.count_entry(path)?;
-        self.check_bytes(size)?;
         let (folder, name) = split(path);
+        self.enter(folder)?;
+        self.check_bytes(size)?;
         let mut buffer = std::mem::take(&mut self.buffer);
-        let dir = self.enter(folder)?;
+        let dir = self.last();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
         let mut file = File::from(fd);
@@ -213,11 +219,13 @@ impl<'a> Sink<'a> {
             self.leave_out(path, "a symbolic link that leads nowhere");
             return Ok(());
         }
-        self.check_bytes(0)?;
         let (folder, name) = split(path);
-        let dir = self.enter(folder)?;
+        self.enter(folder)?;
+        self.check_quota(ENTRY_BYTES)?;
+        let dir = self.last();
         rustix::fs::symlinkat(target, dir, name)?;
         let stamp = Stamp::of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
+        self.links += 1;
         self.rows.push(Row {
             path: path.to_owned(),
             mode: MODE_LINK,
@@ -334,7 +342,15 @@ impl<'a> Sink<'a> {
         if self.bytes.saturating_add(more) > self.limits.max_bytes {
             return Err(too_large("bytes", self.limits.max_bytes));
         }
-        Ok(self.watch.may_hold(self.rows.len() as u64 + 1, self.bytes.saturating_add(more))?)
+        self.check_quota(more)
+    }
+
+    /// Asks for one entry more, with `more` bytes. Each folder and each link counts as a file here: an archive of a few bytes
+    /// may name a million of them.
+    fn check_quota(&self, more: u64) -> Result<(), ImportFault> {
+        let folders = self.folders.len() as u64;
+        let bytes = self.bytes.saturating_add(more).saturating_add((folders + self.links) * ENTRY_BYTES);
+        Ok(self.watch.may_hold(self.rows.len() as u64 + folders + 1, bytes)?)
     }
 
     fn copy(
@@ -380,8 +396,12 @@ impl<'a> Sink<'a> {
         let mut start = self.open.last().map_or(0, |(folder, _)| folder.len() + 1);
         while start < path.len() {
             let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |at| start + at);
+            let is_new = !self.folders.contains(&path[..end]);
+            if is_new {
+                self.check_quota(ENTRY_BYTES)?;
+            }
             let fd = make_folder(self.last(), &path[start..end])?;
-            if !self.folders.contains(&path[..end]) {
+            if is_new {
                 self.pass_over(&path[..end])?;
                 self.folders.insert(path[..end].to_owned());
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
+use tar::EntryType;
 
 use crate::harness::{Answer, Backend, Run, Server, Setup, gzip, sha256, tar_of};
 
@@ -213,8 +214,9 @@ async fn a_source_that_is_more_than_the_quota_is_refused_and_leaves_nothing(
         let answer = server.operator().post("/v1/runs", body(json!({"maxFiles": 1}))).await;
         assert_over(&answer, "quota:maxFiles", 1, 2);
         if source["type"] == "directory" {
-            let answer = server.operator().post("/v1/runs", body(json!({"maxTreeBytes": 100}))).await;
-            assert_over(&answer, "quota:maxTreeBytes", 100, 120);
+            // The folder counts with 4 KiB.
+            let answer = server.operator().post("/v1/runs", body(json!({"maxTreeBytes": 4200}))).await;
+            assert_over(&answer, "quota:maxTreeBytes", 4200, 4216);
         }
         server.operator().get("/v1/runs/r").await.refused("RUN_NOT_FOUND");
     }
@@ -228,6 +230,42 @@ async fn a_source_that_is_more_than_the_quota_is_refused_and_leaves_nothing(
     let answer = run.operator.put(&format!("/v1/runs/{}/archive", run.id), bomb).await;
     assert_over(&answer, "quota:maxTreeBytes", 2 * MIB, 10 * MIB);
     assert_eq!(run.get().await["state"], "preparing");
+}
+
+#[rstest]
+#[tokio::test]
+async fn folders_and_links_that_come_in_count_as_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let entries = |kind: EntryType| {
+        let mut tar = tar::Builder::new(Vec::new());
+        for number in 0..12 {
+            let mut header = tar::Header::new_ustar();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            match kind {
+                EntryType::Symlink => tar.append_link(&mut header, format!("l{number}"), "target").unwrap(),
+                _ => tar.append_data(&mut header, format!("d/{number}"), &[][..]).unwrap(),
+            }
+        }
+        tar.into_inner().unwrap()
+    };
+    for (kind, quota, reason, limit, actual) in [
+        (EntryType::Directory, json!({"maxFiles": 10}), "quota:maxFiles", 10, 11),
+        (EntryType::Symlink, json!({"maxFiles": 10}), "quota:maxFiles", 10, 11),
+        (EntryType::Directory, json!({"maxTreeBytes": 40_000}), "quota:maxTreeBytes", 40_000, 10 * 4096),
+        (EntryType::Symlink, json!({"maxTreeBytes": 40_000}), "quota:maxTreeBytes", 40_000, 10 * 4096),
+    ] {
+        let run = server.run(json!({"source": {"type": "archive"}, "policy": {"quota": quota}})).await;
+        let answer = run.operator.put(&format!("/v1/runs/{}/archive", run.id), entries(kind)).await;
+        assert_over(&answer, reason, limit, actual);
+        assert_eq!(run.get().await["state"], "preparing");
+    }
+    // A folder on the way to a file counts as much as one that is named; what is told is what the files hold.
+    let run = server.run(json!({"source": {"type": "archive"}, "policy": {"quota": {"maxFiles": 2}}})).await;
+    let path = format!("/v1/runs/{}/archive", run.id);
+    assert_over(&run.operator.put(&path, tar_of(&[("a/b/c", b"")])).await, "quota:maxFiles", 2, 3);
+    run.operator.put(&path, tar_of(&[("a/c", b"c")])).await.ok();
+    assert_eq!(disk(&run).await, (1, 1));
 }
 
 #[rstest]
@@ -273,7 +311,8 @@ async fn a_run_of_before_there_were_quotas_is_counted_at_the_start(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start_with(Setup::new(backend).arg("--max-disk-bytes", 1000)).await;
-    let run = server.run_with_files(&[("a.txt", &"a".repeat(600)), (".hidden/b", "bb")], json!({})).await;
+    let run = server.run_with_files(&[("a.txt", &"a".repeat(600))], json!({})).await;
+    run.put(".hidden/b", "bb");
     run.put("from/outside.txt", "x".repeat(100));
     server.stop();
     server.database.tamper("UPDATE run_head SET disk_bytes = NULL, disk_files = NULL").await.unwrap();
