@@ -95,9 +95,14 @@ impl Lane {
         self.lock().usage.clone()
     }
 
-    /// Every path that the run has written, if that is known.
-    pub(crate) fn written(&self) -> Option<BTreeSet<LogicalPath>> {
-        self.lock().written.clone()
+    /// Whether it is known which paths the run has written.
+    pub(crate) fn knows_written(&self) -> bool {
+        self.lock().written.is_some()
+    }
+
+    /// Whether the run is known to have written `path`. For whoever holds `path`: else it may be written meanwhile.
+    pub(crate) fn has_written(&self, path: &LogicalPath) -> bool {
+        self.lock().written.as_ref().is_some_and(|written| written.contains(path))
     }
 
     /// Takes over which paths the run has written.
@@ -298,6 +303,21 @@ mod tests {
         drop((first, third));
         assert!(lane.lock().holders.is_empty());
     }
+
+    #[test]
+    fn what_the_run_has_written_is_asked_for_path_by_path() {
+        let lane = Lane::new(Usage::default(), false);
+        let all = paths(&["a", "b/c"]);
+        lane.add_written(&all);
+        assert!(!lane.knows_written() && !lane.has_written(&all[0]), "nobody has said what was written before");
+        lane.set_written(BTreeSet::new());
+        lane.add_written(&all);
+        assert!(lane.knows_written() && all.iter().all(|path| lane.has_written(path)));
+        assert!(!lane.has_written(&paths(&["b"])[0]));
+        lane.start_anew(Usage::default());
+        assert!(!lane.knows_written() && !lane.has_written(&all[0]));
+    }
+
     #[tokio::test]
     #[should_panic(expected = "waits in the lane for itself")]
     async fn a_call_that_would_wait_for_itself_panics_in_debug_builds() {

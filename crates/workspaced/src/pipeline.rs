@@ -259,7 +259,7 @@ async fn prepare(
 
 /// Makes known which files the run has written: that counts only where all of its files together are bounded.
 async fn know_written(service: &Service, live: &LiveRun) -> Result<(), CallError> {
-    if live.rules.policy().run_budget.is_some() && live.lane.written().is_none() {
+    if live.rules.policy().run_budget.is_some() && !live.lane.knows_written() {
         live.lane.set_written(history::written(service, &live.run_id).await?);
     }
     Ok(())
@@ -320,8 +320,7 @@ pub(crate) async fn judge_announced(
 fn plan_and_judge(live: &LiveRun, head: &Head, tool: &mut dyn Mutation) -> Result<Judged, CallError> {
     let mut disk = tool.take_reservation().unwrap_or_else(|| live.disk.reservation());
     let planned = plan(live, head, tool, &Ahead::default())?;
-    let written = live.lane.written().unwrap_or_default();
-    let facts = planned.facts(|path| written.contains(path));
+    let facts = planned.facts(|path| live.lane.has_written(path));
     let mut decision = judge_change(&live.rules, &facts, &live.lane.usage());
     let usage = Usage::of(&facts);
     if decision.verdict == Verdict::RequireApproval

@@ -62,7 +62,6 @@ impl Plan {
 
 /// Plans each call upon those before it, and judges them together.
 pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel: &AtomicBool) -> Result<Plan, Failure> {
-    let written = live.lane.written().unwrap_or_default();
     let before = live.lane.usage();
     let mut ahead = Ahead::default();
     let mut outlooks = Vec::with_capacity(parts.len());
@@ -77,7 +76,7 @@ pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel:
             Part::Change(tool) => {
                 let planned = plan(live, head, tool.as_ref(), &ahead).map_err(|error| Failure::At(place, error))?;
                 large::refuse_in_batch(&planned).map_err(|refusal| Failure::At(place, refusal.into()))?;
-                let facts = planned.facts(|path| written.contains(path) || ahead.holds(path));
+                let facts = planned.facts(|path| live.lane.has_written(path) || ahead.holds(path));
                 let decision = judge_change(&live.rules, &facts, &before);
                 let usage = Usage::of(&facts);
                 if decision.verdict == Verdict::Deny {
@@ -98,7 +97,7 @@ pub(super) fn plan_all(live: &LiveRun, heads: &[Head], parts: Vec<Part>, cancel:
         let facts: Vec<ChangeFacts<'_>> = outlooks[..count]
             .iter()
             .filter_map(|outlook| if let Outlook::Change(judged) = outlook { Some(judged) } else { None })
-            .flat_map(|judged| judged.planned.facts(|path| written.contains(path)))
+            .flat_map(|judged| judged.planned.facts(|path| live.lane.has_written(path)))
             .collect();
         judge_change(&live.rules, &facts, &before)
     };
