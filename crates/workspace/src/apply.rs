@@ -20,7 +20,7 @@ use sha2::Digest as _;
 
 use crate::Workspace;
 use crate::base::manifest::Stamp;
-use crate::guard::{self, Goes, GuardFault, Root};
+use crate::guard::{self, Goes, GuardFault, Place, Root};
 use crate::import::fresh_name;
 
 pub use redo::Redo;
@@ -28,6 +28,9 @@ pub use restore::Restore;
 use stage::Folder;
 pub use stage::{Staged, StagedFile, is_lost_sync};
 pub use sync::Applied;
+
+/// How often the folder that a file goes to is made again, where other changes take it away because they have emptied it.
+const MAX_RACES: u32 = 256;
 
 /// Why steps could not be carried out after the journal had them.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +76,7 @@ impl Workspace {
         for folder in staged.folders.iter().filter(|folder| folder.moved) {
             applied.made(&folder.path);
         }
+        applied.remove_emptied();
         staged.finish();
         Ok(applied)
     }
@@ -109,6 +113,8 @@ enum Found {
 /// Why a rename did not happen.
 enum MoveFault {
     Outside,
+    /// The same, where what is renamed or a folder on its way is not there.
+    Missing,
     Io(io::Error),
 }
 
@@ -116,7 +122,7 @@ impl MoveFault {
     /// What comes of it for the step at `path`.
     fn at(self, path: &LogicalPath) -> ApplyFault {
         match self {
-            Self::Outside => ApplyFault::ChangedOutside(vec![path.clone()]),
+            Self::Outside | Self::Missing => ApplyFault::ChangedOutside(vec![path.clone()]),
             Self::Io(fault) => ApplyFault::Io(fault),
         }
     }
@@ -125,8 +131,8 @@ impl MoveFault {
 impl From<Errno> for MoveFault {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::NOENT
-            | Errno::EXIST
+            Errno::NOENT => Self::Missing,
+            Errno::EXIST
             | Errno::NOTDIR
             | Errno::ISDIR
             | Errno::LOOP
@@ -141,6 +147,9 @@ impl From<Errno> for MoveFault {
 
 impl From<GuardFault> for MoveFault {
     fn from(fault: GuardFault) -> Self {
+        if matches!(fault, GuardFault::Missing) {
+            return Self::Missing;
+        }
         // The service made what it wrote to, or found it readable before.
         fault.unless_disk().map_or_else(Self::Io, |()| Self::Outside)
     }
@@ -215,7 +224,8 @@ fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut Folder) -> Result<(),
     };
     match rustix::fs::renameat_with(tmp, &*folder.name, &place.dir, &*place.name, RenameFlags::NOREPLACE) {
         Ok(()) => folder.moved = true,
-        Err(Errno::EXIST) => {}
+        // Of one above it that goes away just now, because another change has emptied it, the same holds as above.
+        Err(Errno::EXIST | Errno::NOENT) => {}
         Err(errno) => return Err(io::Error::from(errno).into()),
     }
     Ok(())
@@ -261,8 +271,8 @@ fn move_in(
     replaces: Option<Leaving>,
     applied: &mut Applied,
 ) -> Result<(), MoveFault> {
-    let (place, grown) = root.make_place(path)?;
-    if let Some(leaving) = replaces {
+    let made_folders = if let Some(leaving) = replaces {
+        let (place, grown) = root.make_place(path)?;
         // Exchanged, and freed with the sync: a rename over a file would wait for its blocks.
         let exchange = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::EXCHANGE);
         exchange()?;
@@ -271,22 +281,45 @@ fn move_in(
             return Err(MoveFault::Outside);
         }
         applied.took_away(name.to_owned());
+        !grown.is_empty()
     } else {
-        let arrive = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE);
-        match arrive() {
-            Err(Errno::EXIST) if root.is_vacant(path, &|_| false).map_err(MoveFault::Io)? => {
-                root.remove_vacant(&place)?;
-                failpoint::hit("apply.emptied");
-                arrive()?;
+        in_its_folder(root, path, |place| {
+            let arrive = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE);
+            match arrive() {
+                Err(Errno::EXIST) if root.is_vacant(path, &|_| false).map_err(MoveFault::Io)? => {
+                    root.remove_vacant(place)?;
+                    failpoint::hit("apply.emptied");
+                    Ok(arrive()?)
+                }
+                arrived => Ok(arrived?),
             }
-            arrived => arrived?,
-        }
-    }
-    applied.wrote(path, !grown.is_empty());
+        })?
+    };
+    applied.wrote(path, made_folders);
     Ok(())
 }
 
-/// Takes the file at `path` out of the tree; the sync frees it. The folder it lay in stays.
+/// Has something `arrive` at `path`, in its folder, which is made where it is missing; whether it was. Between any two steps
+/// of this another change may take that folder away, because it has emptied it: then it is made again.
+fn in_its_folder(
+    root: &Root,
+    path: &LogicalPath,
+    arrive: impl Fn(&Place) -> Result<(), MoveFault>,
+) -> Result<bool, MoveFault> {
+    let (mut made_folders, mut races) = (false, 0..MAX_RACES);
+    loop {
+        let arrived = root.make_place(path).map_err(MoveFault::from).and_then(|(place, grown)| {
+            made_folders |= !grown.is_empty();
+            arrive(&place)
+        });
+        match arrived {
+            Err(MoveFault::Missing) if races.next().is_some() => made_folders = true,
+            arrived => return arrived.map(|()| made_folders),
+        }
+    }
+}
+
+/// Takes the file at `path` out of the tree; the sync frees it. The folder it lay in stays until all steps are done.
 fn take_out(
     tmp: &OwnedFd,
     root: &Root,
@@ -298,7 +331,10 @@ fn take_out(
     let name = fresh_name("gone-");
     rustix::fs::renameat_with(&place.dir, &*place.name, tmp, &*name, RenameFlags::NOREPLACE)?;
     if !leaving.has_left(tmp, &name).map_err(MoveFault::Io)? {
-        rustix::fs::renameat_with(tmp, &*name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?;
+        let put_back = |place: &Place| {
+            Ok(rustix::fs::renameat_with(tmp, &*name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?)
+        };
+        in_its_folder(root, path, put_back)?;
         return Err(MoveFault::Outside);
     }
     applied.took_away(name);

@@ -74,6 +74,9 @@ impl Workspace {
                 failpoint::hit("redo.step");
             }
         }
+        if changed.is_empty() {
+            applied.remove_emptied();
+        }
         Ok(if changed.is_empty() { Redo::Done(applied) } else { Redo::ChangedOutside(changed) })
     }
 
@@ -174,7 +177,7 @@ impl Workspace {
         }
         match moved {
             Ok(()) => Ok(true),
-            Err(MoveFault::Outside) => Ok(false),
+            Err(MoveFault::Outside | MoveFault::Missing) => Ok(false),
             Err(MoveFault::Io(fault)) => Err(fault),
         }
     }

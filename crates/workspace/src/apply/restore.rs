@@ -35,10 +35,11 @@ impl Workspace {
         for (path, want) in go.into_iter().chain(come) {
             match self.restore_one(path, want, &mut applied) {
                 Ok(()) => {}
-                Err(MoveFault::Outside) => return Ok((applied, false)),
+                Err(MoveFault::Outside | MoveFault::Missing) => return Ok((applied, false)),
                 Err(MoveFault::Io(error)) => return Err(error),
             }
         }
+        applied.remove_emptied();
         Ok((applied, true))
     }
 

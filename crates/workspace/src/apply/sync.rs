@@ -24,6 +24,8 @@ pub struct Applied {
     tmp: Arc<OwnedFd>,
     files: BTreeSet<LogicalPath>,
     folders: BTreeSet<LogicalPath>,
+    /// Folders that something went out of, and that may have nothing in them now.
+    left: BTreeSet<LogicalPath>,
     /// What stood at the paths before, in `tmp/` now. To free a file's blocks can take milliseconds: not on a caller's time,
     /// but where this is dropped.
     replaced: Vec<String>,
@@ -31,7 +33,14 @@ pub struct Applied {
 
 impl Applied {
     pub(super) fn new(root: Arc<Root>, tmp: Arc<OwnedFd>) -> Self {
-        Self { root, tmp, files: BTreeSet::new(), folders: BTreeSet::new(), replaced: Vec::new() }
+        Self {
+            root,
+            tmp,
+            files: BTreeSet::new(),
+            folders: BTreeSet::new(),
+            left: BTreeSet::new(),
+            replaced: Vec::new(),
+        }
     }
 
     /// A file came to `path`, and folders above it where `made_folders`.
@@ -56,9 +65,22 @@ impl Applied {
         }
     }
 
-    /// The file at `path` went.
+    /// The file or folder at `path` went.
     pub(super) fn removed(&mut self, path: &LogicalPath) {
         self.folders.extend(path.parent());
+        self.left.extend(path.parent().filter(|folder| !folder.is_root()));
+    }
+
+    /// Removes the folders that the steps have emptied, as git does, and those above them that hold nothing else: folders
+    /// count toward no quota, and so none may stay without a file. What a run's mutations make is so bounded by its files
+    /// times the depth of a path. Only for steps that are all done: a kill in between leaves the rest to whoever does them again.
+    pub(super) fn remove_emptied(&mut self) {
+        // The last is the deepest: a path is behind those above it.
+        while let Some(folder) = self.left.pop_last() {
+            if self.root.remove_empty(&folder) {
+                self.removed(&folder);
+            }
+        }
     }
 
     /// What stood at a path lies in `tmp/` under `name`.

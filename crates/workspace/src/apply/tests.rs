@@ -113,7 +113,7 @@ fn steps_create_replace_delete_and_move() {
         .map(|(path, (mode, bytes))| (path.to_str().unwrap(), *mode, std::str::from_utf8(bytes).unwrap()))
         .collect();
     assert_eq!(found, [("a", 0o755, "a2"), ("e/new", 0o644, "moved"), ("new/deep/c", 0o644, "c")]);
-    assert!(rig.repo("r").join("d").is_dir(), "a folder that became empty stays");
+    assert!(!rig.repo("r").join("d").exists(), "a folder that became empty goes");
     assert_eq!(tmp_names(&rig), 0);
 }
 
@@ -297,6 +297,67 @@ fn files_and_folders_change_places_from_wherever_they_stopped() {
         }
         workspace.clear_tmp(&[]).unwrap();
     }
+}
+
+#[test]
+fn folders_that_a_change_empties_go_and_no_others() {
+    let files = [("a/b/c/x", "x"), ("a/b/y", "y"), ("d/e/x", "x"), ("f/x", "x"), ("a-b/x", "x")];
+    let steps = [
+        delete("a-b/x", "x"),
+        delete("a/b/c/x", "x"),
+        delete("a/b/y", "y"),
+        delete("d/e/x", "x"),
+        delete("f/x", "x"),
+        write("f/g/x", None, "x"),
+    ];
+    // Whether the steps are done at once, or again after a kill behind any number of them and of the folders.
+    let left = ["", "a/b/c", "a/b", "a-b"];
+    for done in 0..=steps.len() + left.len() {
+        let rig = Rig::new();
+        let workspace = rig.with_files("r", &files);
+        let repo = rig.repo("r");
+        fs::create_dir_all(repo.join("d/empty/deep")).unwrap();
+        fs::create_dir(repo.join("empty")).unwrap();
+        if done == 0 {
+            carry_out(&workspace, &steps);
+        } else {
+            for step in &steps[..done.min(steps.len())] {
+                let at = repo.join(step.path.as_str());
+                if step.after.is_some() { put(&at, "x") } else { fs::remove_file(at).unwrap() }
+            }
+            for folder in left.iter().take(done.saturating_sub(steps.len())).skip(1) {
+                fs::remove_dir(repo.join(folder)).unwrap();
+            }
+            for _ in 0..2 {
+                let Redo::Done(applied) = workspace.redo(&steps).unwrap() else { panic!("{done}: changed outside") };
+                applied.sync().unwrap();
+            }
+        }
+        let mut found = folders(&rig);
+        found.sort();
+        let expected = ["", "d", "d/empty", "d/empty/deep", "empty", "f", "f/g"];
+        assert_eq!(found, expected.map(|folder| repo.join(folder)), "{done}");
+        assert_eq!(texts(&rig).len(), 1);
+    }
+}
+
+#[test]
+fn a_folder_that_others_empty_at_the_same_time_is_made_again() {
+    let rig = Rig::new();
+    let workspace = rig.with_files("r", &[]);
+    std::thread::scope(|scope| {
+        for name in ["d/e/f/1", "d/e/f/2", "d/e/3", "d/4"] {
+            let workspace = &workspace;
+            scope.spawn(move || {
+                for _ in 0..400 {
+                    carry_out(workspace, &[write(name, None, name)]);
+                    carry_out(workspace, &[delete(name, name)]);
+                }
+            });
+        }
+    });
+    assert_eq!(folders(&rig), [rig.repo("r")]);
+    assert_eq!(tmp_names(&rig), 0);
 }
 
 #[test]

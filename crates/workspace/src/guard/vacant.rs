@@ -83,6 +83,20 @@ impl Root {
         Ok(true)
     }
 
+    /// Removes the folder at `path` where nothing is in it; whether there is none any more. One that cannot be removed is
+    /// nobody's fault, and stays.
+    pub(crate) fn remove_empty(&self, path: &LogicalPath) -> bool {
+        let removed = match self.place(path) {
+            Ok(place) => rustix::fs::unlinkat(&place.dir, &*place.name, AtFlags::REMOVEDIR),
+            Err(GuardFault::Missing) => Err(Errno::NOENT),
+            Err(_) => return false,
+        };
+        if removed.is_ok() {
+            failpoint::hit("apply.left");
+        }
+        matches!(removed, Ok(()) | Err(Errno::NOENT))
+    }
+
     /// Removes the folder at `place` with the folders in it, by `rmdir` alone: whatever else comes to be in it stays, and is
     /// an error. Nothing there is none.
     pub(crate) fn remove_vacant(&self, place: &Place) -> Result<(), Errno> {

@@ -29,6 +29,7 @@ fn places(kind: Kind) -> Vec<Place> {
     }
     places.extend((1..=kind.removes_folders()).map(|time| place(&format!("apply.emptied:{time}"), true, false)));
     places.extend((1..=kind.steps()).map(|step| place(&format!("apply.step:{step}"), true, false)));
+    places.extend((1..=kind.empties_folders()).map(|time| place(&format!("apply.left:{time}"), true, false)));
     places.push(place("pipeline.applied", true, false));
     places.push(place("syncer.synced", true, true));
     places.push(place("syncer.forgotten", true, true));
@@ -66,7 +67,7 @@ async fn a_kill_between_two_steps_leaves_all_or_nothing(
 #[tokio::test]
 async fn a_kill_while_recovering_is_recovered_from(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values(Kind::Patch, Kind::Swap)] kind: Kind,
+    #[values(Kind::Patch, Kind::Swap, Kind::Empty)] kind: Kind,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let mutation = Mutation::prepare(&server, kind).await;
@@ -75,7 +76,8 @@ async fn a_kill_while_recovering_is_recovered_from(
     assert_eq!(mutation.send(&mutation.run).await, None);
     server.wait(Duration::from_secs(10));
     let emptied = (0..kind.removes_folders()).map(|_| "apply.emptied".to_owned());
-    for place in (1..=2).map(|step| format!("redo.step:{step}")).chain(emptied) {
+    let left = (0..kind.empties_folders()).map(|_| "apply.left".to_owned());
+    for place in (1..=2).map(|step| format!("redo.step:{step}")).chain(emptied).chain(left) {
         std::fs::write(&armed, &place).unwrap();
         let ended = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
         assert_eq!(ended.status.code(), None, "it got past {place}: {ended:?}");
@@ -88,7 +90,7 @@ async fn a_kill_while_recovering_is_recovered_from(
 }
 
 #[rstest]
-#[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::PutLarge])]
+#[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::PutLarge])]
 #[case::writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch])]
 #[case::syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge])]
 #[tokio::test]

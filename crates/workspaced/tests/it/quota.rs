@@ -81,6 +81,50 @@ async fn every_byte_and_file_of_a_run_counts_and_is_given_back(
 
 #[rstest]
 #[tokio::test]
+async fn what_a_run_makes_and_removes_again_leaves_no_folder(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let quota = json!({"policy": {"quota": {"maxTreeBytes": 65_536, "maxFiles": 10}}});
+    let (_server, run) = Run::shared_with(backend, &[("kept/a.txt", "a\n")], quota).await;
+    let before = run.snapshot();
+    let deep = |number: usize| format!("{number}{}", "/d".repeat(20));
+    let x = sha256("x\n");
+    let gone = |path: &str| json!({"path": path, "expectedSha256": x, "reason": "r"});
+    let path = format!("/v1/runs/{}", run.id);
+    for number in 0..3 {
+        let file = format!("{}/f.txt", deep(number));
+        // By a patch.
+        run.patch(&format!("--- /dev/null\n+++ b/{file}\n@@ -0,0 +1 @@\n+x\n")).await.ok();
+        run.patch(&format!("--- a/{file}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n")).await.ok();
+        assert_eq!(run.snapshot(), before);
+        // By a move, and its way back.
+        run.create(&file, "x\n").await;
+        let to = format!("kept/{}/f.txt", deep(number));
+        let moved = json!({"from": file, "to": to, "expectedSha256": x, "reason": "r"});
+        let moved = run.ok("move_file", moved).await;
+        assert!(!run.repo.join(number.to_string()).exists());
+        run.ok("revert_calls", json!({"toolCallIds": [moved["toolCallId"]], "reason": "r"})).await;
+        assert!(!run.repo.join(format!("kept/{number}")).exists());
+        // By a batch.
+        let call = json!({"tool": "delete_file", "input": gone(&file)});
+        run.agent.post(&format!("{path}/batch"), json!({"calls": [call], "atomic": true})).await.ok();
+        assert_eq!(run.snapshot(), before);
+        // By the plane of files.
+        put(&run, &file, b"x\n".to_vec()).await.is(201);
+        let request = run.agent.request(Method::DELETE, &format!("{path}/files/{file}"));
+        let answer = run.agent.send(request.header("x-reason", "r").header("if-match", format!("\"{x}\""))).await;
+        assert!(answer.status < 300, "{answer:?}");
+        assert_eq!(run.snapshot(), before);
+    }
+    // A folder that holds another, empty as it was, is not emptied.
+    std::fs::create_dir_all(run.repo.join("room/empty")).unwrap();
+    run.create("room/x.txt", "x\n").await;
+    run.ok("delete_file", gone("room/x.txt")).await;
+    assert!(run.repo.join("room/empty").is_dir());
+}
+
+#[rstest]
+#[tokio::test]
 async fn calls_that_are_one_change_are_bounded_together(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

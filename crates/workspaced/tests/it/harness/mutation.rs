@@ -20,6 +20,10 @@ const SWAP: &str = "--- a/full/x.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n--- /dev
     --- /dev/null\n+++ b/empty\n@@ -0,0 +1 @@\n+empty\n\
     diff --git a/b.txt b/b.txt/deep/b.txt\nsimilarity index 100%\nrename from b.txt\nrename to b.txt/deep/b.txt\n";
 
+/// Empties folders, one of them within another.
+const EMPTY: &str = "--- a/old/er/x.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
+    diff --git a/older/y.txt b/y.txt\nsimilarity index 100%\nrename from older/y.txt\nrename to y.txt\n";
+
 /// A kind of mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -30,6 +34,7 @@ pub(crate) enum Kind {
     Move,
     Patch,
     Swap,
+    Empty,
     PutBinary,
     PutLarge,
     Revert,
@@ -51,7 +56,7 @@ pub(crate) struct Mutation {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Create,
         Self::Replace,
         Self::Edit,
@@ -59,6 +64,7 @@ impl Kind {
         Self::Move,
         Self::Patch,
         Self::Swap,
+        Self::Empty,
         Self::PutBinary,
         Self::PutLarge,
         Self::Revert,
@@ -69,6 +75,7 @@ impl Kind {
     pub(crate) fn steps(self) -> usize {
         match self {
             Self::Patch | Self::Swap => 5,
+            Self::Empty => 3,
             Self::Move => 2,
             _ => 1,
         }
@@ -84,6 +91,11 @@ impl Kind {
         if self == Self::Swap { 2 } else { 0 }
     }
 
+    /// How many folders it empties, which go.
+    pub(crate) fn empties_folders(self) -> usize {
+        if self == Self::Empty { 3 } else { 0 }
+    }
+
     fn tool_and_input(self) -> (&'static str, Value) {
         let a = sha256(FILES[0].1);
         match self {
@@ -94,6 +106,7 @@ impl Kind {
             Self::Move => ("move_file", json!({"from": "b.txt", "to": "moved/b.txt", "expectedSha256": sha256("b\n")})),
             Self::Patch => ("apply_patch", json!({"patch": PATCH})),
             Self::Swap => ("apply_patch", json!({"patch": SWAP})),
+            Self::Empty => ("apply_patch", json!({"patch": EMPTY})),
             Self::Revert => ("revert_calls", json!({"toolCallIds": ["first"]})),
             Self::Approval => {
                 ("write_file", json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n")}))
@@ -127,9 +140,11 @@ impl Mutation {
             }
             Kind::Swap => {
                 run.create("full/x.txt", "x\n").await;
-                run.create("empty/er/x.txt", "x\n").await;
-                let gone = json!({"path": "empty/er/x.txt", "expectedSha256": sha256("x\n"), "reason": "r"});
-                run.ok("delete_file", gone).await;
+                std::fs::create_dir_all(run.repo.join("empty/er")).unwrap();
+            }
+            Kind::Empty => {
+                run.create("old/er/x.txt", "x\n").await;
+                run.create("older/y.txt", "y\n").await;
             }
             Kind::Approval => {
                 let asked = run.call(tool, body).await.refused("APPROVAL_REQUIRED");
@@ -176,5 +191,8 @@ impl Mutation {
         let records = super::assert_sound(run, &self.start).await;
         let done = records.iter().filter(|record| record["toolCallId"] == "m" && record["outcome"] == "ok");
         assert_eq!(done.count(), 1, "{records:#?}");
+        if self.kind.empties_folders() > 0 {
+            assert!(run.snapshot().values().all(|told| told != "directory"), "{:#?}", run.snapshot());
+        }
     }
 }
