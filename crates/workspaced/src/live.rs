@@ -207,6 +207,12 @@ impl LiveRuns {
         open.filter(|live| live.lane.is_unsettled()).cloned().collect()
     }
 
+    /// The rules of every open run.
+    fn rules(&self) -> Vec<Arc<Rules>> {
+        let places = self.lock();
+        places.iter().filter_map(|(_, place)| place.get()).map(|live| Arc::clone(&live.rules)).collect()
+    }
+
     /// The run, if it is open here.
     pub(crate) fn get(&self, run: &RunId) -> Option<Arc<LiveRun>> {
         self.lock().get(run).and_then(|place| place.get().cloned())
@@ -323,7 +329,9 @@ impl LiveRun {
         let StoredRun { run, usage, mount_paths, needs_repair } = stored;
         let disk = RunDisk::new(&service.0.node, &run.policy.quota, run.disk);
         let waiting = Waiting::new(&run.policy.quota, run.counts.pending_approvals);
-        let rules = Rules::compile(run.policy).map_err(|refusal| broken(&run.run_id, "its policy", &refusal))?;
+        // Most runs have one of a few policies.
+        let rules = Rules::compile_among(run.policy, &service.0.runs.rules());
+        let rules = rules.map_err(|refusal| broken(&run.run_id, "its policy", &refusal))?;
         let workspace = service.0.workspaces.get(&run.run_id).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
                 broken(&run.run_id, "its folder or a part of it", &error)

@@ -18,13 +18,19 @@ pub trait SourceFolders: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Rules {
     policy: Policy,
+    /// The same for all rules of the same globs: some take megabytes.
+    globs: Arc<AllGlobs>,
+    source_folders: Option<Arc<dyn SourceFolders>>,
+}
+
+#[derive(Debug)]
+struct AllGlobs {
     read: Globs,
     write: Globs,
     deny: Globs,
     not_secret: Globs,
     /// Folders that a glob of `notSecret` names or goes through.
     not_secret_folders: Globs,
-    source_folders: Option<Arc<dyn SourceFolders>>,
 }
 
 impl Rules {
@@ -35,15 +41,31 @@ impl Rules {
     /// `INVALID_REQUEST` with the glob that is bad.
     pub fn compile(policy: Policy) -> Result<Self> {
         let globs = |purpose, globs: &[String]| Globs::compile(purpose, globs).map_err(Refusal::from);
-        Ok(Self {
+        let globs = AllGlobs {
             read: globs(Purpose::Allow, &policy.read)?,
             write: globs(Purpose::Allow, &policy.write)?,
             deny: globs(Purpose::Deny, &policy.deny)?,
             not_secret: globs(Purpose::Allow, &policy.not_secret)?,
             not_secret_folders: globs(Purpose::Allow, &folders_of(&policy.not_secret))?,
-            source_folders: None,
-            policy,
-        })
+        };
+        Ok(Self { policy, globs: Arc::new(globs), source_folders: None })
+    }
+
+    /// As [`compile`](Self::compile); where one of `others` has the same globs, what they are compiled to is shared with it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`compile`](Self::compile).
+    pub fn compile_among(policy: Policy, others: &[Arc<Self>]) -> Result<Self> {
+        match others.iter().find(|other| globs_of(&other.policy) == globs_of(&policy)) {
+            Some(other) => Ok(Self { policy, globs: Arc::clone(&other.globs), source_folders: None }),
+            None => Self::compile(policy),
+        }
+    }
+
+    /// Whether both have their globs compiled in one place.
+    pub fn shares_globs_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.globs, &other.globs)
     }
 
     /// These rules for a tree of which `source_folders` knows what git tracks. Without it, every folder with the name of
@@ -91,38 +113,43 @@ impl Rules {
 
     /// Whether a read glob matches.
     pub(crate) fn may_read(&self, path: &LogicalPath) -> bool {
-        self.read.matches(path)
+        self.globs.read.matches(path)
     }
 
     /// Whether a write glob matches.
     pub(crate) fn may_write(&self, path: &LogicalPath) -> bool {
-        self.write.matches(path)
+        self.globs.write.matches(path)
     }
 
     /// The first read glob that matches, as the policy writes it.
     pub(crate) fn letting_read(&self, path: &LogicalPath) -> Option<&str> {
-        self.read.matching(path).into_iter().next()
+        self.globs.read.matching(path).into_iter().next()
     }
 
     /// The first write glob that matches, as the policy writes it.
     pub(crate) fn allowing(&self, path: &LogicalPath) -> Option<&str> {
-        self.write.matching(path).into_iter().next()
+        self.globs.write.matching(path).into_iter().next()
     }
 
     /// The deny globs that match, as the policy writes them.
     pub(crate) fn denying(&self, path: &LogicalPath) -> impl Iterator<Item = &str> {
-        self.deny.matching(path).into_iter()
+        self.globs.deny.matching(path).into_iter()
     }
 }
 
 impl Exceptions for Rules {
     fn is_not_secret(&self, path: &LogicalPath, is_folder: bool) -> bool {
-        self.not_secret.matches(path) || (is_folder && self.not_secret_folders.matches(path))
+        self.globs.not_secret.matches(path) || (is_folder && self.globs.not_secret_folders.matches(path))
     }
 
     fn is_source_folder(&self, path: &str) -> bool {
         self.source_folders.as_ref().is_some_and(|folders| folders.is_source(path))
     }
+}
+
+/// The lists that are compiled.
+fn globs_of(policy: &Policy) -> [&[String]; 4] {
+    [&policy.read, &policy.write, &policy.deny, &policy.not_secret]
 }
 
 /// The folders that `globs` go through, so that a walk finds what they except. What follows `**` may be anywhere.

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -307,5 +308,19 @@ proptest! {
             prop_assert!(deny.matches(&self::path(&path.as_str().to_uppercase())));
         }
         prop_assert_eq!(deny.matches(&path), !deny.matching(&path).is_empty());
+    }
+}
+
+#[test]
+fn policies_of_the_same_globs_are_compiled_once() {
+    let rules = |json: &str| Arc::new(resolve(json).unwrap());
+    let others = [rules("{}"), rules(r#"{"deny":["a"]}"#)];
+    let among = |json: &str| Rules::compile_among(resolve(json).unwrap().policy().clone(), &others).unwrap();
+    let same = among(r#"{"deny":["a"],"quota":{"maxFiles":7}}"#);
+    assert!(same.shares_globs_with(&others[1]) && !same.shares_globs_with(&others[0]));
+    assert_eq!(same.policy().quota.max_files, 7, "all but the globs is its own");
+    for json in [r#"{"deny":["b"]}"#, r#"{"deny":["a"],"read":["b"]}"#, r#"{"deny":["a"],"write":["b"]}"#] {
+        let other = among(json);
+        assert!(!others.iter().any(|one| other.shares_globs_with(one)), "{json}");
     }
 }

@@ -351,3 +351,22 @@ async fn an_expression_that_is_long_to_compile_is_refused(#[values(Backend::Sqli
     answer.ok();
     assert_growth("the largest expression", growth, 64);
 }
+
+#[rstest]
+#[tokio::test]
+async fn runs_of_one_policy_hold_its_globs_once(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let globs: Vec<_> = (0..40).map(|number| format!("**/{}{number}/**", "?".repeat(400))).collect();
+    let mut runs = Vec::new();
+    for _ in 0..6 {
+        runs.push(server.run(json!({"policy": {"deny": globs}})).await);
+    }
+    runs[0].ok("list_dir", json!({})).await;
+    let open_others = async {
+        for run in &runs[1..] {
+            run.ok("list_dir", json!({})).await;
+        }
+    };
+    let ((), growth) = server.peak_growth(open_others).await;
+    assert_growth("runs of one policy", growth, 12);
+}
