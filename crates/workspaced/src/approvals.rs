@@ -64,17 +64,24 @@ impl NewDecision {
     }
 }
 
+/// Names that the audit puts behind `operator:` for callers that are no persons: the two configured tokens, and the command.
+const TOKEN_NAMES: [&str; 3] = ["orchestrate", "audit", "repair"];
+
 /// Whether a name looks like one by which the audit names callers: the service itself, an operator, a run's token.
 fn reads_as_actor(name: &str) -> bool {
-    // Other scripts have characters that are drawn as a colon.
-    let colon = |c| matches!(c, '\u{a789}' | '\u{2d0}' | '\u{2236}' | '\u{589}' | '\u{5c3}' | '\u{703}' | '\u{704}');
-    let folded = model::fold_name(name).replace(colon, ":");
-    let kind = folded.split(':').next().unwrap_or_default();
-    let kind: String = kind.chars().filter(char::is_ascii_alphanumeric).collect();
+    let folded = model::fold_name(name);
+    let folded = folded.trim();
+    // Many characters are drawn much as a colon: each that belongs in no word counts as one.
+    let in_words = |c: &char| {
+        c.is_ascii_alphanumeric()
+            || matches!(c, ' ' | '-' | '_' | '\u{200b}'..='\u{2015}' | '\u{2060}' | '\u{2212}' | '\u{feff}')
+    };
+    let kind: String = folded.chars().take_while(in_words).collect();
+    let has_more = kind.len() < folded.len();
+    let kind: String = kind.replace('0', "o").chars().filter(char::is_ascii_alphanumeric).collect();
     match kind.as_str() {
-        "service" => true,
-        "operator" | "runtoken" => folded.contains(':'),
-        _ => false,
+        "service" | "operator" | "runtoken" => true,
+        kind => !has_more && TOKEN_NAMES.contains(&kind),
     }
 }
 

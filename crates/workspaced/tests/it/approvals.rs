@@ -249,6 +249,15 @@ async fn who_decides_is_no_caller_of_the_service(#[values(Backend::Sqlite)] back
         "run token: x",
         "service",
         "Service",
+        "operator",
+        "0perator:x",
+        "operator;x",
+        "operator\u{205a}x",
+        "operator\u{a4fd}x",
+        "operator\u{1361}x",
+        "orchestrate",
+        "Audit",
+        "repair",
     ];
     for name in bad {
         for verb in ["approve", "deny"] {
@@ -258,7 +267,9 @@ async fn who_decides_is_no_caller_of_the_service(#[values(Backend::Sqlite)] back
     }
     assert_eq!(state(&run, &id).await["state"], "pending");
     for (at, name) in
-        ["ada@example.org", "the operator on duty", "oidc:ada", "Ünal Ö. (service desk)"].into_iter().enumerate()
+        ["ada@example.org", "the operator on duty", "oidc:ada", "Ünal Ö. (service desk)", "repair shop", "Audit: Ada"]
+            .into_iter()
+            .enumerate()
     {
         let id = ask(&run, &format!("good-{at}"), "old\n", &format!("{at}\n")).await;
         let body = json!({"decidedBy": name});
