@@ -3,8 +3,9 @@
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::convert::{failed, unavailable};
@@ -47,9 +48,47 @@ fn private() -> OpenOptions {
 /// The connection that writes, to tables that are up to date.
 pub(super) fn up_to_date(path: &Path) -> Result<Connection> {
     create(path)?;
-    let mut connection = writer(path)?;
+    let log = log_of(path);
+    // The last one that ends cleanly removes it.
+    let has_log = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+    let mut connection = if has_log { writer_behind(path, &log)? } else { writer(path)? };
     migrate(&mut connection)?;
     Ok(connection)
+}
+
+/// The log of the database at `path`.
+fn log_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    PathBuf::from(name)
+}
+
+/// The connection that writes to a database that was not closed, whose log lies at `log`. Refused where the two make no sound
+/// database together, and both are left as they are.
+fn writer_behind(path: &Path, log: &Path) -> Result<Connection> {
+    let started = Instant::now();
+    let unchecked = Connection::open_with_flags(path, writing()).map_err(failed)?;
+    // Else the log would be copied into a database that is not its own, and be gone.
+    unchecked.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
+    let checked = unchecked.busy_timeout(BUSY).map_err(failed).and_then(|()| {
+        let found = unchecked.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+        match found.map_err(failed)?.as_str() {
+            "ok" => writer(path),
+            fault => Err(LedgerError::Internal(fault.into())),
+        }
+    });
+    tracing::info!(millis = started.elapsed().as_millis(), "the database was not closed: it was checked with its log");
+    checked.map_err(|error| match error {
+        LedgerError::Internal(fault) => {
+            let (path, log) = (path.display(), log.display());
+            let told = format!(
+                "{path} and its log {log} make no sound database together: put back the file that the log belongs to, or, \
+                 where the file is a backup, move the log away ({fault})"
+            );
+            LedgerError::Internal(told.into())
+        }
+        error => error,
+    })
 }
 
 /// The connection that writes.
@@ -77,10 +116,13 @@ pub(super) fn log_keeper(path: &Path) -> Result<Connection> {
     connection(path)
 }
 
+fn writing() -> OpenFlags {
+    OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
+}
+
 /// A connection that may write.
 fn connection(path: &Path) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    let connection = Connection::open_with_flags(path, writing()).map_err(failed)?;
     connection.busy_timeout(BUSY).map_err(failed)?;
     for (pragma, value) in [
         ("synchronous", "full"),

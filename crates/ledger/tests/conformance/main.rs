@@ -8,6 +8,7 @@ mod contents;
 mod fencing;
 mod harness;
 mod listing;
+mod logs;
 mod needs;
 mod outages;
 mod paging;
