@@ -386,7 +386,7 @@ impl<B: Backend> Ledger for Store<B> {
         after: Option<i64>,
         size: PageSize,
     ) -> Result<Page<(i64, Approval)>> {
-        let mut args = vec![Arg::Int(after.unwrap_or(0)), Arg::Int(size.rows_to_ask())];
+        let mut args = Vec::new();
         args.extend(state.map(|state| Arg::from(state.as_str())));
         args.extend(run.map(|run| Arg::from(run.as_str())));
         let sql = match (state, run) {
@@ -401,7 +401,8 @@ impl<B: Backend> Ledger for Store<B> {
                 AND run_no = (SELECT run_no FROM run WHERE run_id = $4) ORDER BY approval_no LIMIT $2"
             ),
         };
-        self.0.fetch_page(sql, args, rows::approval, size, PageColumns::APPROVALS).await
+        let read = |row: &dyn Columns| Ok((row.int(0)?, rows::approval(row).map(|(_, approval)| approval)));
+        self.list_readable("an approval", sql, after, args, read, size, PageColumns::APPROVALS).await
     }
 
     async fn decide_approval(
@@ -426,8 +427,10 @@ impl<B: Backend> Ledger for Store<B> {
         let sql = "SELECT approval_no, body, state, decision, expires_at FROM approval \
             WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2";
         let args = vec![now.into(), Arg::Int(size.rows_to_ask())];
-        let read = |row: &dyn Columns| rows::approval(row).map(|(_, approval)| approval);
-        self.0.fetch_page(sql, args, read, size, PageColumns::LAPSED).await
+        let read = |row: &dyn Columns| Ok(rows::approval(row).map(|(_, approval)| approval));
+        let page = self.0.fetch_page(sql, args, read, size, PageColumns::LAPSED).await?;
+        // One that cannot be read keeps no other from its end.
+        Ok(Page { more: page.more, items: page.into_iter().flatten().collect() })
     }
 
     async fn setting(&self, name: &str) -> Result<Option<String>> {

@@ -6,12 +6,15 @@ use super::Store;
 use crate::backend::{Arg, Backend, Columns, PageColumns};
 use crate::filter::{self, Driver, GATHERED, PART_BITS, Query, Range, ZONE};
 use crate::rows::select_run;
-use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, StoredRun, rows};
+use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, rows};
 
 const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
     (SELECT zone FROM audit_zone WHERE max_timestamp >= $1 ORDER BY zone LIMIT 1), \
     (SELECT zone FROM audit_zone WHERE min_timestamp < $2 ORDER BY zone DESC LIMIT 1)";
 const RUN_LENGTH: &str = "SELECT head_seq FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+
+/// What is on a list, with its number, as far as it can be read.
+type Numbered<T> = Result<(i64, Result<T>)>;
 
 impl<B: Backend> Store<B> {
     /// Runs in order of creation, behind `after`. One that cannot be read hides no other.
@@ -25,18 +28,34 @@ impl<B: Backend> Store<B> {
             None => select_run!("WHERE run.run_no > $1 ORDER BY run.run_no LIMIT $2"),
             Some(_) => select_run!("WHERE run.run_no > $1 AND state = $3 ORDER BY run.run_no LIMIT $2"),
         };
+        let args = state.map(|state| Arg::from(state.as_str())).into_iter().collect();
+        let read = |row: &dyn Columns| Ok((row.int(0)?, rows::run(row).map(|(_, stored)| stored.run)));
+        self.list_readable("a run", sql, after, args, read, size, PageColumns::RUNS).await
+    }
+
+    /// The page of `sql` behind `after`, which is its `$1`, without what cannot be read: one bad row hides no other. Its `$2` is
+    /// the bound of rows; `further` follow.
+    #[expect(clippy::too_many_arguments, reason = "those of a page, and of what is on it")]
+    pub(super) async fn list_readable<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        after: Option<i64>,
+        further: Vec<Arg>,
+        read: fn(&dyn Columns) -> Numbered<T>,
+        size: PageSize,
+        columns: PageColumns,
+    ) -> Result<Page<(i64, T)>> {
         let mut after = after.unwrap_or(0);
         loop {
-            let mut args = vec![Arg::Int(after), Arg::Int(size.rows_to_ask())];
-            args.extend(state.map(|state| Arg::from(state.as_str())));
-            let read = |row: &dyn Columns| Ok((row.int(0)?, rows::run(row)));
-            let page = self.0.fetch_page(sql, args, read, size, PageColumns::RUNS).await?;
-            after = page.last().map_or(after, |(run_no, _)| *run_no);
-            let readable = |(run_no, run): (i64, Result<(i64, StoredRun)>)| match run {
-                Ok((_, stored)) => Some((run_no, stored.run)),
+            let args = [Arg::Int(after), Arg::Int(size.rows_to_ask())].into_iter().chain(further.clone()).collect();
+            let page = self.0.fetch_page(sql, args, read, size, columns).await?;
+            after = page.last().map_or(after, |(number, _)| *number);
+            let readable = |(number, item): (i64, Result<T>)| match item {
+                Ok(item) => Some((number, item)),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::error!(run_no, error, "a run is left out of a list, since it cannot be read");
+                    tracing::error!(number, error, "{what} is left out of a list, since it cannot be read");
                     None
                 }
             };

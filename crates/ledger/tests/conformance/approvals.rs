@@ -189,3 +189,22 @@ async fn an_approval_lapses_when_its_time_is_up(#[values(Backend::Sqlite, Backen
     assert_eq!(lapsed("2026-01-02T00:00:00.000000Z").await, [approval("r1", "a2")]);
     assert_eq!(lapsed("2026-01-09T00:00:00.000000Z").await.len(), 2);
 }
+
+#[rstest]
+#[tokio::test]
+async fn one_that_cannot_be_read_hides_no_other(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let world = backend.open().await;
+    let run = world.run("r1").await;
+    for id in ["ap-1", "ap-2", "ap-3"] {
+        world.append(asking("r1", id)).await;
+    }
+    world.raw("UPDATE approval SET body = '{' WHERE approval_id IN ('ap-1', 'ap-2')").await.unwrap();
+    let pending = Some(ApprovalState::Pending);
+    for (state, run) in [(None, None), (pending, None), (None, Some(&run)), (pending, Some(&run))] {
+        let page = world.ledger.approvals(state, run, None, PageSize::rows(1)).await.unwrap();
+        let listed: Vec<_> = page.iter().map(|(_, approval)| approval.approval_id.as_str()).collect();
+        assert_eq!((listed, page.more), (vec!["ap-3"], false));
+    }
+    let lapsed = world.ledger.lapsed_approvals("2027-01-01T00:00:00.000000Z", 10.into()).await.unwrap();
+    assert_eq!(lapsed.iter().map(|one| one.approval_id.as_str()).collect::<Vec<_>>(), ["ap-3"]);
+}
