@@ -39,7 +39,7 @@ impl Reserve {
         if !self.is_held {
             self.is_held = match take(&self.path) {
                 Ok(()) => true,
-                // A disk that cannot keep room ahead is used as it is.
+                // A disk that cannot keep room ahead, or tells no size, is used as it is.
                 Err(error) if error.kind() == ErrorKind::Unsupported => true,
                 Err(_) => false,
             };
@@ -72,8 +72,7 @@ fn place(database: &Path) -> PathBuf {
 fn take(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let disk = statvfs(folder)?;
-    let bytes = MOST.min(disk.f_blocks.saturating_mul(disk.f_frsize) / SHARE).max(1);
-    let has_room = disk.f_bavail.saturating_mul(disk.f_frsize) > bytes.saturating_mul(1 + BESIDES);
+    let (bytes, has_room) = wanted(disk.f_blocks, disk.f_bavail, disk.f_frsize)?;
     match std::fs::metadata(path) {
         // Left by an earlier process.
         Ok(kept) if kept.blocks().saturating_mul(512) >= bytes => return Ok(()),
@@ -88,4 +87,27 @@ fn take(path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)?;
     }
     Ok(allocated?)
+}
+
+/// How many bytes are kept on a disk of so many blocks, and whether there is room for them. `Unsupported` where the disk does
+/// not tell how large it is, as ramfs.
+fn wanted(blocks: u64, available: u64, block_bytes: u64) -> io::Result<(u64, bool)> {
+    if blocks == 0 {
+        return Err(ErrorKind::Unsupported.into());
+    }
+    let bytes = MOST.min(blocks.saturating_mul(block_bytes) / SHARE).max(1);
+    Ok((bytes, available.saturating_mul(block_bytes) > bytes.saturating_mul(1 + BESIDES)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_does_not_tell_its_size_is_not_taken_for_a_full_one() {
+        assert_eq!(wanted(0, 0, 4096).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(wanted(1 << 20, 0, 4096).unwrap(), (MOST, false));
+        assert_eq!(wanted(1 << 20, 1 << 19, 4096).unwrap(), (MOST, true));
+        assert_eq!(wanted(256, 256, 4096).unwrap(), (65_536, true));
+    }
 }
