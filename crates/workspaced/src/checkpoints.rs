@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::CheckpointConfig;
+use crate::lock::NoteFile;
 use crate::service::Service;
 use crate::start::StartError;
 
@@ -61,15 +62,19 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// Where key or file cannot be used, or the checkpoints so far are of another key.
-    pub(crate) async fn start(config: &CheckpointConfig, ledger: Arc<dyn Ledger>) -> Result<Self, StartError> {
+    /// Where key or file cannot be used, the file has lost checkpoints, or those so far are of another key.
+    pub(crate) async fn start(
+        config: &CheckpointConfig,
+        ledger: Arc<dyn Ledger>,
+        note: NoteFile,
+    ) -> Result<Self, StartError> {
         let has_checkpoints =
             ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
         let key = key::load_or_make(config, has_checkpoints.is_some())?;
         let verifier = key.verifier().to_text();
         let (tell, published) = watch::channel(Published::Nothing);
         let stop = CancellationToken::new();
-        let mut signer = Signer::new(key, config, ledger, tell);
+        let mut signer = Signer::new(key, config, ledger, note, tell);
         signer.take_up().await?;
         let task = tokio::spawn(signer.run(stop.clone()));
         Ok(Self { published, verifier, stop, task: Mutex::new(Some(task)) })

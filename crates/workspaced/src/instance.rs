@@ -37,6 +37,9 @@ pub(crate) struct Note {
     current: Option<Instance>,
     /// One that was about to take over; whether it has is known to the database alone.
     next: Option<Instance>,
+    /// How many leaves the newest checkpoint that was signed with this folder is over at most: it is noted before the database
+    /// gets the checkpoint.
+    checkpoint: Option<u64>,
 }
 
 /// How a data folder and its database fit.
@@ -53,14 +56,17 @@ pub(crate) enum Continuity {
 impl Note {
     /// Reads a note. One that cannot be read is none.
     pub(crate) fn parse(text: &str) -> Self {
-        let mut lines = text.lines().map(Instance::parse);
-        Self { current: lines.next().flatten(), next: lines.next().flatten() }
+        let mut lines = text.lines();
+        let mut instance = || lines.next().and_then(Instance::parse);
+        let (current, next) = (instance(), instance());
+        Self { current, next, checkpoint: lines.next().and_then(|line| line.trim().parse().ok()) }
     }
 
     /// Its text, of the same length for every note.
     pub(crate) fn to_text(&self) -> String {
         let line = |instance: &Option<Instance>| instance.as_ref().map_or("-".to_owned(), Instance::to_string);
-        let mut text = format!("{}\n{}\n", line(&self.current), line(&self.next));
+        let checkpoint = self.checkpoint.map_or("-".to_owned(), |size| size.to_string());
+        let mut text = format!("{}\n{}\n{checkpoint}\n", line(&self.current), line(&self.next));
         text.extend(std::iter::repeat_n(' ', NOTE_BYTES.saturating_sub(text.len() + 1)));
         text.push('\n');
         text
@@ -86,12 +92,22 @@ impl Note {
         // Where the database is older, it stays so until the next instance has taken over.
         let is_whole = self.continuity(stored) == Continuity::Whole;
         let current = if is_whole { stored.cloned() } else { self.current.clone() };
-        (Self { current, next: Some(next.clone()) }, next)
+        (Self { current, next: Some(next.clone()), ..self.clone() }, next)
     }
 
     /// The note of a folder whose next instance has taken over.
     pub(crate) fn end(self) -> Self {
-        Self { current: self.next, next: None }
+        Self { current: self.next, next: None, ..self }
+    }
+
+    /// Whether the folder is a copy from before the database, whose newest checkpoint is over `size` leaves, got that.
+    pub(crate) fn lacks_checkpoint(&self, size: u64) -> bool {
+        self.checkpoint.is_some_and(|known| size > known)
+    }
+
+    /// The note of a folder that knows of a checkpoint over `size` leaves.
+    pub(crate) fn with_checkpoint(self, size: u64) -> Self {
+        Self { checkpoint: Some(size), ..self }
     }
 }
 
@@ -139,10 +155,20 @@ mod tests {
     #[test]
     fn a_note_reads_as_it_was_written() {
         let (begun, _) = Note::default().begin(None);
-        for note in [Note::default(), begun.clone(), begun.end()] {
+        for note in [Note::default(), begun.clone(), begun.end(), Note::default().with_checkpoint(u64::MAX)] {
             let text = note.to_text();
             assert_eq!((text.len(), Note::parse(&text)), (NOTE_BYTES, note));
         }
         assert_eq!(Note::parse("\u{0}\u{0}"), Note::default());
+        // As versions before this one have left it.
+        assert!(!Note::parse("-\n-\n   \n").lacks_checkpoint(1));
+    }
+
+    #[test]
+    fn a_folder_knows_of_every_checkpoint_that_was_signed_with_it() {
+        let note = Note::default().with_checkpoint(7);
+        assert!(!note.lacks_checkpoint(6) && !note.lacks_checkpoint(7) && note.lacks_checkpoint(8));
+        let (begun, _) = note.begin(None);
+        assert!(begun.lacks_checkpoint(8) && begun.end().lacks_checkpoint(8));
     }
 }

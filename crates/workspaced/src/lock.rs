@@ -30,8 +30,55 @@ const NOTE: &str = "instance";
 #[derive(Debug)]
 pub(crate) struct DataLock {
     data_dir: PathBuf,
+    note: NoteFile,
     #[expect(dead_code, reason = "held for its drop")]
     file: File,
+}
+
+/// The note in a data folder.
+#[derive(Clone, Debug)]
+pub(crate) struct NoteFile {
+    data_dir: PathBuf,
+}
+
+/// How a folder and its database were found.
+struct Look {
+    note: Note,
+    continuity: Continuity,
+    /// The instance that the database is of.
+    stored: Option<String>,
+    /// How many leaves its newest checkpoint is over.
+    signed: u64,
+}
+
+impl NoteFile {
+    /// Notes that the database is about to get a checkpoint over `size` leaves. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails.
+    pub(crate) fn expect_checkpoint(&self, size: u64) -> io::Result<()> {
+        self.write(&self.read()?.with_checkpoint(size))
+    }
+
+    fn read(&self) -> io::Result<Note> {
+        let mut text = String::new();
+        match File::open(self.data_dir.join(NOTE)) {
+            Ok(file) => drop(file.take(4096).read_to_string(&mut text)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Note::parse(&text))
+    }
+
+    /// Writes the note over the last one, for which no room on the disk is needed.
+    fn write(&self, note: &Note) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(false).open(self.data_dir.join(NOTE))?;
+        file.write_all(note.to_text().as_bytes())?;
+        file.sync_all()?;
+        File::open(&self.data_dir)?.sync_all()
+    }
 }
 
 impl DataLock {
@@ -47,7 +94,9 @@ impl DataLock {
         options.read(true).write(true).create(true).truncate(false);
         let file = options.open(data_dir.join("lock")).map_err(|error| failed(error.to_string()))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { data_dir: data_dir.to_owned(), file }),
+            Ok(()) => {
+                Ok(Self { data_dir: data_dir.to_owned(), note: NoteFile { data_dir: data_dir.to_owned() }, file })
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(failed("another workspaced is using this folder".to_owned())),
             Err(error) => Err(failed(io::Error::from(error).to_string())),
         }
@@ -101,9 +150,7 @@ impl DataLock {
         let of_folder = self.identity().map_err(|error| unreadable(&error))?;
         let of_database = ledger.setting(SETTING).await.map_err(|error| database(&error))?;
         self.compare(of_folder.as_deref(), of_database.as_deref())?;
-        let (_, continuity) =
-            self.look(ledger.setting(ledger::INSTANCE).await.map_err(|error| database(&error))?.as_deref())?;
-        Ok(continuity)
+        Ok(self.look(ledger).await?.continuity)
     }
 
     /// Takes the database over for this start: no other process, which may have a copy of the folder, commits to it any more.
@@ -113,46 +160,38 @@ impl DataLock {
     ///
     /// Where the folder is an older copy, another process takes over at the same time, or one of them cannot be written.
     pub(crate) async fn take_over(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
-        let stored = ledger.setting(ledger::INSTANCE).await.map_err(|error| database(&error))?;
-        let (note, continuity) = self.look(stored.as_deref())?;
+        let Look { note, continuity, stored, signed } = self.look(ledger).await?;
         let (note, next) = note.begin(stored.as_deref().and_then(Instance::parse).as_ref());
-        self.write_note(&note).map_err(|error| unreadable(&error))?;
+        self.note.write(&note).map_err(|error| unreadable(&error))?;
         failpoint::hit("instance.begun");
         if !ledger.take_over(stored.as_deref(), &next.to_string()).await.map_err(|error| database(&error))? {
             return Err(self.refused("another workspaced is starting with this database").into());
         }
         failpoint::hit("instance.stored");
-        self.write_note(&note.end()).map_err(|error| unreadable(&error))?;
+        self.note.write(&note.end().with_checkpoint(signed)).map_err(|error| unreadable(&error))?;
         Ok(continuity)
     }
 
-    /// What the folder notes, and how it fits a database that has the name `stored`.
-    fn look(&self, stored: Option<&str>) -> Result<(Note, Continuity), StartError> {
-        let mut text = String::new();
-        match File::open(self.data_dir.join(NOTE)) {
-            Ok(file) => drop(file.take(4096).read_to_string(&mut text).map_err(|error| unreadable(&error))?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(unreadable(&error)),
-        }
-        let note = Note::parse(&text);
-        let continuity = note.continuity(stored.and_then(Instance::parse).as_ref());
-        if continuity == Continuity::OlderFolder {
+    /// The folder's note, for whoever signs with it.
+    pub(crate) fn note(&self) -> NoteFile {
+        self.note.clone()
+    }
+
+    /// What the folder notes, and how it fits the database.
+    async fn look(&self, ledger: &dyn Ledger) -> Result<Look, StartError> {
+        let stored = ledger.setting(ledger::INSTANCE).await.map_err(|error| database(&error))?;
+        let latest = ledger.latest_checkpoint().await.map_err(|error| database(&error))?;
+        let signed = latest.map_or(0, |latest| latest.size);
+        let note = self.note.read().map_err(|error| unreadable(&error))?;
+        let continuity = note.continuity(stored.as_deref().and_then(Instance::parse).as_ref());
+        if continuity == Continuity::OlderFolder || continuity == Continuity::Whole && note.lacks_checkpoint(signed) {
             let told = format!(
                 "it is an older copy: the database was used with another copy of it since; start with that one, or, if it \
                  is lost, remove the file `{NOTE}` of this one"
             );
             return Err(self.refused(&told).into());
         }
-        Ok((note, continuity))
-    }
-
-    /// Writes the note over the last one, for which no room on the disk is needed.
-    fn write_note(&self, note: &Note) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(false).open(self.data_dir.join(NOTE))?;
-        file.write_all(note.to_text().as_bytes())?;
-        file.sync_all()?;
-        File::open(&self.data_dir)?.sync_all()
+        Ok(Look { note, continuity, stored, signed })
     }
 
     fn refused(&self, why: &str) -> BadSetting {

@@ -126,7 +126,7 @@ async fn open(
     lock.belongs_to(ledger.as_ref()).await?;
     let continuity = lock.take_over(ledger.as_ref()).await?;
     let (tokens, first_token) = Tokens::load(config, ledger.as_ref()).await.map_err(database)?;
-    let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger)).await?;
+    let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let allowed_hosts = config.git_allow_hosts.clone();
     let opened = tokio::task::spawn_blocking(move || {

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::file::{CheckpointFile, Opened};
 use super::{Published, Signed};
 use crate::config::{BadSetting, CheckpointConfig};
+use crate::lock::NoteFile;
 use crate::start::StartError;
 
 /// Records that one round looks through at most, so that no commit of it is long; what is left has its own round at once.
@@ -30,6 +31,7 @@ const PAGE: u32 = 500;
 pub(super) struct Signer {
     key: CheckpointKey,
     path: PathBuf,
+    note: NoteFile,
     /// Whether the file is given what it has lost.
     renews_file: bool,
     /// How long a record waits for its checkpoint at most.
@@ -59,8 +61,14 @@ enum Fault {
     File(#[from] io::Error),
     #[error("the checkpoints so far are of another key or origin")]
     OtherKey,
+    /// The database does not hold what was signed.
     #[error("{0}")]
     Diverged(String),
+    /// The file lacks what the database holds.
+    #[error("{0}")]
+    Lost(String),
+    #[error("the note in the data folder")]
+    Note(#[source] io::Error),
 }
 
 impl Signer {
@@ -68,23 +76,26 @@ impl Signer {
         key: CheckpointKey,
         config: &CheckpointConfig,
         ledger: Arc<dyn Ledger>,
+        note: NoteFile,
         tell: watch::Sender<Published>,
     ) -> Self {
-        let (path, every) = (config.file.clone(), config.every);
-        Self { key, path, renews_file: config.renew_file, every, records: config.records, ledger, tell, tree: None }
+        let (path, every, records, renews_file) =
+            (config.file.clone(), config.every, config.records, config.renew_file);
+        Self { key, path, note, renews_file, every, records, ledger, tell, tree: None }
     }
 
     /// Reads where an earlier process ended, and gives the file what it lacks.
     ///
     /// # Errors
     ///
-    /// Where database or file fail, or the checkpoints so far are of another key.
+    /// Where database or file fail, the file has lost checkpoints, or those so far are of another key.
     pub(super) async fn take_up(&mut self) -> Result<(), StartError> {
         match self.load().await {
             Ok(tree) => self.tree = Some(tree),
             Err(Fault::Diverged(why)) => self.halt(&why),
+            Err(Fault::Lost(why)) => return Err(BadSetting(why).into()),
             Err(Fault::Ledger(error)) => return Err(StartError::failed("the database", &error)),
-            Err(Fault::File(error)) => {
+            Err(Fault::File(error) | Fault::Note(error)) => {
                 return Err(StartError::failed(format!("--checkpoint-file {}", self.path.display()), &error));
             }
             Err(error @ Fault::OtherKey) => {
@@ -105,7 +116,7 @@ impl Signer {
             let ending = stop.is_cancelled();
             match self.rounds().await {
                 Ok(()) => {}
-                Err(Fault::Diverged(why)) => self.halt(&why),
+                Err(Fault::Diverged(why) | Fault::Lost(why)) => self.halt(&why),
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "a checkpoint could not be made");
                 }
@@ -175,6 +186,9 @@ impl Signer {
         let nodes = leaves.iter().flat_map(|leaf| tree.edge.push(leaf.hash())).collect();
         let note = self.key.sign(tree.edge.size(), tree.edge.root());
         let checkpoint = StoredCheckpoint { size: tree.edge.size(), position: to, note };
+        let (folder, size) = (self.note.clone(), checkpoint.size);
+        let noted = tokio::task::spawn_blocking(move || folder.expect_checkpoint(size)).await;
+        noted.map_err(io::Error::other).flatten().map_err(Fault::Note)?;
         self.ledger.append_checkpoint(CheckpointRound { leaves, nodes, checkpoint: checkpoint.clone() }).await?;
         failpoint::hit("checkpoint.stored");
         tree.file = append(tree.file, vec![checkpoint.note.clone()]).await?;
@@ -253,10 +267,10 @@ impl Signer {
             if lacking > 1 && !self.renews_file {
                 let place = self.path.display();
                 let why = format!(
-                    "{place} has lost checkpoints: put it back, or start once with --renew-checkpoint-file where it is \
-                    lost for good"
+                    "--checkpoint-file {place}: it has lost checkpoints that the database holds: put its newest state back, or \
+                    start once with --renew-checkpoint-file where that is lost for good"
                 );
-                return Err(Fault::Diverged(why));
+                return Err(Fault::Lost(why));
             }
             file = append(file, missing.into_iter().map(|one| one.note).collect()).await?;
         }

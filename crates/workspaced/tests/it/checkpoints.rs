@@ -25,7 +25,7 @@ pub(crate) async fn at_the_end(backend: Backend) -> Server {
 }
 
 /// Waits until a checkpoint covers record `seq`.
-async fn until_covered(run: &Run, seq: u64) {
+pub(crate) async fn until_covered(run: &Run, seq: u64) {
     let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         let report = run.verify().await;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::json;
 
+use crate::checkpoints::{at_the_end, until_covered};
 use crate::harness::{Backend, Server, Setup};
 use crate::rebuilding::{assert_ends, offline};
 
@@ -22,7 +23,7 @@ async fn copy_of(server: &Server) -> Server {
 }
 
 /// The one line that a start on this server's data is refused with.
-fn refused(server: &Server) -> String {
+pub(crate) fn refused(server: &Server) -> String {
     let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
     assert_eq!(done.status.code(), Some(2), "{text}");
@@ -52,7 +53,7 @@ async fn a_start_that_is_killed_while_it_takes_over_is_followed_by_another(
 
 #[tokio::test]
 async fn a_second_service_takes_the_database_over_and_the_first_commits_nothing_any_more() {
-    let mut first = Server::start(Backend::Postgres).await;
+    let mut first = at_the_end(Backend::Postgres).await;
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.create("b.txt", "b\n").await;
     first.until_forgotten().await;
@@ -87,6 +88,46 @@ async fn a_second_service_takes_the_database_over_and_the_first_commits_nothing_
         let args = if name == "replay" { vec!["--run", &run.id, "--to", &to] } else { vec!["--run", &run.id] };
         assert_ends(&offline(&first, name, &args), 2, &["older copy"]);
     }
+}
+
+/// A copy that was made while the service ran, so that no start has come between.
+#[tokio::test]
+async fn a_folder_that_lacks_checkpoints_of_its_database_is_an_older_copy() {
+    let often = Setup::new(Backend::Postgres).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 3);
+    let mut server = Server::start_with(often).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let mut copies = Vec::new();
+    for round in 0..3_u64 {
+        copies.push(copy_of(&server).await);
+        for number in 0..3 {
+            run.create(&format!("{round}-{number}.txt"), "x\n").await;
+        }
+        until_covered(&run, 3 * (round + 1)).await;
+    }
+    server.until_forgotten().await;
+    server.kill();
+    // The last one lacks one checkpoint, which its file alone does not tell from a kill.
+    for copy in &copies {
+        let told = refused(copy);
+        assert!(told.contains("older copy") && !told.contains("database is older"), "{told}");
+        assert_ends(&offline(copy, "repair", &[]), 2, &["older copy"]);
+    }
+    // The genuine one goes on, also where it was killed between the database and the file.
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "checkpoint.stored".into())];
+    server.restart();
+    server.setup.env.clear();
+    for number in 0..2 {
+        server.reconnect(&run).create(&format!("more-{number}.txt"), "x\n").await;
+    }
+    let last = json!({"path": "last.txt", "content": "x\n", "reason": "r"});
+    let agent = server.reconnect(&run).agent;
+    let last = agent.request(reqwest::Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&last);
+    // Whether or not it is answered before the kill.
+    drop(agent.try_send(last).await);
+    server.wait(Duration::from_secs(20));
+    server.restart();
+    assert!(!server.log().contains("older than"), "{}", server.log());
+    server.reconnect(&run).ok("read_file", json!({"path": "2-2.txt"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
