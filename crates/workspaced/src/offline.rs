@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ledger::{Ledger, LedgerError, StoredRun};
-use model::{ChainReport, LogicalPath, RunId, RunState};
+use model::{ChainReport, LogicalPath, Run, RunId, RunState};
 use rustix::fs::{Access, Mode};
 use workspace::{Base, Difference, Past, Standing, Workspace, Workspaces};
 
@@ -18,7 +18,7 @@ use crate::start::StartError;
 const MAX_TOLD: usize = 100;
 
 /// What a run started from and its files, each as far as it is still there.
-type Opened = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
+pub(crate) type Opened = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
 
 /// One run's data.
 pub(crate) struct Offline {
@@ -132,18 +132,39 @@ async fn open_run(ledger: &dyn Ledger, data_dir: &Path, run: &RunId) -> Result<(
     let Some(stored) = ledger.run(run).await.map_err(database)? else {
         return Err(BadSetting(format!("--run {run}: there is no such run")).into());
     };
-    let state = stored.run.state;
-    if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
-        return Err(BadSetting(format!("--run {run}: it is {} and has no files", state.as_str())).into());
+    if !has_files(&stored.run) {
+        return Err(BadSetting(format!("--run {run}: it is {} and has no files", stored.run.state.as_str())).into());
     }
-    let (data_dir, run) = (data_dir.to_owned(), run.clone());
-    let opened = tokio::task::spawn_blocking(move || {
-        let workspaces = Workspaces::open(&data_dir, &[])?;
-        Ok::<Opened, io::Error>((workspaces.base(&run), workspaces.get(&run)))
-    });
-    let opened = opened.await.map_err(io::Error::other).flatten();
-    let opened = opened.map_err(|error| StartError::data_dir(&error))?;
+    let opened = open_files(&open_workspaces(data_dir).await?, run).await?;
     Ok((stored, opened))
+}
+
+/// Whether the run has a folder.
+pub(crate) fn has_files(run: &Run) -> bool {
+    !matches!(run.state, RunState::Preparing | RunState::Deleted) && run.base_commit.is_some()
+}
+
+/// The folders of all runs.
+///
+/// # Errors
+///
+/// Where the data folder cannot be used.
+pub(crate) async fn open_workspaces(data_dir: &Path) -> Result<Arc<Workspaces>, StartError> {
+    let data_dir = data_dir.to_owned();
+    let opened = tokio::task::spawn_blocking(move || Workspaces::open(&data_dir, &[])).await;
+    let opened = opened.map_err(io::Error::other).flatten();
+    opened.map(Arc::new).map_err(|error| StartError::data_dir(&error))
+}
+
+/// What is there of a run's folder.
+///
+/// # Errors
+///
+/// Never but where the process fails.
+pub(crate) async fn open_files(workspaces: &Arc<Workspaces>, run: &RunId) -> Result<Opened, StartError> {
+    let (workspaces, run) = (Arc::clone(workspaces), run.clone());
+    let opened = tokio::task::spawn_blocking(move || (workspaces.base(&run), workspaces.get(&run))).await;
+    opened.map_err(|error| StartError::failed("the workspace", &error))
 }
 
 /// Prints a line on standard output.

@@ -5,13 +5,14 @@
 mod list;
 
 use std::io::{self, BufRead as _};
+use std::sync::Arc;
 
-use ledger::{Appended, Artifact, Entry, LedgerError, Needs, OpenSteps};
+use ledger::{Appended, Artifact, Entry, Ledger, LedgerError, Needs, OpenSteps, StoredRun};
 use model::{
     DiskChange, Draft, FileKind, LogicalPath, Outcome, RecordFile, Rules, Sha256, Step, StepBytes, StepContent, Usage,
     Verdict,
 };
-use workspace::{Difference, Kept, OutsideChange, Past, Restore, Standing};
+use workspace::{Base, Difference, Kept, OutsideChange, Past, Restore, Standing, Workspace};
 
 use crate::config::{Accept, RepairConfig};
 use crate::offline::{Offline, print, print_differences, print_paths};
@@ -47,17 +48,9 @@ pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
 
 async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, StartError> {
     let run = offline.run();
-    if !is_there(offline) {
+    let (base, workspace) = (&offline.base, &offline.workspace);
+    let Some(open) = usable(offline.ledger.as_ref(), &offline.stored, base, workspace).await? else {
         return Ok(false);
-    }
-    let open = match offline.ledger.open_steps(Some(run)).await {
-        Err(error @ LedgerError::Internal(_)) => {
-            let error = StartError::failed("a pending change in the database cannot be used", &error);
-            print(&format!("{run}: needs repair; {error}"));
-            print("put the database back from a backup that belongs to the run's folder");
-            return Ok(false);
-        }
-        open => open.map_err(|error| StartError::failed("the database", &error))?,
     };
     if !offline.stored.needs_repair {
         print(&format!("{run}: needs no repair"));
@@ -82,23 +75,45 @@ async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, St
     }
 }
 
+/// The pending changes of a run that a service can open; `None` where it cannot, which it prints, with what helps.
+async fn usable(
+    ledger: &dyn Ledger,
+    stored: &StoredRun,
+    base: &io::Result<Arc<Base>>,
+    workspace: &io::Result<Arc<Workspace>>,
+) -> Result<Option<Vec<OpenSteps>>, StartError> {
+    if !is_there(stored, base, workspace) {
+        return Ok(None);
+    }
+    let run = &stored.run.run_id;
+    match ledger.open_steps(Some(run)).await {
+        Err(error @ LedgerError::Internal(_)) => {
+            let error = StartError::failed("a pending change in the database cannot be used", &error);
+            print(&format!("{run}: needs repair; {error}"));
+            print("put the database back from a backup that belongs to the run's folder");
+            Ok(None)
+        }
+        open => open.map(Some).map_err(|error| StartError::failed("the database", &error)),
+    }
+}
+
 /// Whether everything is there that a service needs to open the run; prints what is missing and what helps.
-fn is_there(offline: &Offline) -> bool {
-    let run = offline.run();
-    if let Err(error) = &offline.base {
+fn is_there(stored: &StoredRun, base: &io::Result<Arc<Base>>, workspace: &io::Result<Arc<Workspace>>) -> bool {
+    let run = &stored.run.run_id;
+    if let Err(error) = base {
         print(&format!(
             "{run}: needs repair; the base is MISSING or damaged, and nothing can be rebuilt without it: {error}"
         ));
         print("put the run's folder back from a backup, and start the service: it finishes pending changes by itself");
         return false;
     }
-    if let Err(error) = &offline.workspace {
+    if let Err(error) = workspace {
         print(&format!("{run}: needs repair; the workspace is MISSING or damaged: {error}"));
         print("put the run's folder back from a backup; or make its files again with `workspaced replay`,");
         print("move them into the run's folder as `repo`, beside an empty folder `tmp`, and repair again");
         return false;
     }
-    if let Err(refusal) = Rules::compile(offline.stored.run.policy.clone()) {
+    if let Err(refusal) = Rules::compile(stored.run.policy.clone()) {
         print(&format!("{run}: needs repair; this version cannot use the run's policy: {refusal}"));
         print("start a version of the service that can; the run's files can be had with `workspaced replay`");
         return false;

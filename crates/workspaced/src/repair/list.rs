@@ -1,16 +1,19 @@
 //! What needs an operator, over all runs.
 
 use std::io;
+use std::sync::Arc;
 
-use ledger::Ledger;
+use ledger::{Ledger, LedgerError};
+use model::RunId;
 use workspace::Workspaces;
 
+use super::usable;
 use crate::config::RepairConfig;
 use crate::lock::{Continuity, DataLock};
-use crate::offline::{check_database, print};
+use crate::offline::{check_database, has_files, open_files, open_workspaces, print};
 use crate::start::StartError;
 
-/// Lists the runs that need repair and the folders in `lost+found/`. True where there are none.
+/// Lists the runs that need repair, or that a service could not open, and the folders in `lost+found/`. True where there are none.
 pub(super) async fn all(config: &RepairConfig) -> Result<bool, StartError> {
     check_database(&config.database_url)?;
     let lock = DataLock::take(&config.data_dir)?;
@@ -22,16 +25,12 @@ pub(super) async fn all(config: &RepairConfig) -> Result<bool, StartError> {
 
 async fn list(config: &RepairConfig, lock: &DataLock, ledger: &dyn Ledger) -> Result<bool, StartError> {
     let continuity = lock.check(ledger).await?;
+    let workspaces = open_workspaces(&config.data_dir).await?;
     let mut count = 0;
     for run in ledger.live_runs().await.map_err(|error| database(&error))? {
-        let stored = ledger.run(&run).await.map_err(|error| database(&error))?;
-        if stored.is_some_and(|stored| stored.needs_repair) {
-            print(&format!("{run}: needs repair; look at it with --run {run}"));
-            count += 1;
-        }
+        count += usize::from(needs_an_operator(ledger, &workspaces, &run).await?);
     }
-    let data_dir = config.data_dir.clone();
-    let lost = tokio::task::spawn_blocking(move || Workspaces::open(&data_dir, &[])?.lost()).await;
+    let lost = tokio::task::spawn_blocking(move || workspaces.lost()).await;
     let lost = lost.map_err(io::Error::other).flatten();
     let lost = lost.map_err(|error| StartError::failed("--data-dir", &error))?;
     for folder in &lost {
@@ -47,6 +46,28 @@ async fn list(config: &RepairConfig, lock: &DataLock, ledger: &dyn Ledger) -> Re
     count += lost.len();
     print(&format!("{count} to be looked at"));
     Ok(count == 0 && continuity == Continuity::Whole)
+}
+
+/// Whether a service could not serve all of `run`; prints why not. What is wrong with one run keeps nobody from the next.
+async fn needs_an_operator(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>, run: &RunId) -> Result<bool, StartError> {
+    let stored = match ledger.run(run).await {
+        Ok(Some(stored)) if has_files(&stored.run) => stored,
+        Ok(_) => return Ok(false),
+        Err(error @ LedgerError::Internal(_)) => {
+            let error = StartError::failed("what the database holds of it cannot be used", &error);
+            print(&format!("{run}: needs repair; {error}"));
+            return Ok(true);
+        }
+        Err(error) => return Err(database(&error)),
+    };
+    let (base, workspace) = open_files(workspaces, run).await?;
+    if usable(ledger, &stored, &base, &workspace).await?.is_none() {
+        return Ok(true);
+    }
+    if stored.needs_repair {
+        print(&format!("{run}: needs repair; look at it with --run {run}"));
+    }
+    Ok(stored.needs_repair)
 }
 
 fn database(error: &ledger::LedgerError) -> StartError {

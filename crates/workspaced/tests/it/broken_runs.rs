@@ -15,6 +15,7 @@ use crate::rebuilding::{assert_ends, offline, told};
 enum Damage {
     NoFolder,
     NoTree,
+    NoTmp,
     Manifest,
     /// A glob of the policy is refused.
     Policy,
@@ -56,6 +57,7 @@ impl Damage {
         match self {
             Self::NoFolder => swap(folder),
             Self::NoTree => swap(folder.join("repo")),
+            Self::NoTmp => swap(folder.join("tmp")),
             Self::Manifest => {
                 let manifest = folder.join("base.manifest");
                 let mut bytes = std::fs::read(&manifest).unwrap();
@@ -74,7 +76,7 @@ impl Damage {
     fn words(self) -> &'static str {
         match self {
             Self::NoFolder | Self::Manifest => "the base is MISSING or damaged",
-            Self::NoTree => "the workspace is MISSING or damaged",
+            Self::NoTree | Self::NoTmp => "the workspace is MISSING or damaged",
             Self::Policy => "this version cannot use the run's policy",
             Self::Row | Self::Step => "cannot be read",
         }
@@ -85,7 +87,15 @@ impl Damage {
 #[tokio::test]
 async fn one_bad_run_keeps_nobody_from_the_others(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values(Damage::NoFolder, Damage::NoTree, Damage::Manifest, Damage::Policy, Damage::Row, Damage::Step)]
+    #[values(
+        Damage::NoFolder,
+        Damage::NoTree,
+        Damage::NoTmp,
+        Damage::Manifest,
+        Damage::Policy,
+        Damage::Row,
+        Damage::Step
+    )]
     damage: Damage,
 ) {
     let (mut server, run, other) = pending(backend).await;
@@ -122,6 +132,8 @@ async fn one_bad_run_keeps_nobody_from_the_others(
     let repaired = offline(&server, "repair", &["--run", &run.id]);
     assert!(repaired.status.code().is_some_and(|code| code > 0), "{}", told(&repaired));
     assert!(told(&repaired).contains(damage.words()), "{}", told(&repaired));
+    let about = format!("{}: needs repair", run.id);
+    assert_ends(&offline(&server, "repair", &[]), 1, &[&about, damage.words(), "1 to be looked at"]);
     let to = server.home.join("again").display().to_string();
     let replayed = offline(&server, "replay", &["--run", &run.id, "--to", &to]);
     assert!(replayed.status.code().is_some() && !told(&replayed).contains("panicked"), "{}", told(&replayed));
@@ -138,4 +150,5 @@ async fn one_bad_run_keeps_nobody_from_the_others(
     assert_eq!(run.verify().await["intact"], true);
     assert!(server.stop().success());
     assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
+    assert_ends(&offline(&server, "repair", &[]), 0, &["0 to be looked at"]);
 }
