@@ -28,7 +28,7 @@ mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
 pub use checkpoint::{Checkpoint, CheckpointInvalid, CheckpointKey, CheckpointLeaf, CheckpointVerifier};
-pub use credential::{credential_in, new_credential, redact};
+pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, Edited, Near, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};

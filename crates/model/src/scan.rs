@@ -2,7 +2,7 @@
 
 use encoding_rs::{Decoder, UTF_16BE, UTF_16LE};
 
-use crate::credential::{CredentialScan, Credentials};
+use crate::credential::{CredentialScan, Credentials, without_nul};
 use crate::is_binary;
 
 /// So many first bytes tell whether it is text.
@@ -16,9 +16,11 @@ pub struct ContentScan {
     head: Vec<u8>,
     form: Form,
     lines: u64,
-    /// The last character, as a byte, was no line's end.
-    is_open: bool,
+    /// The last character, as a byte.
+    last: Option<u8>,
     credentials: CredentialScan,
+    /// The same without NULs from the first one on: so reads UTF-16 that does not say that it is.
+    dense: Option<CredentialScan>,
 }
 
 /// What was learned of a content.
@@ -100,11 +102,12 @@ impl ContentScan {
             Form::Bytes => {}
             Form::Utf16(_) => self.decode(&[], true),
         }
-        ScannedContent {
-            lines: self.lines + u64::from(self.is_open),
-            is_binary: is_binary(&self.head),
-            credentials: self.credentials.finish(),
+        let mut credentials = self.credentials.finish();
+        if let Some(dense) = self.dense {
+            credentials.merge(dense.finish());
         }
+        let is_open = self.last.is_some_and(|last| last != b'\n');
+        ScannedContent { lines: self.lines + u64::from(is_open), is_binary: is_binary(&self.head), credentials }
     }
 
     fn decode(&mut self, piece: &[u8], is_last: bool) {
@@ -124,8 +127,18 @@ impl ContentScan {
     fn take(&mut self, text: &[u8]) {
         let Some(last) = text.last() else { return };
         self.lines += memchr::memchr_iter(b'\n', text).count() as u64;
-        self.is_open = *last != b'\n';
         self.credentials.feed(text);
+        if self.dense.is_none() && memchr::memchr(0, text).is_some() && matches!(self.form, Form::Bytes | Form::Unknown)
+        {
+            // The character before the first NUL may be in the last piece.
+            let mut dense = CredentialScan::default();
+            dense.feed(self.last.as_slice());
+            self.dense = Some(dense);
+        }
+        if let Some(dense) = &mut self.dense {
+            dense.feed(&without_nul(text));
+        }
+        self.last = Some(*last);
     }
 }
 
@@ -155,13 +168,42 @@ mod tests {
         [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect()
     }
 
+    /// Without a mark that says so.
+    fn big_endian(text: &str) -> Vec<u8> {
+        text.encode_utf16().flat_map(u16::to_be_bytes).collect()
+    }
+
+    #[test]
+    fn a_key_behind_much_white_space_is_found_and_is_the_same_key() {
+        let token = format!("ghp_{}", "a1".repeat(20));
+        for blanks in [10, 200, 7_000, 20_000, 500_000] {
+            let text =
+                format!("x\n{}{token}\n", KEY.replacen("-----\n", &format!("-----{}", "\n \t\r".repeat(blanks)), 1));
+            for pieces in [&[1000][..], &[65_536, 1], &[1 << 22]] {
+                let found = in_pieces(text.as_bytes(), pieces);
+                assert_eq!(
+                    found.new_credential(&ScannedContent::default()),
+                    Some("private key"),
+                    "{blanks} {pieces:?}"
+                );
+                assert_eq!(found.new_credential(&ScannedContent::of(KEY.as_bytes())), Some("GitHub token"));
+            }
+        }
+        let mut scan = ContentScan::default();
+        scan.feed(format!("-----{} PRIVATE KEY-----", "BEGIN").as_bytes());
+        for _ in 0..200 {
+            scan.feed(&b" ".repeat(65_536));
+            assert!(scan.credentials.held() < 256 * 1024, "{}", scan.credentials.held());
+        }
+    }
+
     #[test]
     fn a_credential_is_found_however_it_is_cut() {
         let token = format!("ghp_{}", "a1".repeat(20));
         for secret in [KEY, &token] {
             for before in [0, 1, 5, GATHERED_AND_MORE - 30, GATHERED_AND_MORE, 300_000] {
                 let text = format!("{}\n{secret}\n{}", "x".repeat(before), "y\n".repeat(50_000));
-                for bytes in [text.clone().into_bytes(), utf16(&text)] {
+                for bytes in [text.clone().into_bytes(), utf16(&text), utf16(&text)[2..].to_vec(), big_endian(&text)] {
                     for pieces in [&[1][..], &[3, 1000], &[65_536], &[1 << 20]] {
                         let found = in_pieces(&bytes, pieces).new_credential(&ScannedContent::default());
                         assert_eq!(found, new_credential(None, &bytes), "{before} {pieces:?}");
@@ -201,6 +243,7 @@ mod tests {
                 Just("sk-".to_owned()), Just("-----BEGIN ".to_owned()), Just("PRIVATE KEY-----\n".to_owned()),
                 Just("-----END PRIVATE KEY-----".to_owned()), Just("AKIA".to_owned()), "[A-Z0-9]{16}", "[a-z0-9]{40}",
                 Just("\n".to_owned()), Just(" ".to_owned()), Just("x".repeat(9000)), Just("ghp_".to_owned()),
+                Just(" ".repeat(30_000)), Just("\0".to_owned()), Just("\\n".to_owned()),
             ], 0..60),
             pieces in prop::collection::vec(1_usize..40_000, 1..6),
         ) {

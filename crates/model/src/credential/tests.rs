@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{FORMS, MARKS, credential_in, new_credential, redact};
+use super::{Before, FORMS, MARKS, credential_in, excerpt, new_credential, redact};
 
 const BODY: &str = "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfnYgU6mUGbD7Zq1example0";
 
@@ -117,10 +117,90 @@ fn what_is_redacted_leaves_nothing_of_a_credential() {
 #[test]
 fn a_credential_in_utf_16_is_found() {
     let text = format!("key={}", samples()[11].1);
-    let little: Vec<u8> = [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect();
-    let big: Vec<u8> = [0xfe, 0xff].into_iter().chain(text.encode_utf16().flat_map(u16::to_be_bytes)).collect();
-    assert_eq!(credential_in(&little), Some("AWS access key ID"));
-    assert_eq!(credential_in(&big), Some("AWS access key ID"));
+    let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for bytes in
+        [[&[0xff, 0xfe], &little[..]].concat(), [&[0xfe, 0xff], &big[..]].concat(), little.clone(), big.clone()]
+    {
+        assert_eq!(credential_in(&bytes), Some("AWS access key ID"));
+        assert_eq!(new_credential(Some(&bytes), &bytes), None);
+        assert_eq!(new_credential(Some(b"other"), &bytes), Some("AWS access key ID"));
+    }
+}
+
+#[test]
+fn a_credential_is_found_whatever_stands_around_it() {
+    for (what, sample) in samples() {
+        let Some(mark) = FORMS.iter().find(|form| sample.starts_with(form.mark)) else { continue };
+        let ends =
+            ["%3D", "Bearer%20", "key:\\n", "x\\t", "token\\u003d", "\\x3d", "\u{1b}[31m", "\\e[1;31m", "_", "é"];
+        let glued = ["TOKEN", "id", "0", "_x"].into_iter().filter(|_| mark.before != Before::NoWord);
+        for before in ends.into_iter().chain(glued) {
+            assert_eq!(credential_in(format!("{before}{sample}").as_bytes()), Some(what), "{before}{sample}");
+            let redacted = redact(&format!("{before}{sample} x")).into_owned();
+            assert!(
+                redacted.starts_with(&format!("{before}[redacted: {what}]")) || what == "private key",
+                "{redacted}"
+            );
+        }
+        // More of the same class, and the same once more.
+        let other = sample.replace('A', "B").replace('3', "4");
+        if !matches!(what, "private key" | "age secret key") {
+            assert_eq!(credential_in(format!("{sample}7").as_bytes()), Some(what), "{sample}7");
+        }
+        if mark.before == Before::Anything && what != "private key" && other.starts_with(mark.mark) && other != sample {
+            let both = format!("{sample}{other}");
+            assert_eq!(new_credential(Some(sample.as_bytes()), both.as_bytes()), Some(what), "{both}");
+        }
+    }
+    let [first, second] = ["IOSFODNN7EXAMPLE", "Q3EGRRVTZXJ5WK7A"].map(|id| format!("AKIA{id}"));
+    let both = format!("{first}{second}");
+    assert_eq!(new_credential(Some(first.as_bytes()), both.as_bytes()), Some("AWS access key ID"));
+}
+
+#[test]
+fn a_private_key_is_found_however_far_behind_its_head() {
+    let key = pem("RSA PRIVATE KEY", BODY);
+    for seam in [" ".repeat(200), "\n".repeat(100_000), "\\n".repeat(100), "\n# ".repeat(200), "\\u000a".into()] {
+        let text = key.replacen("-----\n", &format!("-----{seam}"), 1);
+        assert_eq!(credential_in(text.as_bytes()), Some("private key"), "{seam:.20?}");
+        assert_eq!(redact(&format!("a {text}")), "a [redacted: private key]\n");
+        assert_eq!(new_credential(Some(key.as_bytes()), text.as_bytes()), None, "{seam:.20?}");
+    }
+    for text in [key.replace(' ', "%20").replace('\n', "%0A"), key.replace(' ', "+").replace('\n', "%0d%0A")] {
+        assert_eq!(credential_in(text.as_bytes()), Some("private key"), "{text}");
+        assert!(!redact(&text).contains(BODY));
+    }
+    let long = pem(&format!("{}PRIVATE KEY", "RSA ".repeat(20)), BODY);
+    assert_eq!(credential_in(long.as_bytes()), Some("private key"));
+}
+
+#[test]
+fn an_excerpt_is_cut_when_its_credentials_are_gone() {
+    for (what, sample) in samples().into_iter().filter(|(what, _)| *what != "private key") {
+        for before in 0..100 {
+            let told = excerpt(&format!("{} {sample} and more", "a".repeat(before)), 100);
+            assert!(told.chars().count() <= 101);
+            let shown = format!("{} [redacted: {what}]", "a".repeat(before));
+            let told: String = told.trim_end_matches('…').chars().take(shown.len()).collect();
+            assert!(shown.starts_with(&told), "{told}");
+        }
+    }
+    assert_eq!((excerpt("äöü", 3), excerpt("äöü", 2)), ("äöü".to_owned(), "äö…".to_owned()));
+}
+
+#[test]
+fn base64_text_that_holds_a_mark_by_chance_is_none() {
+    let run = "q9Zx8Yw7Vu6Ts5Rq4Po3Nm2Lk1Ji0Hg+/";
+    let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
+    for text in [
+        format!("{run}AKIA{}", "IOSFODNN7EXAMPLE"),
+        format!("{run}AIza{word}"),
+        // Letters without a digit, as of a protein, in lines.
+        "MKVAKIALLVGGALVLGLVAAAPASA\nAKIALLVGGALVLGLVAAAPASAQQQ\n".to_owned(),
+    ] {
+        assert_eq!(credential_in(text.as_bytes()), None, "{text}");
+    }
 }
 
 #[test]
@@ -153,6 +233,7 @@ fn harmless_text_holds_none() {
         pem("CERTIFICATE", BODY),
         pem("RSA PUBLIC KEY", BODY),
         "sk-spinner sk-fading-circle task-0123456789abcdef0123456789abcdef0123".to_owned(),
+        "network_live_statisticsofthisnode task-proj-management-for-everyone-there-is".to_owned(),
         "risk-aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m".to_owned(),
         format!("ghp_{}", "x".repeat(36)),
         "ghp_short".to_owned(),
@@ -209,6 +290,8 @@ fn a_hostile_text_costs_no_more_than_its_length() {
         "sk-",
         "-----BEGIN PRIVATE KEY-----\n",
         "-----BEGIN PRIVATE KEY-----\nA\n",
+        "-----BEGIN PRIVATE KEY----- \n \n \n.\n",
+        "g\0h\0p\0_\0",
         "PuTTY-User-Key-File-",
         "AKIA",
         "xoxb-",

@@ -74,6 +74,13 @@ async fn a_credential_in_a_large_upload_is_found_wherever_it_lies(
     let text = String::from_utf8([lines(MIB + 7).as_slice(), KEY.as_bytes()].concat()).unwrap();
     let wide: Vec<u8> = [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect();
     create(&run, "c.txt", wide).await.refused("POLICY_DENIED_SECRET");
+    // The same where nothing says that it is UTF-16, small and large.
+    for text in [text.as_str(), KEY] {
+        for to_bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+            let wide: Vec<u8> = text.encode_utf16().flat_map(to_bytes).collect();
+            create(&run, "c.txt", wide).await.refused("POLICY_DENIED_SECRET");
+        }
+    }
     assert_eq!(run.snapshot(), tree);
     assert!(is_tidy(&run));
     // What holds no key is stored; and a key that was there may stay.
