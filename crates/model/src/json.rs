@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::Refusal;
+use crate::{Refusal, excerpt};
 
 /// The deepest nesting that is taken.
 pub const MAX_DEPTH: usize = 32;
@@ -39,13 +39,9 @@ pub fn parse(text: &[u8]) -> Result<Value, Refusal> {
     Ok(value)
 }
 
-/// The start of what `error` says.
+/// The start of what `error` says, without credentials.
 pub fn shortened(error: &impl fmt::Display) -> String {
-    let text = error.to_string();
-    match text.char_indices().nth(MAX_ERROR_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    excerpt(&error.to_string(), MAX_ERROR_CHARS)
 }
 
 /// Parses one JSON object; nothing at all is an empty one.
@@ -164,8 +160,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
                 continue;
             }
             if members.contains_key(&name) {
-                let shown: String = name.chars().take(80).collect();
-                return Err(A::Error::custom(format!("the member `{shown}` is there twice")));
+                return Err(A::Error::custom(format!("the member `{}` is there twice", excerpt(&name, 80))));
             }
             members.insert(name, value);
         }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ApprovalId, LogicalPath, PathRejected, Sha256, redact};
+use crate::{ApprovalId, LogicalPath, PathRejected, Sha256, excerpt, redact};
 
 /// The answer of anything that may be refused.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;
@@ -154,10 +154,7 @@ impl Refusal {
 
     /// A path that breaks `rule`; `raw` is what the caller wrote.
     pub fn path(raw: &str, rule: PathRejected) -> Self {
-        let mut shown: String = raw.chars().take(200).collect();
-        if shown.len() < raw.len() {
-            shown.push('…');
-        }
+        let shown = excerpt(raw, 200);
         Self::new(
             Code::PathRejected,
             rule.to_string(),
@@ -209,8 +206,7 @@ impl Refusal {
     /// The same refusal without credentials: what it repeats of a caller's input is recorded and shown to others.
     #[must_use]
     pub fn redacted(mut self) -> Self {
-        let about = &mut self.about;
-        let texts = [&mut self.message, &mut self.hint].into_iter().chain(&mut about.reasons).chain(&mut about.path);
+        let texts = [&mut self.message, &mut self.hint].into_iter().chain(self.about.texts());
         for text in texts {
             if let Cow::Owned(redacted) = redact(text) {
                 *text = redacted;
@@ -227,6 +223,33 @@ impl Refusal {
 }
 
 impl About {
+    /// Every text in it.
+    fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        // Every member is named, so that a new text is not forgotten here.
+        let Self {
+            path,
+            current_sha256: _,
+            reasons,
+            limit: _,
+            actual: _,
+            hunk: _,
+            conflicts,
+            lines: _,
+            difference,
+            diff,
+            content_withheld: _,
+            approval_id: _,
+            retry_after_seconds: _,
+            seq: _,
+            head_hash: _,
+        } = self;
+        let conflicts = conflicts.iter_mut().flat_map(|conflict| {
+            let Conflict { path, hunk: _, reason, line: _, expected, found, applies_at: _ } = conflict;
+            [path, reason, expected, found]
+        });
+        reasons.iter_mut().chain(path).chain(difference).chain(diff).chain(conflicts)
+    }
+
     /// Empties every member that shows content of files. Returns whether there was any.
     fn withhold_content(&mut self) -> bool {
         // Every member is named, so that whether a new one shows content is decided here.
@@ -262,6 +285,10 @@ impl About {
 
 /// A text of at most [`MAX_TEXT_BYTES`], and a mark where it was longer.
 fn short(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        // A credential at the cut would be none any more.
+        text = redact(&text).into_owned();
+    }
     if text.len() > MAX_TEXT_BYTES {
         text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         // What was cut off shall not be kept in memory either.
@@ -328,5 +355,44 @@ impl Code {
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_gone_from_every_text() {
+        let secret = format!("ghp_{}", "a1".repeat(18));
+        let text = || Some(format!("x {secret} y"));
+        let conflict = Conflict {
+            path: secret.clone(),
+            hunk: 1,
+            reason: secret.clone(),
+            line: 1,
+            expected: secret.clone(),
+            found: secret.clone(),
+            applies_at: Vec::new(),
+        };
+        let refusal = Refusal::invalid(&secret, &secret).about(|about| {
+            (about.path, about.difference, about.diff) = (text(), text(), text());
+            (about.reasons, about.conflicts) = (vec![secret.clone()], vec![conflict]);
+        });
+        let told = serde_json::to_string(&refusal.redacted()).unwrap();
+        assert!(!told.contains(&secret) && told.matches("[redacted: GitHub token]").count() == 10, "{told}");
+    }
+
+    #[test]
+    fn what_is_cut_leaves_no_part_of_a_credential() {
+        let secret = format!("ghp_{}", "a1".repeat(18));
+        for before in 150..200 {
+            let path = format!("../{}/{secret}", "a".repeat(before));
+            let refusal = Refusal::path(&path, PathRejected::ParentDir);
+            assert!(!refusal.about.path.unwrap().contains("ghp_"), "{before}");
+        }
+        for before in MAX_TEXT_BYTES - 40..MAX_TEXT_BYTES {
+            assert!(!Refusal::invalid(format!("{} {secret}", "a".repeat(before)), "").message.contains("ghp_"));
+        }
     }
 }

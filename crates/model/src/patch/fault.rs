@@ -1,6 +1,6 @@
 //! What is told of a patch that is none: the line, what is wrong there, how to make it right.
 
-use crate::{Code, Refusal};
+use crate::{Code, Refusal, excerpt};
 
 /// Characters of a patch's line that a refusal shows.
 const SHOWN_CHARS: usize = 80;
@@ -10,15 +10,10 @@ pub(super) fn invalid(line: usize, message: impl AsRef<str>, hint: impl Into<Str
     Refusal::new(Code::PatchInvalid, format!("line {line} of the patch: {}", message.as_ref()), hint)
 }
 
-/// Text in a message: cut, and without what is not text.
+/// Text in a message: without credentials, cut, and without what is not text.
 pub(super) fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN_CHARS)]);
-    let mut shown: String =
-        text.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if shown.len() < bytes.len() && text.chars().count() > SHOWN_CHARS {
-        shown.push('…');
-    }
-    shown
+    let text = excerpt(&String::from_utf8_lossy(bytes), SHOWN_CHARS);
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 pub(super) const WHOLE_PATCH_HINT: &str = "Send a unified diff as `git diff` writes it: for each file the lines `--- a/PATH` and `+++ b/PATH`, then its hunks.";

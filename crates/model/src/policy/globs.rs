@@ -3,7 +3,7 @@
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::kind::fold_name;
-use crate::{Code, LogicalPath, Refusal};
+use crate::{Code, LogicalPath, Refusal, excerpt};
 
 /// How many globs one list may hold.
 pub(super) const MAX_GLOBS: usize = 200;
@@ -174,5 +174,5 @@ fn patterns(purpose: Purpose, glob: &str) -> Vec<String> {
 }
 
 fn shorten(glob: &str) -> String {
-    glob.chars().filter(|c| !c.is_control()).take(100).collect()
+    excerpt(glob, 100).chars().filter(|c| !c.is_control()).collect()
 }

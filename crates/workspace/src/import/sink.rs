@@ -488,11 +488,12 @@ pub(crate) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
 }
 
 /// A path of a source as text for people: bytes that are no UTF-8 are written `\xNN`, and of a long one only the start is
-/// told, since a source may hold thousands of them, each as long as it likes.
+/// told, since a source may hold thousands of them, each as long as it likes. Credentials are taken out.
 pub(crate) fn shown(path: &[u8]) -> String {
     use std::fmt::Write as _;
 
-    let (start, rest) = path.split_at_checked(4 * MAX_SHOWN).unwrap_or((path, &[]));
+    // So much behind what is shown that a credential that begins there is still seen to be one.
+    let start = &path[..path.len().min(4 * MAX_SHOWN + 512)];
     let mut text = String::new();
     for chunk in start.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -501,12 +502,7 @@ pub(crate) fn shown(path: &[u8]) -> String {
             let _ = write!(text, "\\x{byte:02x}");
         }
     }
-    let end = text.char_indices().nth(MAX_SHOWN).map(|(at, _)| at);
-    if end.is_some() || !rest.is_empty() {
-        text.truncate(end.unwrap_or(text.len()));
-        text.push('…');
-    }
-    text
+    model::excerpt(&text, MAX_SHOWN)
 }
 
 /// The refusal of a source that passes a bound.

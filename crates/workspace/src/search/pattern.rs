@@ -86,7 +86,7 @@ impl Pattern {
 }
 
 fn refused(error: &grep_regex::Error) -> Refusal {
-    let told: String = error.to_string().chars().take(400).collect();
+    let told = model::excerpt(&error.to_string(), 400);
     Refusal::invalid(
         format!("`query` is no expression that can be searched for: {told}"),
         "Use the syntax of Rust's regex crate (no look-around, no back-references), or mode `literal`.",

@@ -133,10 +133,10 @@ pub(crate) fn failed_entry(head: &Head, paths: &[LogicalPath]) -> Entry {
     Entry { claimed: false, ..head.entry(draft, None) }
 }
 
-/// What a repetition of a refused mutation is answered.
+/// What a repetition of a refused mutation is answered, without credentials.
 pub(crate) fn stored_reply(refusal: &Refusal) -> Reply {
     // A refusal holds strings, numbers and lists only, which always serialise.
-    Reply { status: 0, body: serde_json::to_string(refusal).unwrap_or_default() }
+    Reply { status: 0, body: serde_json::to_string(&refusal.clone().redacted()).unwrap_or_default() }
 }
 
 /// What policy said, where a call was refused with `code`.

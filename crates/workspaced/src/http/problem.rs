@@ -140,7 +140,8 @@ pub(crate) fn body_too_large(limit: u64) -> Refusal {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        Self { status: status(refusal.code), refusal, tool_call_id: None, headers: Vec::new() }
+        // Most are redacted already, as they were recorded; what no record has is here.
+        Self { status: status(refusal.code), refusal: refusal.redacted(), tool_call_id: None, headers: Vec::new() }
     }
 }
 

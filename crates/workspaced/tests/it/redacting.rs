@@ -120,3 +120,50 @@ async fn a_reason_is_as_long_as_it_was_sent(#[values(Backend::Sqlite)] backend: 
     let records: Vec<Value> = run.audit().await;
     assert!(records.iter().all(|record| !record.to_string().contains(secret.as_str())), "{records:#?}");
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_credential_at_a_cut_leaves_nothing_behind(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let secret = &secrets()[0];
+    let body = &secret[..30];
+    let long = |length: usize| "a".repeat(length);
+    let patch = |name: &str| format!("--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n");
+    for (tool, input) in [
+        ("read_file", json!({"path": format!("../{}/{secret}", long(157))})),
+        ("search_text", json!({"query": format!("{} {secret}(", long(350)), "mode": "regex"})),
+        ("read_file", json!({"path": "a.txt", format!("{} {secret}", long(340)): 1})),
+        ("apply_patch", json!({"patch": patch(&format!("../{}/{secret}", long(157))), "reason": "r"})),
+        ("apply_patch", json!({"patch": format!("{} {secret}", long(40)), "reason": "r"})),
+        (
+            "apply_patch",
+            json!({"toolCallId": "p", "reason": "r",
+            "patch": format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-{secret}\n+x\n")}),
+        ),
+    ] {
+        let answer = run.call(tool, input).await;
+        assert!((400..500).contains(&answer.status) && !answer.text().contains(body), "{}", answer.text());
+    }
+    let policy = json!({"source": {"type": "empty"}, "policy": {"deny": [format!("[{} {secret}", long(70))]}});
+    let answer = run.operator.post("/v1/runs", policy).await;
+    assert!(answer.status == 400 && !answer.text().contains(body), "{}", answer.text());
+    assert!(!json!(run.audit().await).to_string().contains(body));
+    assert!(server.stop().success());
+    if backend == Backend::Sqlite {
+        let database = std::fs::read(server.data_dir().join("workspaced.db")).unwrap();
+        assert!(!String::from_utf8_lossy(&database).contains(body));
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_stands_around_a_credential_does_not_hide_it(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let secret = &secrets()[0];
+    for before in ["token%3D", "Bearer%20", "key:\\n", "\\u003d", "\u{1b}[31m", "TOKEN"] {
+        let write = |content: &str| json!({"path": "b.txt", "content": content, "reason": format!("{before}{secret}")});
+        run.call("write_file", write(&format!("{before}{secret}\n"))).await.refused("POLICY_DENIED_SECRET");
+        assert_eq!(run.audit().await.last().unwrap()["reason"], format!("{before}[redacted: GitHub token]"));
+    }
+}

@@ -76,7 +76,7 @@ impl Miss {
             Self::Elsewhere(_) => format!("it has no context, so it may not move, but {lines} elsewhere"),
             Self::OutOfOrder(_) => format!("{lines} before a hunk that comes before it"),
             Self::Anchor(anchor) => {
-                let anchor: String = anchor.chars().take(SHOWN_CHARS).collect();
+                let anchor = crate::excerpt(anchor, SHOWN_CHARS);
                 format!("the line `{anchor}`, below which it should be, is not there exactly once")
             }
             Self::TooMuch => "too many hunks of the file stand elsewhere than they say".to_owned(),
@@ -125,13 +125,14 @@ pub(super) fn leftover(section: &Section, bytes: &[u8]) -> Conflict {
     }
 }
 
+/// The first of `lines`, each cut, without credentials: these may go over several lines.
 fn excerpt<'a>(lines: impl Iterator<Item = &'a &'a [u8]>) -> String {
-    let mut out = String::new();
+    let mut text = String::new();
     for line in lines.take(SHOWN_LINES) {
         let line = line.strip_suffix(b"\n").map_or(*line, |line| line.strip_suffix(b"\r").unwrap_or(line));
-        let text = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN_CHARS)]);
-        out.extend(text.chars().take(SHOWN_CHARS));
-        out.push('\n');
+        text.push_str(&String::from_utf8_lossy(line));
+        text.push('\n');
     }
-    out
+    let redacted = crate::redact(&text);
+    redacted.split_terminator('\n').flat_map(|line| line.chars().take(SHOWN_CHARS).chain(['\n'])).collect()
 }

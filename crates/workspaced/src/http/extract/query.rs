@@ -16,7 +16,7 @@ pub(super) fn check(query: &str, known: &[String]) -> Result<(), String> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let name = decode(name).map_err(|_| "a name in the query is not UTF-8".to_owned())?;
         if !known.contains(&name) {
-            let shown: String = name.chars().take(100).collect();
+            let shown = model::excerpt(&name, 100);
             return Err(format!("there is no query parameter `{}` here", shown.escape_debug()));
         }
         let value = decode(value).map_err(|_| format!("the query parameter `{name}` is not UTF-8"))?;
