@@ -181,7 +181,7 @@ fn fetch_fault(fault: GitFault) -> ImportFault {
     }
 }
 
-/// A complaint without the passwords of the addresses in it.
+/// A complaint without credentials, nor the passwords of the addresses in it.
 fn redact(complaint: &str) -> String {
     let mut out = String::new();
     let mut rest = complaint;
@@ -192,5 +192,5 @@ fn redact(complaint: &str) -> String {
         let host = after[..end].rfind('@').map_or(0, |sign| sign + 1);
         rest = &after[host..];
     }
-    out + rest
+    model::redact(&(out + rest)).into_owned()
 }

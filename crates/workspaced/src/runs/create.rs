@@ -177,9 +177,11 @@ impl Service {
     fn check(&self, request: NewRun) -> Result<Checked, Refusal> {
         let run_id = match request.run_id {
             None => new_run_id(),
-            Some(raw) => RunId::parse(&raw).map_err(|error| {
-                Refusal::invalid(error.to_string(), "Give another runId, or leave it out for one that is made.")
-            })?,
+            Some(raw) => {
+                let hint = "Give another runId, or leave it out for one that is made.";
+                no_credential("runId", &raw, hint)?;
+                RunId::parse(&raw).map_err(|error| Refusal::invalid(error.to_string(), hint))?
+            }
         };
         check_labels(request.labels.as_ref())?;
         let expires_at = request.ttl_seconds.map(check_ttl).transpose()?;
@@ -211,6 +213,7 @@ impl Service {
 
     /// Where the files come from; `None` where the operator sends them next.
     fn origin(&self, source: &Source) -> Result<Option<Origin>, Refusal> {
+        check_shown(source)?;
         Ok(Some(match source {
             Source::Empty {} => Origin::Empty,
             Source::Archive {} => return Ok(None),
@@ -307,7 +310,7 @@ fn check_labels(labels: Option<&BTreeMap<String, String>>) -> Result<(), Refusal
         let name_fits = (1..=MAX_LABEL_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control);
         let value_fits = value.chars().count() <= MAX_LABEL_VALUE && !value.contains('\0');
         if !name_fits || !value_fits {
-            let shown: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+            let shown: String = model::excerpt(name, 40).chars().filter(|c| !c.is_control()).collect();
             return Err(Refusal::invalid(
                 format!("the label `{shown}` is too long, empty or holds control characters"),
                 format!("A label's name takes 1 to {MAX_LABEL_NAME} characters, its value at most {MAX_LABEL_VALUE}."),
@@ -337,6 +340,27 @@ fn check_mount(mount: &NewMount) -> Result<(), Refusal> {
         return Err(Refusal::invalid(message, "Say in a sentence what is in it: models read it."));
     }
     Ok(())
+}
+
+/// The run shows its source, and a credential cannot be replaced there: it would be another source.
+fn check_shown(source: &Source) -> Result<(), Refusal> {
+    let hint = "Whoever may read the run would see it. Give a source that names no credential.";
+    match source {
+        Source::Empty {} | Source::Archive {} => Ok(()),
+        Source::Directory { path } => no_credential("source.path", path, hint),
+        Source::Git { url, reference } => {
+            no_credential("source.url", url, hint)?;
+            no_credential("source.ref", reference.as_deref().unwrap_or_default(), hint)
+        }
+    }
+}
+
+/// What is shown as it is, and kept so, may hold no credential.
+fn no_credential(name: &str, text: &str, hint: &str) -> Result<(), Refusal> {
+    match model::credential_in(text.as_bytes()) {
+        None => Ok(()),
+        Some(what) => Err(Refusal::invalid(format!("`{name}` holds a credential: {what}"), hint)),
+    }
 }
 
 /// What follows `https://`: the run shows its source, so it may hold no secret; and git may take it for nothing else.

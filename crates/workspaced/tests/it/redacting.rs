@@ -167,3 +167,22 @@ async fn what_stands_around_a_credential_does_not_hide_it(#[values(Backend::Sqli
         assert_eq!(run.audit().await.last().unwrap()["reason"], format!("{before}[redacted: GitHub token]"));
     }
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_run_is_not_named_after_a_credential(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (secret, docs) = (&secrets()[0], server.template(&[("a.md", "a\n")]));
+    let git = |url: String, reference: &str| json!({"source": {"type": "git", "url": url, "ref": reference}});
+    for (member, request) in [
+        ("runId", json!({"runId": secret, "source": {"type": "empty"}})),
+        ("source.path", json!({"source": {"type": "directory", "path": docs.join(secret)}})),
+        ("source.url", git(format!("https://localhost/{secret}/a.git"), "main")),
+        ("source.url", git(format!("https://localhost/a.git?token={secret}"), "main")),
+        ("source.ref", git("https://localhost/a.git".to_owned(), secret)),
+    ] {
+        let refused = server.operator().post("/v1/runs", request).await.refused("INVALID_REQUEST");
+        assert_eq!(refused["message"], format!("`{member}` holds a credential: GitHub token"));
+    }
+    assert_redacted(&server.operator().get("/v1/runs?limit=1000").await.text());
+}

@@ -143,6 +143,8 @@ fn complaints_are_logged_without_passwords() {
     let said = "fatal: unable to access 'https://user:p@ss@host/a.git/': no\nremote: https://tok@other x";
     assert_eq!(redact(said), "fatal: unable to access 'https://host/a.git/': no\nremote: https://other x");
     assert_eq!(redact("plain"), "plain");
+    let said = format!("fatal: couldn't find remote ref ghp_{}", "a1".repeat(18));
+    assert_eq!(redact(&said), "fatal: couldn't find remote ref [redacted: GitHub token]");
 }
 
 #[test]
