@@ -21,7 +21,7 @@ use crate::git::GitFault;
 use crate::guard::{GuardFault, Wait};
 use crate::{Fault, Workspace};
 pub use after::{DiffAfter, Overlay};
-use report::Report;
+use report::{Out, Report};
 pub(crate) use scan::Candidate;
 use scan::{Scan, Where};
 
@@ -36,27 +36,36 @@ pub struct DiffQuery {
     pub max_bytes: usize,
 }
 
+/// The paths of so many changed files are told together at the most, and so many bytes of them.
+pub const MAX_CHANGED: usize = 10_000;
+/// See [`MAX_CHANGED`].
+pub const MAX_CHANGED_BYTES: usize = 4 << 20;
+
 /// How the tree differs from its base.
 #[derive(Debug)]
 pub struct WorkspaceDiff {
-    /// Every changed file, sorted by path.
+    /// How many files differ.
+    pub files_changed: usize,
+    /// The first of them, sorted by path: as many as fit an answer.
     pub files: Vec<DiffFile>,
+    /// The paths of all; `None` where they are too many.
+    pub changed: Option<BTreeSet<LogicalPath>>,
     /// Lines added in all.
     pub insertions: u64,
     /// Lines removed in all.
     pub deletions: u64,
-    /// As `git diff --stat` writes it.
+    /// As `git diff --stat` writes it, of [`files`](Self::files).
     pub stat: String,
     /// The text, cut at a line's end.
     pub diff: String,
-    /// Whether text is missing.
+    /// Whether text or files are missing.
     pub truncated: bool,
     /// Hash of the whole text, not only of what is shown.
     pub diff_sha256: Sha256,
 }
 
 impl WorkspaceDiff {
-    /// The changed files' paths.
+    /// The paths of [`files`](Self::files).
     pub fn paths(&self) -> impl Iterator<Item = LogicalPath> {
         self.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok())
     }
@@ -91,7 +100,22 @@ impl Workspace {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND` for the path; `Cancelled`.
     pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
-        self.diff_to(rules, query, None, None, cancel)
+        self.diff_to(rules, query, None, Out::Nowhere, cancel)
+    }
+
+    /// As [`diff`](Self::diff) of the whole tree without its text, and tells `each` file, in the order of paths.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk fails; `Cancelled`.
+    pub fn diff_each(
+        &self,
+        rules: &Rules,
+        each: &mut dyn FnMut(&LogicalPath, &DiffFile),
+        cancel: &AtomicBool,
+    ) -> Result<(), Fault> {
+        let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
+        self.diff_to(rules, &query, None, Out::Each(each), cancel).map(drop)
     }
 
     /// As [`diff`](Self::diff), with a look at the paths `among` only, as if no other could differ.
@@ -106,7 +130,7 @@ impl Workspace {
         among: &BTreeSet<LogicalPath>,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, Fault> {
-        self.diff_to(rules, query, Some(among), None, cancel)
+        self.diff_to(rules, query, Some(among), Out::Nowhere, cancel)
     }
 
     /// Writes the whole diff to `out`, which `git apply` takes on what the run started with, but for binary files; flat in
@@ -117,7 +141,7 @@ impl Workspace {
     /// Where the disk or `out` fails; `Cancelled`.
     pub fn write_patch(&self, rules: &Rules, out: &mut dyn Write, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        self.diff_to(rules, &query, None, Some(out), cancel)
+        self.diff_to(rules, &query, None, Out::Text(out), cancel)
     }
 
     fn diff_to(
@@ -125,15 +149,18 @@ impl Workspace {
         rules: &Rules,
         query: &DiffQuery,
         among: Option<&BTreeSet<LogicalPath>>,
-        out: Option<&mut dyn Write>,
+        out: Out<'_>,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, Fault> {
         let loaded = self.base().load()?;
         let place = self.find(rules, query.path.as_ref(), &loaded)?;
         let mut report = Report::new(self, rules, &loaded, query);
-        if let Some(out) = out {
-            report.out = Some(out);
-        }
+        // Taken apart, so that it need not live longer than the report.
+        report.out = match out {
+            Out::Nowhere => Out::Nowhere,
+            Out::Text(out) => Out::Text(out),
+            Out::Each(each) => Out::Each(each),
+        };
         let candidates = self.candidates(rules, &loaded, &place, among, cancel)?;
         let candidates = report.drop_same(candidates, cancel)?;
         self.fill(&mut report, &candidates, cancel)?;

@@ -11,6 +11,7 @@ use model::{Access, FileKind, LogicalPath, Rules};
 use rustix::fs::{AtFlags, FileType};
 use serde::{Deserialize, Serialize};
 
+use crate::first::{MAX_TOLD_BYTES, entry_bytes};
 use crate::globs::Globs;
 use crate::list::{is_made, passing};
 use crate::stat::Hashing;
@@ -19,6 +20,10 @@ use crate::{EntryType, Fault, Tree};
 
 /// So many hits are kept beyond those that are told, before they are thinned out.
 const SLACK: usize = 4096;
+/// And so many bytes of them.
+const SLACK_BYTES: usize = 2 * MAX_TOLD_BYTES;
+/// What a file is told with beside its path, in bytes of JSON.
+const BESIDE_PATH: usize = 144;
 
 /// The order of what was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -49,7 +54,7 @@ pub struct FindQuery {
 /// What was found.
 #[derive(Debug)]
 pub struct Findings {
-    /// In the order that was asked for, then by path.
+    /// In the order that was asked for, then by path; as many as were asked for and fit an answer.
     pub entries: Vec<FoundFile>,
     /// Whether files are missing because there were too many.
     pub truncated: bool,
@@ -86,6 +91,13 @@ struct Hit {
     path: LogicalPath,
 }
 
+/// What matches, as far as it may be told.
+#[derive(Default)]
+struct Hits {
+    list: Vec<Hit>,
+    bytes: usize,
+}
+
 impl Tree {
     /// Finds files and symbolic links by globs; hidden ones too, but nothing that git ignores, that is generated or
     /// vendored, unless the folder asked for is so itself.
@@ -99,12 +111,13 @@ impl Tree {
         let ground = Ground::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
         let (passes_ignored, passes_made) = (!ground.is_ignored(), !ground.is_made(rules));
         let finder = Finder { rules, query, globs: &globs, passes_ignored, passes_made };
-        let mut hits = survey(self, &finder, ground, Vec::new(), cancel)?;
+        let mut hits = survey(self, &finder, ground, Hits::default(), cancel)?;
         finder.thin_out(&mut hits);
-        let truncated = hits.len() > query.max_results;
-        hits.truncate(query.max_results);
-        let mut entries = Vec::with_capacity(hits.len());
-        for hit in hits {
+        let fit = finder.fitting(&hits.list);
+        let truncated = hits.list.len() > fit;
+        hits.list.truncate(fit);
+        let mut entries = Vec::with_capacity(fit);
+        for hit in hits.list {
             entries.extend(self.tell(rules, &hit.path, cancel)?);
         }
         Ok(Findings { entries, truncated })
@@ -140,10 +153,28 @@ struct Finder<'a> {
 
 impl Finder<'_> {
     /// Brings the hits in order, and drops those that will never be told.
-    fn thin_out(&self, hits: &mut Vec<Hit>) {
+    fn thin_out(&self, hits: &mut Hits) {
         // They have come in order of path, which the sort keeps among equals.
-        hits.sort_by_key(|hit| Reverse(hit.rank));
-        hits.truncate(self.query.max_results + 1);
+        hits.list.sort_by_key(|hit| Reverse(hit.rank));
+        // One more than is told tells that some are missing.
+        hits.list.truncate(self.fitting(&hits.list) + 1);
+        hits.bytes = hits.list.iter().map(Hit::bytes).sum();
+    }
+
+    /// How many of `hits` are told.
+    fn fitting(&self, hits: &[Hit]) -> usize {
+        let mut bytes = 0;
+        let fits = hits.iter().take(self.query.max_results).take_while(|hit| {
+            bytes += hit.bytes();
+            bytes <= MAX_TOLD_BYTES
+        });
+        fits.count()
+    }
+}
+
+impl Hit {
+    fn bytes(&self) -> usize {
+        entry_bytes(self.path.as_str(), BESIDE_PATH)
     }
 }
 
@@ -153,7 +184,7 @@ impl Survey for Finder<'_> {
     where
         Self: 'a;
     type Seen = Option<Hit>;
-    type Outcome = Vec<Hit>;
+    type Outcome = Hits;
 
     fn rules(&self) -> &Rules {
         self.rules
@@ -194,12 +225,15 @@ impl Survey for Finder<'_> {
         Ok(Some(Hit { rank, path }))
     }
 
-    fn take(&self, hits: &mut Vec<Hit>, hit: Option<Hit>) -> bool {
-        hits.extend(hit);
+    fn take(&self, hits: &mut Hits, hit: Option<Hit>) -> bool {
+        let Some(hit) = hit else { return false };
+        hits.bytes += hit.bytes();
+        hits.list.push(hit);
         if self.query.sort == FindSort::Path {
-            return hits.len() > self.query.max_results;
+            return hits.list.len() > self.query.max_results || hits.bytes > MAX_TOLD_BYTES;
         }
-        if hits.len() > self.query.max_results.saturating_mul(2).saturating_add(SLACK) {
+        let most = self.query.max_results.saturating_mul(2).saturating_add(SLACK);
+        if hits.list.len() > most || hits.bytes > MAX_TOLD_BYTES + SLACK_BYTES {
             self.thin_out(hits);
         }
         false

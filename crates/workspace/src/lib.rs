@@ -11,6 +11,7 @@ mod explain;
 mod export;
 mod fault;
 mod find;
+mod first;
 #[cfg(test)]
 mod fixture;
 mod git;
@@ -36,10 +37,11 @@ mod walk;
 
 pub use apply::{Applied, ApplyFault, Redo, Restore, Staged, StagedFile, is_lost_sync};
 pub use base::{Base, BaseFile};
-pub use diff::{DiffAfter, DiffFile, DiffQuery, Overlay, WorkspaceDiff};
+pub use diff::{DiffAfter, DiffFile, DiffQuery, MAX_CHANGED, MAX_CHANGED_BYTES, Overlay, WorkspaceDiff};
 pub use export::Bundle;
 pub use fault::Fault;
 pub use find::{FindQuery, FindSort, Findings, FoundFile};
+pub use first::{First, MAX_TOLD_BYTES};
 pub use git::{ConfineGit, GitReach};
 pub use ignored::RULES_NAME;
 pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, RunFolder, Workspaces};

@@ -34,10 +34,13 @@ pub struct ListQuery {
     pub max_entries: usize,
 }
 
+/// What an entry is told with beside its path, in bytes of JSON.
+pub(crate) const BESIDE_PATH: usize = 128;
+
 /// What was found.
 #[derive(Debug)]
 pub struct Listing {
-    /// Sorted by path.
+    /// Sorted by path; as many as were asked for and fit an answer.
     pub entries: Vec<Entry>,
     /// Whether entries are missing.
     pub truncated: bool,

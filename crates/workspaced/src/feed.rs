@@ -11,7 +11,6 @@ use crate::audit::STREAM_BATCH;
 use crate::calls::Head;
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::service::{Caller, Service};
-use crate::tools::ToolRun;
 use crate::tools::tree::{DRIFT, Expected};
 use crate::{CallError, pipeline};
 
@@ -155,23 +154,15 @@ impl Service {
     ///
     /// `FORBIDDEN`, `RUN_CLOSED`.
     pub(crate) async fn drift(&self, run: &RunId, caller: Caller) -> Result<String, CallError> {
-        let ToolRun::Read(parse) = DRIFT.run else {
-            return Err(CallError::Internal("a mutation is no read".into()));
-        };
-        let (head, members) = Head::of(run, caller.clone(), &DRIFT, Map::new());
+        let (head, members) = Head::of(run, caller, &DRIFT, Map::new());
         let (live, _) = self.admit(&head, members).await?;
         // What is written while the files are looked at would be told as drift.
         let _alone = match pipeline::enter_whole(self, &live).await {
             Ok(alone) => alone,
             Err(error) => return Err(self.record_undone(&head, &[], error).await),
         };
-        let expected = serde_json::to_value(Expected { written: self.last_written(run).await? });
-        let expected = expected.map_err(|error| CallError::Internal(Box::new(error)))?;
-        let (head, members) = Head::of(run, caller, &DRIFT, expected.as_object().cloned().unwrap_or_default());
-        match members.and_then(parse) {
-            Ok(tool) => Ok(self.read(head, &live, tool).await?.0.output),
-            Err(refusal) => Err(self.record_refused(&head, &[], refusal).await),
-        }
+        let expected = Expected { written: self.last_written(run).await? };
+        Ok(self.read(head, &live, Box::new(expected)).await?.0.output)
     }
 
     /// The hash that every path which `run` has written should have.

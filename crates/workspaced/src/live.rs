@@ -14,7 +14,7 @@ use lru::LruCache;
 use model::{Code, LogicalPath, Mount, Refusal, Rules, RunId, RunState, Step};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
-use workspace::{Tree, Workspace};
+use workspace::{MAX_CHANGED, MAX_CHANGED_BYTES, Tree, Workspace};
 
 use crate::behind::Behind;
 use crate::claims::Claims;
@@ -106,9 +106,6 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn(u64);
 
-/// More paths are not kept: the whole tree is looked at again.
-const MAX_CHANGED: usize = 10_000;
-
 impl Changed {
     /// The paths, if they are known.
     pub(crate) fn get(&self) -> Option<BTreeSet<LogicalPath>> {
@@ -121,16 +118,16 @@ impl Changed {
     }
 
     /// Takes over what a look at the tree has found that began at `turn`, unless something was changed since.
-    pub(crate) fn set_since(&self, turn: Turn, changed: BTreeSet<LogicalPath>) {
+    pub(crate) fn set_since(&self, turn: Turn, changed: Option<BTreeSet<LogicalPath>>) {
         let mut known = self.lock();
         if known.turns == turn.0 {
-            known.set(changed);
+            known.paths = changed;
         }
     }
 
     /// Takes over what a look at the tree has found, beside which nothing was changed.
-    pub(crate) fn set(&self, changed: BTreeSet<LogicalPath>) {
-        self.lock().set(changed);
+    pub(crate) fn set(&self, changed: Option<BTreeSet<LogicalPath>>) {
+        self.lock().paths = changed;
     }
 
     /// Forgets what was found: the whole tree is looked at again.
@@ -147,6 +144,7 @@ impl Changed {
         if let Some(paths) = &mut known.paths {
             paths.extend(touched.iter().cloned());
         }
+        known.paths = known.paths.take().filter(are_few);
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -154,10 +152,10 @@ impl Changed {
     }
 }
 
-impl Known {
-    fn set(&mut self, changed: BTreeSet<LogicalPath>) {
-        self.paths = Some(changed).filter(|changed| changed.len() <= MAX_CHANGED);
-    }
+/// Whether so many paths are kept: else the whole tree is looked at again.
+fn are_few(paths: &BTreeSet<LogicalPath>) -> bool {
+    let bytes: usize = paths.iter().map(|path| path.as_str().len()).sum();
+    paths.len() <= MAX_CHANGED && bytes <= MAX_CHANGED_BYTES
 }
 
 impl fmt::Debug for LiveRun {

@@ -28,8 +28,8 @@ pub struct Overlay {
 pub struct DiffAfter {
     /// Hash of the whole text.
     pub diff_sha256: Sha256,
-    /// Every path that will differ from the base.
-    pub changed: BTreeSet<LogicalPath>,
+    /// Every path that will differ from the base; `None` where they are too many.
+    pub changed: Option<BTreeSet<LogicalPath>>,
 }
 
 impl Workspace {
@@ -81,7 +81,7 @@ impl Workspace {
             filled => filled?,
         }
         let diff = report.finish();
-        Ok(Some(DiffAfter { diff_sha256: diff.diff_sha256, changed: diff.paths().collect() }))
+        Ok(Some(DiffAfter { diff_sha256: diff.diff_sha256, changed: diff.changed }))
     }
 
     /// The permission bits of the file at `path`, where one is there.

@@ -1,6 +1,6 @@
 //! Candidates → what the caller is told: counts, text up to a bound, and the hash of all text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -11,16 +11,19 @@ use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file};
 use sha2::Digest as _;
 
 use super::scan::{Candidate, Now};
-use super::{DiffFile, DiffQuery, Overlay, WorkspaceDiff, check, stat};
+use super::{DiffFile, DiffQuery, MAX_CHANGED, MAX_CHANGED_BYTES, Overlay, WorkspaceDiff, check, stat};
 use crate::apply::hash;
 use crate::base::manifest::{FileIndex, MODE_LINK};
 use crate::base::{Loaded, OpenBlobs, Part};
 use crate::fault::file_too_large;
+use crate::first::{MAX_TOLD_BYTES, entry_bytes};
 use crate::import::stays_inside;
 use crate::{Fault, Workspace};
 
 /// Larger files are shown as binary ones are: that they differ, and how large they are.
 const MAX_SHOWN_BYTES: u64 = 16 << 20;
+/// What a changed file is told with beside its path, in bytes of JSON.
+const BESIDE_PATH: usize = 300;
 
 /// A diff in the making.
 pub(super) struct Report<'a> {
@@ -30,7 +33,13 @@ pub(super) struct Report<'a> {
     max_bytes: usize,
     /// Larger files are not looked into: none that large came in by the service.
     max_hashed_bytes: u64,
+    /// The first of the changed files: as many as fit an answer.
     rows: Vec<stat::Row>,
+    row_bytes: usize,
+    files_changed: usize,
+    counts: Counts,
+    changed: Option<BTreeSet<LogicalPath>>,
+    changed_bytes: usize,
     text: Vec<u8>,
     truncated: bool,
     sha256: sha2::Sha256,
@@ -42,8 +51,17 @@ pub(super) struct Report<'a> {
     pub(super) past: Option<Then<'a>>,
     /// When no more is added.
     pub(super) deadline: Option<Instant>,
-    /// Where all text goes as well.
-    pub(super) out: Option<&'a mut dyn io::Write>,
+    /// Where all of it goes as well.
+    pub(super) out: Out<'a>,
+}
+
+/// Where what differs goes besides into the report.
+pub(super) enum Out<'a> {
+    Nowhere,
+    /// All text.
+    Text(&'a mut dyn io::Write),
+    /// Every file.
+    Each(&'a mut dyn FnMut(&LogicalPath, &DiffFile)),
 }
 
 /// Tells what stands at a path.
@@ -68,6 +86,11 @@ impl<'a> Report<'a> {
             max_bytes: query.max_bytes,
             max_hashed_bytes: rules.policy().max_transfer_bytes,
             rows: Vec::new(),
+            row_bytes: 0,
+            files_changed: 0,
+            counts: Counts::default(),
+            changed: Some(BTreeSet::new()),
+            changed_bytes: 0,
             text: Vec::new(),
             truncated: false,
             sha256: sha2::Sha256::new(),
@@ -75,7 +98,7 @@ impl<'a> Report<'a> {
             late: BTreeMap::new(),
             past: None,
             deadline: None,
-            out: None,
+            out: Out::Nowhere,
         }
     }
 
@@ -166,16 +189,18 @@ impl<'a> Report<'a> {
                 Some(file) if self.past.is_none() => self.loaded.keep_planned_part(file, &part),
                 Some(_) | None => {}
             }
-            self.add(&part)?;
+            self.add(&candidate.path, &part)?;
         }
         Ok(())
     }
 
     /// Adds one change; of its text only what is shown.
-    fn add(&mut self, part: &Part) -> Result<(), Fault> {
+    fn add(&mut self, path: &LogicalPath, part: &Part) -> Result<(), Fault> {
         self.sha256.update(&part.text);
-        if let Some(out) = &mut self.out {
-            out.write_all(&part.text)?;
+        match &mut self.out {
+            Out::Nowhere => {}
+            Out::Text(out) => out.write_all(&part.text)?,
+            Out::Each(each) => each(path, &part.file),
         }
         let room = self.max_bytes.saturating_sub(self.text.len());
         if self.stat_only {
@@ -187,8 +212,24 @@ impl<'a> Report<'a> {
             self.text.extend_from_slice(&part.text[..cut]);
             self.truncated = true;
         }
-        self.rows.push(stat::Row { file: part.file.clone(), bytes: part.bytes });
+        self.add_row(path, part);
         Ok(())
+    }
+
+    fn add_row(&mut self, path: &LogicalPath, part: &Part) {
+        let DiffFile { insertions, deletions, .. } = part.file;
+        self.counts = self.counts + Counts { insertions, deletions };
+        self.row_bytes += entry_bytes(path.as_str(), BESIDE_PATH);
+        if self.row_bytes <= MAX_TOLD_BYTES {
+            self.rows.push(stat::Row { file: part.file.clone(), bytes: part.bytes });
+        }
+        self.files_changed += 1;
+        self.changed_bytes += path.as_str().len();
+        if self.files_changed > MAX_CHANGED || self.changed_bytes > MAX_CHANGED_BYTES {
+            self.changed = None;
+        } else if let Some(changed) = &mut self.changed {
+            changed.insert(path.clone());
+        }
     }
 
     /// One file's change; `None` where there turns out to be none.
@@ -306,16 +347,16 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn finish(self) -> WorkspaceDiff {
-        let counts = self.rows.iter().fold(Counts::default(), |sum, row| {
-            sum + Counts { insertions: row.file.insertions, deletions: row.file.deletions }
-        });
+        let Counts { insertions, deletions } = self.counts;
         WorkspaceDiff {
-            stat: stat::table(&self.rows, counts.insertions, counts.deletions),
+            stat: stat::table(&self.rows, self.files_changed, insertions, deletions),
+            files_changed: self.files_changed,
+            truncated: self.truncated || self.rows.len() < self.files_changed,
             files: self.rows.into_iter().map(|row| row.file).collect(),
-            insertions: counts.insertions,
-            deletions: counts.deletions,
+            changed: self.changed,
+            insertions,
+            deletions,
             diff: String::from_utf8_lossy(&self.text).into_owned(),
-            truncated: self.truncated,
             diff_sha256: Sha256::from_bytes(self.sha256.finalize().into()),
         }
     }

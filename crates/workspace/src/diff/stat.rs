@@ -14,8 +14,8 @@ pub(super) struct Row {
     pub(super) bytes: (u64, u64),
 }
 
-/// The table; empty where nothing differs.
-pub(super) fn table(rows: &[Row], insertions: u64, deletions: u64) -> String {
+/// The table of the first rows of `files`; empty where nothing differs.
+pub(super) fn table(rows: &[Row], files: usize, insertions: u64, deletions: u64) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -27,8 +27,10 @@ pub(super) fn table(rows: &[Row], insertions: u64, deletions: u64) -> String {
     for (row, name) in rows.iter().zip(&names) {
         write_row(&mut out, row, name, &columns, most);
     }
-    let files = rows.len();
     // Writing to a string does not fail.
+    if let Some(more) = files.checked_sub(rows.len()).filter(|more| *more > 0) {
+        let _ = writeln!(out, " ... and {more} more file{}", if more == 1 { "" } else { "s" });
+    }
     let _ = write!(out, " {files} file{} changed", if files == 1 { "" } else { "s" });
     if insertions > 0 || deletions == 0 {
         let _ = write!(out, ", {insertions} insertion{}(+)", if insertions == 1 { "" } else { "s" });

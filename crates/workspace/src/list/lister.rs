@@ -11,7 +11,8 @@ use model::{FileKind, LogicalPath, PathRejected, Rules};
 use rustix::fs::{AtFlags, FileType};
 
 use super::entry::{Described, passing};
-use super::{Entry, ListQuery, Listing};
+use super::{BESIDE_PATH, Entry, ListQuery, Listing};
+use crate::first::{MAX_TOLD_BYTES, entry_bytes};
 use crate::guard::Wait;
 use crate::ignored::Scope;
 use crate::walk::{Whereabouts, each_entry, escape};
@@ -27,6 +28,8 @@ pub(super) struct Lister<'a> {
     query: &'a ListQuery,
     cancel: &'a AtomicBool,
     entries: Vec<Entry>,
+    entry_bytes: usize,
+    truncated: bool,
     buffer: Vec<u8>,
     filter: Filter<'a>,
     /// Rules in force in the folder above the listed one.
@@ -82,13 +85,23 @@ impl<'a> Lister<'a> {
             ignored: !query.include_ignored && !named_ignored,
             made: !query.include_ignored && !named_made,
         };
-        Ok(Self { tree, rules, query, cancel, entries: Vec::new(), buffer: Vec::new(), filter, scope, depth: 0 })
+        Ok(Self {
+            tree,
+            rules,
+            query,
+            cancel,
+            entries: Vec::new(),
+            entry_bytes: 0,
+            truncated: false,
+            buffer: Vec::new(),
+            filter,
+            scope,
+            depth: 0,
+        })
     }
 
-    pub(super) fn finish(mut self) -> Listing {
-        let truncated = self.entries.len() > self.query.max_entries;
-        self.entries.truncate(self.query.max_entries);
-        Listing { entries: self.entries, truncated }
+    pub(super) fn finish(self) -> Listing {
+        Listing { entries: self.entries, truncated: self.truncated }
     }
 
     /// Lists the listed folder itself, which is open as `dir`.
@@ -107,7 +120,7 @@ impl<'a> Lister<'a> {
         }
         items.sort_unstable_by(|a, b| a.order(b, &found));
         for item in items {
-            if self.room() == 0 {
+            if self.truncated {
                 break;
             }
             let found = &found[item.index];
@@ -122,9 +135,19 @@ impl<'a> Lister<'a> {
         (self.query.max_entries + 1).saturating_sub(self.entries.len())
     }
 
+    /// How many of `names` in the folder `at` are wanted still: one more than fit.
+    fn fitting(&self, names: &[Found], at: &Whereabouts) -> usize {
+        let mut bytes = self.entry_bytes;
+        let fits = names.iter().take_while(|found| {
+            bytes += least_bytes(at, found.name.to_bytes());
+            bytes <= MAX_TOLD_BYTES
+        });
+        (fits.count() + 1).min(self.room())
+    }
+
     /// The first names in the order of paths, and no more than can be shown.
     fn names(&mut self, dir: &OwnedFd, at: &Whereabouts, scope: &Scope) -> Result<Vec<Found>, Fault> {
-        let room = self.room();
+        let room = self.room().min((MAX_TOLD_BYTES - self.entry_bytes) / least_bytes(at, b"") + 1);
         let (tree, filter) = (self.tree, self.filter);
         let mut kept: Vec<Found> = Vec::new();
         each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
@@ -138,7 +161,9 @@ impl<'a> Lister<'a> {
             Ok(())
         })?;
         kept.sort_unstable_by(|a, b| a.shown.cmp(&b.shown));
-        kept.truncate(room);
+        kept.truncate(self.fitting(&kept, at));
+        // Those that are dropped had their room.
+        kept.shrink_to_fit();
         Ok(kept)
     }
 
@@ -177,6 +202,12 @@ impl<'a> Lister<'a> {
             }
             None => Entry::unnameable(found.path.clone(), &stat),
         };
+        let bytes = self.entry_bytes + entry_bytes(&entry.path, BESIDE_PATH);
+        if self.entries.len() == self.query.max_entries || bytes > MAX_TOLD_BYTES {
+            self.truncated = true;
+            return Ok(());
+        }
+        self.entry_bytes = bytes;
         self.entries.push(entry);
         Ok(())
     }
@@ -237,6 +268,12 @@ impl Item {
         };
         key(self).cmp(key(other))
     }
+}
+
+/// How many bytes the entry of `name` in the folder `at` takes at least.
+fn least_bytes(at: &Whereabouts, name: &[u8]) -> usize {
+    let folder = if at.shown.is_root() { 0 } else { at.shown.as_str().len() + 1 };
+    folder + name.len() + BESIDE_PATH
 }
 
 /// Whether tools make such files, so that listings leave them out unless asked.

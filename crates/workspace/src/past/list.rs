@@ -1,6 +1,6 @@
 //! A listing as it was.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,9 +9,10 @@ use model::{Access, Code, FileKind, LogicalPath, PathFacts, Rules};
 use super::read::was_not_there;
 use super::{Contents, Kept, Past, PastFile, of_git};
 use crate::fault::not_a_directory;
+use crate::first::First;
 use crate::guard::Wait;
 use crate::ignored::Scope;
-use crate::list::is_made;
+use crate::list::{BESIDE_PATH, is_made};
 use crate::read::{is_binary, kind_of};
 use crate::{Entry, EntryType, Fault, ListQuery, Listing, Workspace};
 
@@ -54,13 +55,13 @@ impl Workspace {
             return Err(refusal.into());
         }
         let mut lister = Lister::new(self, rules, query)?;
-        let mut found: BTreeMap<LogicalPath, Option<&PastFile>> = BTreeMap::new();
+        let mut found = First::new(query.max_entries, BESIDE_PATH);
         for (path, file) in past.beneath(&query.path) {
             check(cancel)?;
             lister.add(path, file, &mut found)?;
         }
-        let truncated = found.len() > query.max_entries;
-        let shown: Vec<_> = found.into_iter().take(query.max_entries).collect();
+        let (found, truncated) = found.finish();
+        let shown: Vec<_> = found.into_iter().collect();
         let heads = self.base_heads(rules, &shown, cancel)?;
         let mut entries = Vec::with_capacity(shown.len());
         for (path, file) in shown {
@@ -119,7 +120,7 @@ impl<'a> Lister<'a> {
         &mut self,
         path: &LogicalPath,
         file: &'p PastFile,
-        found: &mut BTreeMap<LogicalPath, Option<&'p PastFile>>,
+        found: &mut First<Option<&'p PastFile>>,
     ) -> Result<(), Fault> {
         let depth = if self.query.path.is_root() { 0 } else { self.query.path.names().count() };
         let names: Vec<&str> = path.names().collect();
@@ -130,7 +131,7 @@ impl<'a> Lister<'a> {
             }
             let Ok(place) = folder.child(name) else { return Ok(()) };
             let is_folder = level + 1 < names.len();
-            if found.contains_key(&place) && is_folder {
+            if found.contains(&place) && is_folder {
                 folder = place;
                 continue;
             }

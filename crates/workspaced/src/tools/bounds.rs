@@ -2,7 +2,7 @@
 
 use model::{MAX_LINE_CHARS, MAX_PATH_BYTES, MAX_TOOL_CALL_ID};
 use serde::Serialize;
-use workspace::RANGED_FACTOR;
+use workspace::{MAX_TOLD_BYTES, RANGED_FACTOR};
 
 use super::{diff_workspace, find_files, list_dir, read_file, read_files, revert_calls, search_text};
 use crate::calls::{MAX_REASON, MAX_STEP_ID};
@@ -19,6 +19,8 @@ pub(crate) struct ToolLimits {
     max_tool_call_id_characters: usize,
     /// The longest `stepId`.
     max_step_id_characters: usize,
+    /// About the most bytes of entries that `list_dir`, `find_files`, `diff_workspace` (of `files`) and a run's drift tell.
+    max_entries_bytes: usize,
     /// The largest `maxDepth` of `list_dir`.
     list_dir_max_depth: u64,
     /// The largest `maxEntries` of `list_dir`.
@@ -62,6 +64,7 @@ impl ToolLimits {
         max_reason_characters: MAX_REASON,
         max_tool_call_id_characters: MAX_TOOL_CALL_ID,
         max_step_id_characters: MAX_STEP_ID,
+        max_entries_bytes: MAX_TOLD_BYTES,
         list_dir_max_depth: list_dir::MAX_DEPTH,
         list_dir_max_entries: list_dir::MAX_ENTRIES,
         read_file_max_lines: read_file::MAX_LINES,

@@ -70,15 +70,15 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// As `git diff --stat` writes it.
+    /// As `git diff --stat` writes it, of `files`; where some are left out, with a line that says how many.
     stat: &'a str,
-    /// Every file that differs, sorted by path.
+    /// The files that differ, sorted by path; those after the first 2 MiB are left out.
     files: &'a [DiffFile],
     /// The text, cut at a line's end.
     #[serde(skip_serializing_if = "told_apart")]
     #[schema(required = true)]
     diff: &'a str,
-    /// Whether text is missing.
+    /// Whether text or files are missing.
     truncated: bool,
     /// Hash of the whole text, not only of what is shown.
     diff_sha256: Sha256,
@@ -116,7 +116,7 @@ impl Diff {
         let before = context.changed.map(|changed| (changed, changed.turn()));
         let diff = workspace.diff(context.rules, &self.query, context.cancel)?;
         if let Some((changed, turn)) = before.filter(|_| self.query.path.is_none()) {
-            changed.set_since(turn, diff.paths().collect());
+            changed.set_since(turn, diff.changed.clone());
         }
         Ok(diff)
     }
@@ -140,7 +140,7 @@ impl Read for Diff {
         };
         let output = DiffWorkspaceOutput {
             base_commit: workspace.base_commit(),
-            files_changed: diff.files.len(),
+            files_changed: diff.files_changed,
             insertions: diff.insertions,
             deletions: diff.deletions,
             stat: &diff.stat,

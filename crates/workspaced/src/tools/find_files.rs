@@ -57,7 +57,7 @@ fn two_hundred() -> u64 {
 pub(crate) struct FindFilesOutput {
     /// The files, in the order that was asked for.
     entries: Vec<FoundFile>,
-    /// Whether files are missing because there were too many.
+    /// Whether files are missing because there were too many: more than `maxResults`, or than 2 MiB of them.
     truncated: bool,
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct ListDirOutput {
     path: LogicalPath,
     /// What is in it, sorted by path.
     entries: Vec<Entry>,
-    /// Whether entries are missing because there were too many.
+    /// Whether entries are missing because there were too many: more than `maxEntries`, or than 2 MiB of them.
     truncated: bool,
     /// The record whose files these are, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]

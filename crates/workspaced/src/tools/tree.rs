@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{DiffQuery, Fault, Workspace};
+use workspace::{DiffFile, Fault, First, Workspace};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, parse};
 use crate::feed::change_of;
+
+/// What a path is told with beside itself, in bytes of JSON.
+const BESIDE_PATH: usize = 220;
 
 /// `GET …/drift`.
 pub(crate) static DRIFT: Tool = Tool {
@@ -38,8 +41,10 @@ pub(crate) struct Expected {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Drift {
-    /// Every path that differs, in order. Paths that policy hides are left out.
+    /// The paths that differ, in order. Paths that policy hides are left out.
     items: Vec<Drifted>,
+    /// Whether paths are missing because there were more than 2 MiB of them.
+    truncated: bool,
     /// How many paths the run has written.
     written: usize,
 }
@@ -62,25 +67,23 @@ pub(crate) struct Drifted {
 
 impl Read for Expected {
     fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
-        let query = DiffQuery { path: None, stat_only: true, max_bytes: 1 };
-        let diff = own(context)?.diff(context.rules, &query, context.cancel)?;
-        let mut rest: BTreeMap<&str, Option<Sha256>> =
-            self.written.iter().map(|(path, expected)| (path.as_str(), *expected)).collect();
-        let mut items = Vec::new();
-        for file in diff.files {
-            let written = rest.remove(file.path.as_str());
-            if written.is_none() && file.old_sha256 == file.new_sha256 {
+        let mut rest: BTreeMap<&LogicalPath, Option<Sha256>> =
+            self.written.iter().map(|(path, expected)| (path, *expected)).collect();
+        let mut items = First::new(usize::MAX, BESIDE_PATH);
+        let mut each = |path: &LogicalPath, file: &DiffFile| {
+            let written = rest.remove(path);
+            let (expected, actual) = (written.unwrap_or(file.old_sha256), file.new_sha256);
+            if expected != actual {
+                items.insert(path.clone(), (change_of(expected, actual), expected, actual));
+            } else if written.is_none() {
                 // The same bytes, and yet it differs. Of a file that a call has written the audit tells no bits.
-                let (expected_sha256, actual_sha256) = (file.old_sha256, file.new_sha256);
-                items.push(Drifted { path: file.path, change: "mode", expected_sha256, actual_sha256 });
-                continue;
+                items.insert(path.clone(), ("mode", expected, actual));
             }
-            items.extend(drifted(file.path, written.unwrap_or(file.old_sha256), file.new_sha256));
-        }
+        };
+        own(context)?.diff_each(context.rules, &mut each, context.cancel)?;
         // What was written and is as in the base: the ledger may say otherwise.
-        for (raw, expected) in rest {
-            let Ok(path) = LogicalPath::parse(raw) else { continue };
-            let stat = match context.tree.stat(context.rules, &path, context.cancel) {
+        for (path, expected) in rest {
+            let stat = match context.tree.stat(context.rules, path, context.cancel) {
                 Err(Fault::Refused(_)) => continue,
                 stat => stat?,
             };
@@ -90,22 +93,25 @@ impl Read for Expected {
                 Some(found) if found.sha256.is_none() && expected.is_some() => continue,
                 Some(found) => found.sha256,
             };
-            items.extend(drifted(raw.to_owned(), expected, actual));
+            if expected != actual {
+                items.insert(path.clone(), (change_of(expected, actual), expected, actual));
+            }
         }
-        items.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        let paths = items.iter().filter_map(|item| LogicalPath::parse(&item.path).ok());
-        let paths_read = paths.take(super::MAX_PATHS_TOLD).collect();
-        Told::new(&Drift { items, written: self.written.len() }, paths_read)
+        let (items, truncated) = items.finish();
+        let paths_read = items.keys().take(super::MAX_PATHS_TOLD).cloned().collect();
+        let drifted = |(path, (change, expected_sha256, actual_sha256)): (LogicalPath, _)| Drifted {
+            path: path.into(),
+            change,
+            expected_sha256,
+            actual_sha256,
+        };
+        let items = items.into_iter().map(drifted).collect();
+        Told::new(&Drift { items, truncated, written: self.written.len() }, paths_read)
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
         Vec::new()
     }
-}
-
-fn drifted(path: String, expected: Option<Sha256>, actual: Option<Sha256>) -> Option<Drifted> {
-    let change = change_of(expected, actual);
-    (expected != actual).then_some(Drifted { path, change, expected_sha256: expected, actual_sha256: actual })
 }
 
 fn own<'a>(context: &ReadContext<'a>) -> Result<&'a Workspace, Fault> {

@@ -201,3 +201,37 @@ async fn the_diff_does_not_follow_an_agent_that_rewrites_the_ignore_rules(
     let diff = run.ok("diff_workspace", json!({})).await;
     assert!(diff["diff"].as_str().unwrap().contains("fn evil"), "a tracked file cannot be hidden: {diff:#}");
 }
+
+#[rstest]
+#[tokio::test]
+async fn files_that_do_not_fit_are_counted_all_the_same(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    let folder = format!("{}/", "d".repeat(200)).repeat(17);
+    for number in 0..700 {
+        run.put(&format!("{folder}{number:04}"), "one\n");
+    }
+    for (input, shown) in [(json!({"statOnly": true}), 0), (json!({"maxBytes": 100_000}), 1)] {
+        let answer = run.call("diff_workspace", input).await;
+        assert!(answer.body.len() < 3 << 20, "{} bytes", answer.body.len());
+        let diff = answer.ok();
+        let files = diff["files"].as_array().unwrap();
+        assert!((400..600).contains(&files.len()), "{} files", files.len());
+        assert!(files.iter().enumerate().all(|(at, file)| file["path"] == json!(format!("{folder}{at:04}"))));
+        assert_eq!(
+            (&diff["filesChanged"], &diff["insertions"], &diff["truncated"]),
+            (&json!(700), &json!(700), &json!(true))
+        );
+        let stat: Vec<_> = diff["stat"].as_str().unwrap().lines().collect();
+        let more = format!(" ... and {} more files", 700 - files.len());
+        assert_eq!(stat[files.len()..], [&*more, " 700 files changed, 700 insertions(+)"]);
+        assert_eq!(diff["diff"].as_str().unwrap().is_empty(), shown == 0);
+        let patch = run.operator.get(&format!("/v1/runs/{}/patch", run.id)).await;
+        assert_eq!(diff["diffSha256"], sha256(&patch.body));
+    }
+    // What is known to differ is known of all.
+    let diff = run.ok("diff_workspace", json!({"checkTree": false, "statOnly": true})).await;
+    assert_eq!((&diff["filesChanged"], &diff["treeChecked"]), (&json!(700), &json!(false)));
+    drop(server);
+}

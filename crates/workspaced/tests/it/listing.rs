@@ -162,3 +162,30 @@ async fn what_is_no_folder_is_refused(#[values(Backend::Sqlite, Backend::Postgre
         run.call("list_dir", bad).await.refused("INVALID_REQUEST");
     }
 }
+
+#[rstest]
+#[tokio::test]
+async fn entries_end_where_their_bytes_are_many(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let folder = vec!["d".repeat(200); 17].join("/");
+    let files: Vec<_> = (0..700).map(|number| format!("{folder}/{number:04}\u{1}")).collect();
+    let named: Vec<_> = files.iter().map(|file| (file.as_str(), "one\n")).collect();
+    let (_server, run) = Run::shared(backend, &named).await;
+    let list = |more: Value| {
+        let mut input = json!({"path": folder, "maxDepth": 1, "maxEntries": 10_000});
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ("list_dir", input)
+    };
+    let find = |sort: &str| ("find_files", json!({"glob": ["**"], "maxResults": 10_000, "sort": sort}));
+    for (tool, input) in [list(json!({})), list(json!({"atSeq": 0})), find("path"), find("size"), find("modified")] {
+        let answer = run.call(tool, input).await;
+        assert!(answer.body.len() < (2 << 20) + 65_536, "{tool}: {} bytes", answer.body.len());
+        let listing = answer.ok();
+        let told = paths(&listing);
+        assert!((500..700).contains(&told.len()), "{tool}: {} entries", told.len());
+        assert_eq!(listing["truncated"], true, "{tool}");
+        assert!(told.iter().enumerate().all(|(at, path)| listing["path"].is_null() || *path == files[at]), "{tool}");
+    }
+    // What lies in folders above is told first, and the rest as far as it fits.
+    let whole = run.ok("list_dir", json!({"maxDepth": 20, "maxEntries": 10_000})).await;
+    assert_eq!((paths(&whole)[16], paths(&whole)[17], &whole["truncated"]), (&*folder, &*files[0], &json!(true)));
+}

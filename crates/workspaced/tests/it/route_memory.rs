@@ -263,3 +263,42 @@ async fn every_route_has_a_bound_of_memory(#[values(Backend::Sqlite)] backend: B
     }
     assert_eq!(tried, documented());
 }
+
+#[rstest]
+#[tokio::test]
+async fn many_long_names_cost_no_more_than_an_answer_tells_of_them(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "a\n").await;
+    let folder = vec!["d".repeat(200); 17].join("/");
+    for number in 0..6_000 {
+        run.put(&format!("{folder}/{number:04}{}", "n".repeat(200)), "");
+    }
+    let most = json!(1_000_000);
+    let edit = json!({"path": "a.txt", "oldString": "a", "newString": "b", "reason": "r", "dryRun": true});
+    let patch = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n", "reason": "r", "dryRun": true});
+    let of = |tool: &str, input: Value| (format!("post /v1/runs/{}/tools/{tool}", run.id), input, 2);
+    let find = |sort: &str| of("find_files", json!({"glob": ["**"], "maxResults": most, "sort": sort}));
+    let calls = [
+        of("list_dir", json!({"path": folder, "maxDepth": 1, "maxEntries": most})),
+        of("list_dir", json!({"maxDepth": most, "maxEntries": most})),
+        find("path"),
+        find("modified"),
+        of("diff_workspace", json!({"statOnly": true})),
+        of("diff_workspace", json!({"checkTree": false, "maxBytes": 1})),
+        (format!("get /v1/runs/{}/drift", run.id), Value::Null, 2),
+        of("edit_file", edit),
+        of("apply_patch", patch),
+    ];
+    for (route, body, most_mib) in calls {
+        let (method, path) = route.split_once(' ').unwrap();
+        let request = run.operator.request(method.to_uppercase().parse().unwrap(), path);
+        let request = if body.is_null() { request } else { request.json(&body) };
+        let (answer, growth) = server.peak_growth(run.operator.send(request)).await;
+        println!("{route}: {} bytes, {} KiB", answer.body.len(), growth >> 10);
+        assert!(answer.body.len() < (most_mib << 20) + 262_144, "{route}: {} bytes", answer.body.len());
+        let answer = answer.ok();
+        assert!(answer.get("truncated").is_none_or(|truncated| *truncated == json!(true)), "{route}");
+        assert_growth(&route, growth, 64);
+    }
+}
