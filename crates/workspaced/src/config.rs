@@ -143,6 +143,8 @@ pub(crate) struct Limits {
     pub(crate) max_body_bytes: u64,
     /// Bytes of bodies in memory at a time.
     pub(crate) max_body_memory_bytes: u64,
+    /// Bytes of large answers in memory at a time.
+    pub(crate) max_answer_memory_bytes: u64,
     pub(crate) max_archive_bytes: u64,
     /// Requests a second of one token, and how many at once.
     pub(crate) rate: Option<(u32, u32)>,
@@ -240,6 +242,12 @@ impl Settings {
             request_timeout: seconds("request-timeout-seconds", self.request_timeout_seconds, 60)?,
             max_body_bytes,
             max_body_memory_bytes: body_memory(self.max_body_memory_bytes, max_body_bytes)?,
+            max_answer_memory_bytes: within(
+                "max-answer-memory-bytes",
+                self.max_answer_memory_bytes,
+                256 << 20,
+                4 << 30,
+            )?,
             max_archive_bytes: within("max-archive-bytes", self.max_archive_bytes, 1 << 30, 1 << 40)?,
             rate: (rate > 0).then_some((rate, burst)),
             auth_failures_per_minute: self.auth_failures_per_minute.unwrap_or(6000),

@@ -2,6 +2,7 @@
 //!
 //! The law of this crate: only `http` knows a transport; only `pipeline` changes a file; every call is recorded.
 
+mod answer_memory;
 mod approvals;
 mod artifacts;
 mod audit;

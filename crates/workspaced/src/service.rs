@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use workspace::Workspaces;
 
 use crate::CallError;
+use crate::answer_memory::AnswerMemory;
 use crate::body_memory::BodyMemory;
 use crate::checkpoints::Checkpoints;
 use crate::config::{Config, Limits};
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) throttle: Throttle,
     /// How many bytes of bodies may be in memory at a time.
     pub(crate) body_memory: BodyMemory,
+    /// And how many of answers.
+    pub(crate) answer_memory: AnswerMemory,
     /// How many calls may use the disk at a time, by what they do there.
     pub(crate) pools: Pools,
     /// Work that outlives its request: mutations, which finish even when the caller has gone.
@@ -124,6 +127,7 @@ impl Service {
             checkpoints,
             throttle: Throttle::new(&limits),
             body_memory: BodyMemory::new(limits.max_body_memory_bytes),
+            answer_memory: AnswerMemory::new(limits.max_answer_memory_bytes),
             pools: Pools::new(&limits),
             tasks: TaskTracker::new(),
             answered: Arc::default(),

@@ -86,6 +86,11 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_MAX_BODY_MEMORY_BYTES", value_name = "BYTES")]
     #[serde(alias = "max_body_memory_bytes")]
     pub(super) max_body_memory_bytes: Option<u64>,
+    /// Bytes of large answers in memory at a time, until their callers have taken them; others wait, but no longer than a
+    /// body may take, and are then refused [default: 268435456]
+    #[arg(long, env = "WORKSPACED_MAX_ANSWER_MEMORY_BYTES", value_name = "BYTES")]
+    #[serde(alias = "max_answer_memory_bytes")]
+    pub(super) max_answer_memory_bytes: Option<u64>,
     /// The largest archive that a run may be made from, in bytes as sent [default: 1073741824]
     #[arg(long, env = "WORKSPACED_MAX_ARCHIVE_BYTES", value_name = "BYTES")]
     #[serde(alias = "max_archive_bytes")]
@@ -205,6 +210,7 @@ impl Settings {
             request_timeout_seconds: self.request_timeout_seconds.or(under.request_timeout_seconds),
             max_body_bytes: self.max_body_bytes.or(under.max_body_bytes),
             max_body_memory_bytes: self.max_body_memory_bytes.or(under.max_body_memory_bytes),
+            max_answer_memory_bytes: self.max_answer_memory_bytes.or(under.max_answer_memory_bytes),
             max_archive_bytes: self.max_archive_bytes.or(under.max_archive_bytes),
             rate_limit_per_second: self.rate_limit_per_second.or(under.rate_limit_per_second),
             rate_limit_burst: self.rate_limit_burst.or(under.rate_limit_burst),

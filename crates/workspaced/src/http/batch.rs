@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use model::{Refusal, RunId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::CallError;
+use crate::answer_memory::{HeldAnswer, SMALL_BYTES};
 use crate::calls::{Answer, Head};
 use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, Query};
@@ -60,7 +62,8 @@ pub(crate) struct BatchAnswer {
     ok: bool,
     /// The answers, in the order of the calls.
     results: Vec<BatchResult>,
-    /// How many calls were left out: after one that did not succeed, or because the answers before them have 16 MiB.
+    /// How many calls were left out: after one that did not succeed, or because the answers before them have 16 MiB, or less
+    /// where the service has no memory for more.
     skipped: usize,
     /// Of an atomic batch that was refused: the place in `results`, from 0, of the call that is at fault. Missing where no
     /// single one is.
@@ -102,15 +105,16 @@ pub(super) async fn batch(
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
     Json(batch): Json<Batch>,
-) -> Result<Json<BatchAnswer>, Problem> {
+) -> Result<Response, Problem> {
     check(&batch)?;
     if batch.atomic {
-        return Ok(Json(together(&service, &run, &caller, batch.calls).await?));
+        return Ok(Json(together(&service, &run, &caller, batch.calls).await?).into_response());
     }
     let asked = batch.calls.len();
     let mut results = Vec::with_capacity(asked);
     let mut ok = true;
     let mut answer_bytes = 0;
+    let mut held = HeldAnswer::default();
     for call in batch.calls {
         let (status, answer) = match tools::find(&call.tool) {
             None => told(&super::tools::tool_not_found().into()),
@@ -128,9 +132,16 @@ pub(super) async fn batch(
         if (!ok && batch.stop_on_error) || answer_bytes >= MAX_ANSWER_BYTES {
             break;
         }
+        // What one small call answers is not worth it.
+        if answer_bytes > SMALL_BYTES && !service.0.answer_memory.grow(&mut held, answer_bytes) {
+            break;
+        }
     }
     ok &= results.len() == asked;
-    Ok(Json(BatchAnswer { ok, skipped: asked - results.len(), results, failed_call: None }))
+    let answer = BatchAnswer { ok, skipped: asked - results.len(), results, failed_call: None };
+    let mut response = Json(answer).into_response();
+    response.extensions_mut().insert(held);
+    Ok(response)
 }
 
 /// Carries the calls out as one change.

@@ -36,6 +36,8 @@ pub(crate) struct RequestLimits {
     max_body_bytes: u64,
     /// Bytes of calls' bodies in memory at a time, over all callers.
     max_body_memory_bytes: u64,
+    /// Bytes of large answers in memory at a time, over all callers.
+    max_answer_memory_bytes: u64,
     /// The most JSON values in a body: objects, lists, strings, numbers and words, however deep.
     max_json_values: u64,
     /// The largest archive that a run is made from.
@@ -123,6 +125,7 @@ pub(super) async fn get_limits(
         requests: RequestLimits {
             max_body_bytes: limits.max_body_bytes,
             max_body_memory_bytes: limits.max_body_memory_bytes,
+            max_answer_memory_bytes: limits.max_answer_memory_bytes,
             max_json_values: model::json::MAX_VALUES,
             max_archive_bytes: limits.max_archive_bytes,
             request_timeout_seconds: limits.request_timeout.as_secs(),

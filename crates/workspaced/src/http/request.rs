@@ -50,6 +50,8 @@ pub(crate) async fn answer(State(service): State<Service>, mut request: Request,
             Problem::internal().into_response()
         }
     };
+    let held = service.0.answer_memory.hold(response, service.0.limits.body_timeout).await;
+    response = held.unwrap_or_else(|error| Problem::from(error).into_response());
     if !route.starts_with(PAGES) {
         guard_answer(response.headers_mut());
     }

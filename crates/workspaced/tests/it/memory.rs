@@ -156,6 +156,48 @@ async fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_large(#[values(Ba
     assert_eq!(run.call("write_file", input("after.txt")).await.refusal(), "PATCH_BUDGET_EXCEEDED");
 }
 
+/// A call of which the answer is not taken.
+fn ask(server: &Server, client: &Client, path: &str, body: &Value) -> std::net::TcpStream {
+    let mut stream = connect(server);
+    let (token, body) = (client.token.as_deref().unwrap(), body.to_string());
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    stream
+}
+
+#[rstest]
+#[tokio::test]
+async fn answers_that_nobody_takes_hold_no_more_than_their_memory(#[values(Backend::Sqlite)] backend: Backend) {
+    let setup = Setup::new(backend).arg("--max-answer-memory-bytes", 48 * MIB).arg("--body-timeout-seconds", 20);
+    let server = Server::start_with(setup).await;
+    let run = server.run(json!({})).await;
+    run.put("quotes.txt", "\"".repeat(MIB - 10));
+    let path = format!("/v1/runs/{}/batch", run.id);
+    let read = json!({"tool": "read_files", "input": {"paths": ["quotes.txt"]}});
+    let calls = json!({"calls": vec![read; 100]});
+    let whole = run.agent.post(&path, calls.clone()).await;
+    assert_eq!(whole.header("content-length"), whole.body.len().to_string());
+    assert!(whole.body.len() > 16 * MIB, "{} bytes", whole.body.len());
+    let held = async {
+        let held: Vec<_> = (0..24).map(|_| ask(&server, &run.agent, &path, &calls)).collect();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        held
+    };
+    let (held, growth) = server.peak_growth(held).await;
+    assert_growth("24 answers of 16 MiB", growth, 224);
+    // Small ones are told as ever; a large one is cut short, or refused.
+    run.ok("stat_path", json!({"path": "quotes.txt"})).await;
+    let late = run.agent.post(&path, calls.clone()).await;
+    assert!(late.status == 503 || late.body.len() < whole.body.len(), "{} bytes", late.body.len());
+    drop(held);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(run.agent.post(&path, calls).await.body.len(), whole.body.len());
+}
+
 #[rstest]
 #[tokio::test]
 async fn what_names_too_many_files_is_refused_before_any_is_looked_at(
