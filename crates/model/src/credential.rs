@@ -3,6 +3,7 @@
 //! Forms that cannot be told from harmless text are left out: JSON web tokens (every test suite has some), passwords in
 //! addresses, and long random strings without a mark of their issuer.
 
+mod free_text;
 mod scan;
 
 use std::borrow::Cow;
@@ -119,6 +120,16 @@ static FORMS: &[Form] = &[
     form("API key", "sk-or-v1-", First(HEX, 64)).behind(Before::NoWord),
     form("API key", "sk-", Other(random_word)).behind(Before::NoWord),
     form("SendGrid API key", "SG.", Other(sendgrid_key)).behind(Before::NoWord),
+    form("Google OAuth token", "ya29.", AtLeast(URL_SAFE, 40)).behind(Before::NoWord),
+    form("Groq API key", "gsk_", First(ALNUM, 50)).behind(Before::NoWord),
+    form("xAI API key", "xai-", First(ALNUM, 70)).behind(Before::NoWord),
+    form("GitLab token", "glsoat-", AtLeast(URL_SAFE, 20)),
+    form("GitLab token", "glft-", AtLeast(URL_SAFE, 20)),
+    form("GitLab token", "glcbt-", AtLeast(URL_SAFE, 20)),
+    form("RubyGems API key", "rubygems_", First(HEX, 48)),
+    form("New Relic API key", "NRAK-", First(UPPER, 27)).behind(Before::NoWord),
+    form("DigitalOcean token", "doo_v1_", First(HEX, 64)),
+    form("Vault token", "hvb.", AtLeast(URL_SAFE, 60)).behind(Before::NoWord),
     form("Hugging Face token", "hf_", First(ALNUM, 34)),
     form("DigitalOcean token", "dop_v1_", First(HEX, 64)),
     form("Shopify token", "shpat_", First(HEX, 32)),
@@ -170,7 +181,8 @@ pub fn excerpt(text: &str, max_chars: usize) -> String {
 /// `text` with each well-known credential replaced by `[redacted: kind]`; borrowed where it holds none.
 ///
 /// For what people and agents write freely: reasons, notes, labels. More is taken out than [`credential_in`] needs to see: a
-/// private key up to its end mark or the end of the text, every other form up to the end of its word.
+/// private key up to its end mark or the end of the text, every other form up to the end of its word; and JSON web tokens,
+/// values of `Authorization` headers and passwords in addresses, which files may hold.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut redacted = String::new();
     let mut done = 0;
@@ -185,10 +197,10 @@ pub fn redact(text: &str) -> Cow<'_, str> {
         done = end;
     }
     if done == 0 {
-        return Cow::Borrowed(text);
+        return free_text::redact(Cow::Borrowed(text));
     }
     redacted.push_str(&text[done..]);
-    Cow::Owned(redacted)
+    free_text::redact(Cow::Owned(redacted))
 }
 
 /// Where the private key ends that begins at `start`.

@@ -48,6 +48,9 @@ fn compile(globs: &[String]) -> Result<GlobSet, Refusal> {
             let message = format!("a glob has {} bytes; it takes at most {MAX_GLOB_BYTES}", glob.len());
             return Err(Refusal::invalid(message, "Use shorter globs, such as `*.rs` or `src/**`."));
         }
+        if glob.contains('\0') {
+            return Err(Refusal::invalid("a glob holds a NUL, which no path does", "Leave the NUL out."));
+        }
         let trimmed = glob.strip_prefix("./").unwrap_or(glob);
         let trimmed = trimmed.strip_prefix('/').unwrap_or(trimmed);
         let (body, all) = match trimmed.strip_suffix('/') {

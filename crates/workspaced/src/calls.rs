@@ -371,6 +371,9 @@ impl Head {
                 "Give a shorter stepId, or leave it out.",
             ));
         }
+        if step_id.as_ref().is_some_and(|step| step.contains('\0')) {
+            return Err(Refusal::invalid("`stepId` holds a NUL", "Leave the NUL out."));
+        }
         self.step_id = step_id.map(|step_id| self.redact_input("stepId", step_id));
         if self.tool.mutates() {
             let reason = take_reason(&mut members)?;
@@ -482,6 +485,7 @@ fn take_reason(members: &mut Map<String, Value>) -> Result<String, Refusal> {
         Some(reason) if reason.trim().is_empty() || reason.chars().count() > MAX_REASON => {
             Err(Refusal::invalid("`reason` takes 1 to 2,000 characters", hint))
         }
+        Some(reason) if reason.contains('\0') => Err(Refusal::invalid("`reason` holds a NUL", "Leave the NUL out.")),
         Some(reason) => Ok(reason),
     }
 }

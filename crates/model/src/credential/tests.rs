@@ -55,6 +55,8 @@ fn samples() -> Vec<(&'static str, String)> {
         ("API key", format!("sk-or-v1-{hex}{hex}{hex}{hex}")),
         ("SendGrid API key", format!("SG.{}.{}abc", &word[..22], word)),
         ("Hugging Face token", format!("hf_{}", &word[..34])),
+        ("Groq API key", format!("gsk_{word}{word}")),
+        ("RubyGems API key", format!("rubygems_{hex}{hex}{hex}{hex}")),
         ("DigitalOcean token", format!("dop_v1_{hex}{hex}{hex}{hex}")),
         ("Shopify token", format!("shpat_{hex}{hex}")),
         ("Databricks token", format!("dapi{hex}{hex}")),

@@ -114,6 +114,9 @@ impl TryFrom<SearchTextInput> for SearchText {
                 (about.limit, about.actual) = (Some(MAX_QUERY_BYTES as u64), Some(input.query.len() as u64));
             }));
         }
+        if input.query.contains('\0') {
+            return Err(Refusal::invalid("`query` holds a NUL, which no text file does", "Search for text."));
+        }
         if input.include_glob.len().max(input.exclude_glob.len()) > MAX_GLOBS {
             let message = format!("at most {MAX_GLOBS} globs of a kind are taken");
             return Err(Refusal::invalid(message, "Use fewer, wider globs."));

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use reqwest::header::HeaderValue;
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Run};
 
@@ -161,6 +161,29 @@ async fn a_header_is_text_that_means_something(#[values(Backend::Sqlite, Backend
             let told = answer.refusal();
             assert_eq!((answer.status, told.as_str()), (400, "INVALID_REQUEST"), "{method} {name} {value:?}");
         }
+    }
+    assert!(!run.repo.join("b.txt").exists());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_nul_in_a_text_of_an_input_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let write = |member: &str| {
+        let mut input = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
+        input[member] = json!("a\0b");
+        input
+    };
+    for (tool, input) in [
+        ("search_text", json!({"query": "a\0"})),
+        ("search_text", json!({"query": "a", "includeGlob": ["*\0"]})),
+        ("search_text", json!({"query": "a", "excludeGlob": ["\0"]})),
+        ("find_files", json!({"glob": ["*.t\0xt"]})),
+        ("read_file", json!({"path": "a.txt", "stepId": "s\0"})),
+        ("write_file", write("reason")),
+        ("write_file", write("stepId")),
+    ] {
+        run.call(tool, input).await.refused("INVALID_REQUEST");
     }
     assert!(!run.repo.join("b.txt").exists());
 }
