@@ -336,12 +336,12 @@ async fn a_batch_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backen
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn patches_that_wait_for_each_other_are_held_once(#[values(Backend::Sqlite)] backend: Backend) {
-    const LINES: usize = 400_000;
+    const LINES: usize = 200_000;
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[], json!({})).await;
     let patch = format!("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,{LINES} @@\n{}", "+\n".repeat(LINES));
     let calls = async {
-        let calls: Vec<_> = (0..12)
+        let calls: Vec<_> = (0..32)
             .map(|_| {
                 let (run, patch) = (run.clone(), patch.clone());
                 tokio::spawn(async move {
@@ -354,7 +354,7 @@ async fn patches_that_wait_for_each_other_are_held_once(#[values(Backend::Sqlite
         }
     };
     let ((), growth) = server.peak_growth(calls).await;
-    assert_growth("12 patches of 1.2 MB", growth, 160);
+    assert_growth("32 patches of 0.6 MB", growth, 220);
 }
 
 #[rstest]
