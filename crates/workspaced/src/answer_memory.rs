@@ -1,7 +1,8 @@
 //! How many bytes of answers are in memory at a time, over all requests: an answer is held until its caller has taken it.
 
+use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, SizeHint};
-use model::{Code, Refusal};
+use model::{Code, Refusal, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::CallError;
@@ -24,6 +25,15 @@ pub(crate) struct AnswerMemory {
     free: Arc<Semaphore>,
     /// For those that are made and wait: a quarter as much.
     waiting: Semaphore,
+    /// What the answers to each token hold: a quarter at most, unless it is one answer.
+    by_token: Arc<Mutex<HashMap<Sha256, usize>>>,
+}
+
+/// What an answer counts for its token, until this is dropped.
+struct Share {
+    by_token: Arc<Mutex<HashMap<Sha256, usize>>>,
+    token: Sha256,
+    bytes: usize,
 }
 
 /// What one answer holds of the memory, until the last clone of this is dropped.
@@ -34,7 +44,12 @@ impl AnswerMemory {
     /// Memory for `bytes` of answers.
     pub(crate) fn new(bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
-        Self { bytes, free: Arc::new(Semaphore::new(bytes)), waiting: Semaphore::new(bytes / 4) }
+        Self {
+            bytes,
+            free: Arc::new(Semaphore::new(bytes)),
+            waiting: Semaphore::new(bytes / 4),
+            by_token: Arc::default(),
+        }
     }
 
     /// Holds memory for an answer that has grown to `bytes`; false where there is none.
@@ -48,16 +63,22 @@ impl AnswerMemory {
     }
 
     /// Has `response` hold memory until it is sent, where it is there as a whole and large. It waits for it no longer than
-    /// `patience`, and not at all where many wait.
+    /// `patience`, and not at all where many wait, or where the answers to the same `token` hold their share.
     ///
     /// # Errors
     ///
     /// `UNAVAILABLE` where there is none.
-    pub(crate) async fn hold(&self, mut response: Response, patience: Duration) -> Result<Response, CallError> {
+    pub(crate) async fn hold(
+        &self,
+        mut response: Response,
+        token: Option<Sha256>,
+        patience: Duration,
+    ) -> Result<Response, CallError> {
         // What is sent while it is made does not know its size.
         let size = response.body().size_hint().exact().and_then(|size| usize::try_from(size).ok());
         let mut held = response.extensions_mut().remove::<HeldAnswer>().unwrap_or_default();
         let Some(size) = size.filter(|size| *size > SMALL_BYTES) else { return Ok(response) };
+        let share = token.map(|token| self.share(token, size)).transpose()?;
         if !self.grow(&mut held, size) {
             let wanted = self.wanted(&held, size);
             let _waiting = self.waiting.try_acquire_many(wanted).map_err(|_| exhausted())?;
@@ -67,7 +88,17 @@ impl AnswerMemory {
         }
         let (parts, body) = response.into_parts();
         let rest = body.collect().await.map_err(|error| CallError::Internal(Box::new(error)))?.to_bytes();
-        Ok(Response::from_parts(parts, Body::new(Portions { rest, _held: held })))
+        Ok(Response::from_parts(parts, Body::new(Portions { rest, _held: held, _share: share })))
+    }
+
+    fn share(&self, token: Sha256, bytes: usize) -> Result<Share, Refusal> {
+        let mut by_token = self.by_token.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = by_token.entry(token).or_default();
+        if *held > 0 && held.saturating_add(bytes) > self.bytes / 4 {
+            return Err(exhausted());
+        }
+        *held = held.saturating_add(bytes);
+        Ok(Share { by_token: Arc::clone(&self.by_token), token, bytes })
     }
 
     /// How much an answer of `bytes` lacks. One that is larger than all of the memory takes all of it.
@@ -77,10 +108,23 @@ impl AnswerMemory {
     }
 }
 
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut by_token = self.by_token.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = by_token.get_mut(&self.token) {
+            *held = held.saturating_sub(self.bytes);
+            if *held == 0 {
+                by_token.remove(&self.token);
+            }
+        }
+    }
+}
+
 /// A large answer in portions, so that the connection has little of it at a time.
 struct Portions {
     rest: Bytes,
     _held: HeldAnswer,
+    _share: Option<Share>,
 }
 
 impl HttpBody for Portions {
@@ -121,7 +165,7 @@ mod tests {
     const SOON: Duration = Duration::from_millis(20);
 
     async fn hold(memory: &AnswerMemory, bytes: usize) -> Option<Response> {
-        memory.hold(Response::new(Body::from(vec![7; bytes])), SOON).await.ok()
+        memory.hold(Response::new(Body::from(vec![7; bytes])), None, SOON).await.ok()
     }
 
     #[tokio::test]
@@ -149,9 +193,28 @@ mod tests {
         assert!(!memory.grow(&mut HeldAnswer::default(), 200_000));
         let mut response = Response::new(Body::from(vec![7; 400_000]));
         response.extensions_mut().insert(held);
-        let response = memory.hold(response, SOON).await.unwrap();
+        let response = memory.hold(response, None, SOON).await.unwrap();
         assert!(hold(&memory, 70_000).await.is_none());
         drop(response);
         assert!(hold(&memory, 400_000).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn the_answers_to_one_token_leave_the_others_theirs() {
+        let memory = AnswerMemory::new(1_000_000);
+        let ask = async |token: &str, bytes: usize| {
+            let response = Response::new(Body::from(vec![7; bytes]));
+            memory.hold(response, Some(Sha256::of(token.as_bytes())), SOON).await.ok()
+        };
+        // One answer may be larger than the share.
+        let large = ask("a", 400_000).await.unwrap();
+        assert!(ask("a", 70_000).await.is_none());
+        assert!(ask("a", SMALL_BYTES).await.is_some());
+        let held = [ask("b", 120_000).await.unwrap(), ask("b", 120_000).await.unwrap()];
+        assert!(ask("b", 70_000).await.is_none());
+        drop(large);
+        assert!(ask("a", 70_000).await.is_some());
+        drop(held);
+        assert!(memory.by_token.lock().unwrap().is_empty());
     }
 }

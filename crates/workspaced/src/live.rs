@@ -11,7 +11,7 @@ use std::{fmt, io};
 
 use ledger::{LedgerError, SettledRun, StoredRun};
 use lru::LruCache;
-use model::{Code, LogicalPath, Mount, Refusal, Rules, RunId, RunState, Step};
+use model::{Code, LogicalPath, MAX_PATH_BYTES, Mount, Refusal, Rules, RunId, RunState, Step};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use workspace::{MAX_CHANGED, MAX_CHANGED_BYTES, Tree, Workspace};
@@ -154,8 +154,9 @@ impl Changed {
 
 /// Whether so many paths are kept: else the whole tree is looked at again.
 fn are_few(paths: &BTreeSet<LogicalPath>) -> bool {
-    let bytes: usize = paths.iter().map(|path| path.as_str().len()).sum();
-    paths.len() <= MAX_CHANGED && bytes <= MAX_CHANGED_BYTES
+    // Every mutation asks, and of few paths no lengths matter.
+    let bytes = || paths.iter().map(|path| path.as_str().len()).sum::<usize>();
+    paths.len() <= MAX_CHANGED && (paths.len() * MAX_PATH_BYTES <= MAX_CHANGED_BYTES || bytes() <= MAX_CHANGED_BYTES)
 }
 
 impl fmt::Debug for LiveRun {

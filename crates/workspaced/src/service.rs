@@ -58,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) body_memory: BodyMemory,
     /// And how many of answers.
     pub(crate) answer_memory: AnswerMemory,
+    /// The same for answers to callers without a token: a quarter as many.
+    pub(crate) open_answer_memory: AnswerMemory,
     /// How many calls may use the disk at a time, by what they do there.
     pub(crate) pools: Pools,
     /// Work that outlives its request: mutations, which finish even when the caller has gone.
@@ -128,6 +130,7 @@ impl Service {
             throttle: Throttle::new(&limits),
             body_memory: BodyMemory::new(limits.max_body_memory_bytes),
             answer_memory: AnswerMemory::new(limits.max_answer_memory_bytes),
+            open_answer_memory: AnswerMemory::new(limits.max_answer_memory_bytes / 4),
             pools: Pools::new(&limits),
             tasks: TaskTracker::new(),
             answered: Arc::default(),

@@ -27,8 +27,7 @@ pub struct BaseFile {
 
 impl Base {
     /// Every file and link that the run started with, sorted by path; what git ignored is among them only where the run has
-    /// come to change it. Names that are
-    /// not UTF-8 are left out.
+    /// come to change it. Names that are not UTF-8 are left out.
     ///
     /// Policy has not been asked: whoever shows these judges them first.
     ///

@@ -1,7 +1,8 @@
 //! A tar or tar.gz as a source: every entry is looked at by hand and written by the sink, nothing is unpacked.
 //!
-//! Files, folders, links that stay inside. A hard link becomes a file of its own, unless it shows what another name hides. An absolute path, `..`, a NUL, a device, a pipe, or two entries of different type with one name
-//! refuse the whole archive; of two files with one name the later counts, as tar has it.
+//! Files, folders, links that stay inside. A hard link becomes a file of its own, unless it shows what another name hides. An
+//! absolute path, `..`, a NUL, a device, a pipe, or two entries of different type with one name refuse the whole archive; of
+//! two files with one name the later counts, as tar has it.
 
 mod reader;
 mod sparse;

@@ -1,5 +1,8 @@
 //! The document of this API: the routes' own, the tools' from their catalogue, and what holds for all of them.
 
+use std::sync::LazyLock;
+
+use bytes::Bytes;
 use model::{ApprovalId, ArtifactId, RunId, TokenId, ToolCallId};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -35,8 +38,10 @@ const TAGS: [(&str, &str); 6] = [
 ];
 
 /// The document as JSON text, made when it is first asked for.
-pub(crate) fn text() -> String {
-    document().to_string()
+pub(crate) fn text() -> Bytes {
+    // Anybody may ask for it: it is made once, and all answers share it.
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
+    TEXT.clone()
 }
 
 /// The document as it is committed: for people to compare.

@@ -50,7 +50,10 @@ pub(crate) async fn answer(State(service): State<Service>, mut request: Request,
             Problem::internal().into_response()
         }
     };
-    let held = service.0.answer_memory.hold(response, service.0.limits.body_timeout).await;
+    // What anybody may ask for keeps no memory from callers who are known.
+    let token = token.hash();
+    let memory = if token.is_some() { &service.0.answer_memory } else { &service.0.open_answer_memory };
+    let held = memory.hold(response, token, service.0.limits.body_timeout).await;
     response = held.unwrap_or_else(|error| Problem::from(error).into_response());
     if !route.starts_with(PAGES) {
         guard_answer(response.headers_mut());

@@ -23,6 +23,11 @@ impl GoodToken {
     pub(super) fn set(&self, hash: Sha256) {
         self.0.get_or_init(|| hash);
     }
+
+    /// Its hash, if the request came with one.
+    pub(super) fn hash(&self) -> Option<Sha256> {
+        self.0.get().copied()
+    }
 }
 
 /// `response`, cut off once the token that asked for it is revoked or has expired, where its body is not all there yet.

@@ -140,7 +140,7 @@ impl TryFrom<SearchTextInput> for SearchText {
 
 impl Read for SearchText {
     /// An expression halves what a line may be with every search, and so does the place of a match: who may not read searches
-    /// for a text that it knows, and hears which files hold it.
+    /// for a text that it knows, and gets the paths of the files that hold it.
     fn narrow(&mut self) -> Result<(), Refusal> {
         if self.0.mode == SearchMode::Regex {
             return Err(forbidden(&[Permission::FileRead]));

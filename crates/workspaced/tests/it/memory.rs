@@ -199,6 +199,25 @@ async fn answers_that_nobody_takes_hold_no_more_than_their_memory(#[values(Backe
 }
 
 #[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_without_a_token_keep_no_memory_from_others(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--max-answer-memory-bytes", 8 * MIB)).await;
+    let run = server.run(json!({})).await;
+    run.put("quotes.txt", "\"".repeat(200 * 1024));
+    let held: Vec<_> = (0..120)
+        .map(|_| {
+            let mut stream = connect(&server);
+            stream.write_all(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let told = run.ok("read_files", json!({"paths": ["quotes.txt"]})).await;
+    assert_eq!(told["files"]["quotes.txt"]["status"], "OK");
+    drop(held);
+}
+
+#[rstest]
 #[tokio::test]
 async fn what_names_too_many_files_is_refused_before_any_is_looked_at(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
