@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::checkpoints::{at_the_end, until_covered};
+use crate::audit::checkpoints::{at_the_end, until_covered};
 use crate::harness::{Backend, Server, Setup};
-use crate::rebuilding::{assert_ends, offline};
+use crate::operation::replay_and_repair::{assert_ends, offline};
 
 /// A server that is not started, on a copy of the data folder of `server` and on its database.
 async fn copy_of(server: &Server) -> Server {

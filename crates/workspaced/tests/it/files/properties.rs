@@ -174,9 +174,9 @@ async fn agrees_with_git(run: &Run, server: &Server, changes: &[(usize, Vec<Edit
 
 /// Real files of this repository.
 const SOURCES: [(&str, &str); 3] = [
-    ("src/record.rs", include_str!("../../../model/src/record.rs")),
-    ("src/run.rs", include_str!("../../../model/src/run.rs")),
-    ("Cargo.toml", include_str!("../../Cargo.toml")),
+    ("src/record.rs", include_str!("../../../../model/src/record.rs")),
+    ("src/run.rs", include_str!("../../../../model/src/run.rs")),
+    ("Cargo.toml", include_str!("../../../Cargo.toml")),
 ];
 
 #[test]

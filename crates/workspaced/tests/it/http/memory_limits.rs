@@ -7,8 +7,8 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::bounds::connect;
 use crate::harness::{Backend, Client, Run, Server, Setup, assert_growth, items};
+use crate::http::load_limits::connect;
 
 const MIB: usize = 1 << 20;
 /// The largest text that the default policy allows.

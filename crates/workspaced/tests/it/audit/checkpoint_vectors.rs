@@ -12,7 +12,7 @@ use model::{RunId, Sha256, ToolCallId};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::checkpoints::at_the_end;
+use crate::audit::checkpoints::at_the_end;
 use crate::harness::Backend;
 
 const LEAVES: u64 = 7;

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::harness::{Backend, Run, Server, Setup, assert_growth, gzip, sha256, tar_of};
 
 const MIB: usize = 1 << 20;
-const DOCUMENT: &str = include_str!("../../../../openapi/workspaced.json");
-const EXPORTS: &str = include_str!("outlets.rs");
-const MEMORY: &str = include_str!("memory.rs");
-const PAGES: &str = include_str!("pages.rs");
-const UPLOADS: &str = include_str!("uploads.rs");
+const DOCUMENT: &str = include_str!("../../../../../openapi/workspaced.json");
+const EXPORTS: &str = include_str!("../runs/exports.rs");
+const MEMORY: &str = include_str!("memory_limits.rs");
+const PAGES: &str = include_str!("page_limits.rs");
+const UPLOADS: &str = include_str!("../files/large_uploads.rs");
 
 /// Routes whose worst request is another test's: its source, its name, and the bound that it states.
 const ELSEWHERE: [(&str, &str, &str, &str); 8] = [

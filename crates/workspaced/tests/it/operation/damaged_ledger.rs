@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, sha256};
-use crate::rebuilding::{assert_ends, broken_run, files_in, offline, put, told};
+use crate::operation::replay_and_repair::{assert_ends, broken_run, files_in, offline, put, told};
 
 /// A stopped server, whose run has written `a.txt` twice and `b.txt` once. Nothing keeps anybody from changing the tables.
 async fn written(backend: Backend) -> (Server, Run) {

@@ -10,8 +10,8 @@ use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::bounds::{connect, until};
 use crate::harness::{Backend, Client, Run, Server, Setup, sha256};
+use crate::http::load_limits::{connect, until};
 
 /// Bytes that no archive makes smaller.
 fn noise(count: usize) -> Vec<u8> {

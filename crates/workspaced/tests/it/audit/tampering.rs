@@ -6,10 +6,10 @@ use std::process::Output;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::checkpoints::at_the_end;
+use crate::audit::checkpoints::at_the_end;
 use crate::harness::{Backend, Run, Server, canonical, sha256};
-use crate::instances::refused;
-use crate::rebuilding::{assert_ends, offline};
+use crate::operation::instances::refused;
+use crate::operation::replay_and_repair::{assert_ends, offline};
 
 /// A stopped server, and its run of six records: a checkpoint covers the first three, another all six. Beside it a run of
 /// two records. Nothing keeps anybody from changing the tables.

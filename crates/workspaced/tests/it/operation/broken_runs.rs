@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, sha256};
-use crate::rebuilding::{assert_ends, offline, told};
+use crate::operation::replay_and_repair::{assert_ends, offline, told};
 
 /// What is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

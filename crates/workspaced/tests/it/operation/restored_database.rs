@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Server, snapshot};
-use crate::rebuilding::{assert_ends, offline};
+use crate::operation::replay_and_repair::{assert_ends, offline};
 
 /// The folders that were set aside.
 fn lost(server: &Server) -> Vec<String> {

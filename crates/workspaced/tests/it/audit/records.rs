@@ -1,0 +1,390 @@
+//! The audit: a record for every call, a chain that anyone can recompute, filters, pages, the stream.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Client, Run, Server, assert_chain, items, sha256};
+
+#[rstest]
+#[tokio::test]
+async fn every_call_leaves_one_record_and_the_chain_holds(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("Cargo.lock", "l\n"), (".env", "A=1\n")]).await;
+    let calls = [
+        ("list_dir", json!({}), 200, "ALLOW", "ok"),
+        ("read_file", json!({"path": "a.txt"}), 200, "ALLOW", "ok"),
+        ("search_text", json!({"query": "one"}), 200, "ALLOW", "ok"),
+        ("diff_workspace", json!({}), 200, "ALLOW", "ok"),
+        ("write_file", json!({"path": "b.txt", "content": "b\n", "reason": "r1"}), 200, "ALLOW", "ok"),
+        ("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r2", "dryRun": true}), 200, "ALLOW", "ok"),
+        ("read_file", json!({"path": "none"}), 404, "ALLOW", "refused"),
+        ("read_file", json!({"path": "../x"}), 400, "DENY", "refused"),
+        ("read_file", json!({"path": ".env"}), 403, "DENY", "refused"),
+        ("write_file", json!({"path": "a.txt", "content": "x", "reason": "r3"}), 409, "ALLOW", "refused"),
+        ("write_file", json!({"path": "target/x", "content": "x", "reason": "r4"}), 403, "DENY", "refused"),
+        (
+            "write_file",
+            json!({"path": "Cargo.lock", "content": "m", "expectedSha256": sha256("l\n"), "reason": "r5"}),
+            202,
+            "REQUIRE_APPROVAL",
+            "pending",
+        ),
+        ("apply_patch", json!({"patch": "junk", "reason": "r6"}), 400, "ALLOW", "refused"),
+        ("list_dir", json!({"surprise": 1}), 400, "ALLOW", "refused"),
+        ("list_dir", json!([]), 400, "ALLOW", "refused"),
+    ];
+    for (tool, input, status, ..) in &calls {
+        let answer = run.call(tool, input.clone()).await;
+        assert_eq!(answer.status, *status, "{}: {}", answer.what, answer.text());
+    }
+    let records = run.audit().await;
+    assert_eq!(records.len(), calls.len());
+    assert_chain(&run.id, &records);
+    let actor = format!("run-token:{}", run.created["token"]["tokenId"].as_str().unwrap());
+    for (record, (tool, input, status, decision, outcome)) in records.iter().zip(&calls) {
+        let told = || format!("{tool} {input}: {record:#}");
+        assert_eq!(record["tool"], *tool, "{}", told());
+        assert_eq!(record["decision"], *decision, "{}", told());
+        assert_eq!(record["outcome"], *outcome, "{}", told());
+        assert_eq!(record["actor"], actor.as_str(), "{}", told());
+        assert_eq!(record["mutates"], ["write_file", "apply_patch"].contains(tool), "{}", told());
+        assert_eq!(record["code"].is_string(), *status != 200, "{}", told());
+        assert_eq!(
+            record.get("reason").unwrap_or(&Value::Null),
+            input.get("reason").unwrap_or(&Value::Null),
+            "{}",
+            told()
+        );
+        assert!(record["durationMicros"].is_u64() && record["timestamp"].as_str().unwrap().ends_with('Z'));
+        for list in ["pathsRead", "pathsWritten", "files", "reasons", "artifactUris"] {
+            assert!(record[list].is_array(), "{list}: {}", told());
+        }
+        assert_eq!(
+            *decision != "ALLOW",
+            !record["reasons"].as_array().unwrap().is_empty() && *decision != "ALLOW",
+            "{}",
+            told()
+        );
+    }
+    assert_eq!(records[1]["pathsRead"], json!(["a.txt"]));
+    assert_eq!(records[1]["files"][0]["oldSha256"], sha256("one\n"), "from which version");
+    assert!(records[0]["timestamp"].as_str() <= records[14]["timestamp"].as_str());
+
+    let report = run.verify().await;
+    assert_eq!((&report["intact"], &report["records"]), (&json!(true), &json!(15)));
+    assert_eq!((&report["headSeq"], &report["headHash"]), (&json!(15), &records[14]["hash"]));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_refusal_of_who_is_known_is_recorded_and_of_a_stranger_is_not(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    let other = server.run(json!({})).await;
+    let reader =
+        run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:read"]})).await.is(201);
+    let reader = run.agent.with_token(reader["token"].as_str());
+    let tool = format!("/v1/runs/{}/tools/list_dir", run.id);
+    reader.post(&tool, json!({})).await.refused("FORBIDDEN");
+    other.agent.post(&tool, json!({})).await.refused("FORBIDDEN");
+    server.nobody().post(&tool, json!({})).await.refused("UNAUTHENTICATED");
+    let records = run.audit().await;
+    assert_eq!(records.len(), 1, "{records:#?}");
+    assert_eq!((&records[0]["code"], &records[0]["decision"]), (&json!("FORBIDDEN"), &json!("DENY")));
+    assert_eq!(other.audit().await.len(), 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_call_of_a_tool_that_does_not_exist_is_not_found(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    for tool in ["none_such", "READ_FILE", "read_file%2f", "__proto__"] {
+        run.call(tool, json!({})).await.refused("TOOL_NOT_FOUND");
+    }
+    assert_chain(&run.id, &run.audit().await);
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_call_is_told_in_full(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    run.ok("write_file", json!({"path": "a.txt", "content": "b\n", "expectedSha256": sha256("a\n"), "reason": "r", "toolCallId": "odd id/ü"})).await;
+    let told = run.agent.get(&format!("/v1/runs/{}/tool-calls/odd%20id%2F%C3%BC", run.id)).await.ok();
+    let text = told.to_string();
+    for needle in [sha256("a\n"), sha256("b\n"), "TEXT_DOC".into(), "ALLOW".into(), format!("artifact://{}/", run.id)] {
+        assert!(text.contains(&needle), "{needle}: {told:#}");
+    }
+    run.agent.get(&format!("/v1/runs/{}/tool-calls/none-such", run.id)).await.refused("NOT_FOUND");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_cursor_leads_on_in_its_own_list_alone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("Cargo.lock", "old\n")]).await;
+    let other = server.run(json!({})).await;
+    for (run, count) in [(&run, 3), (&other, 3)] {
+        for _ in 0..count {
+            run.ok("list_dir", json!({})).await;
+        }
+    }
+    for content in ["1\n", "2\n"] {
+        let input = json!({"path": "Cargo.lock", "content": content, "expectedSha256": sha256("old\n"), "reason": "r"});
+        run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    }
+    let auditor = server.auditor();
+    let lists = [
+        "/v1/runs".to_owned(),
+        "/v1/approvals".to_owned(),
+        "/v1/audit".to_owned(),
+        format!("/v1/runs/{}/audit", run.id),
+        format!("/v1/runs/{}/audit", other.id),
+    ];
+    let mut cursors = Vec::new();
+    for list in &lists {
+        let page = auditor.get(&format!("{list}?limit=1")).await.ok();
+        cursors.push(page["nextCursor"].as_str().unwrap().to_owned());
+    }
+    for (own, cursor) in cursors.iter().enumerate() {
+        for (at, list) in lists.iter().enumerate() {
+            let answer = auditor.get(&format!("{list}?limit=1&cursor={cursor}")).await;
+            if at == own {
+                answer.ok();
+            } else {
+                answer.refused("INVALID_REQUEST");
+            }
+        }
+    }
+    // A list whose filter changes is the same list.
+    auditor.get(&format!("/v1/audit?run={}&cursor={}", run.id, cursors[2])).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
+async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n")]).await;
+    let auditor = server.auditor();
+    for path in ["a.txt", "b.txt", "none", ".env"] {
+        run.call("read_file", json!({"path": path})).await;
+    }
+    run.create("new.txt", "n\n").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let middle = crate::harness::rfc3339(std::time::SystemTime::now());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    run.replace("a.txt", "c\n", &sha256("a\n")).await.ok();
+    let count = async |query: &str| items(&auditor, &format!("/v1/audit?run={}&limit=2{query}", run.id)).await.len();
+    for (query, want) in [
+        ("", 6),
+        ("&tool=read_file", 4),
+        ("&tool=write_file", 2),
+        ("&decision=DENY", 1),
+        ("&decision=ALLOW", 5),
+        ("&outcome=refused", 2),
+        ("&outcome=ok&tool=read_file", 2),
+        ("&path=a.txt", 2),
+        ("&path=new.txt", 1),
+        ("&path=.env", 1),
+        ("&path=none", 1),
+        ("&path=none-such", 0),
+    ] {
+        assert_eq!(count(query).await, want, "{query}");
+    }
+    assert_eq!((count(&format!("&since={middle}")).await, count(&format!("&until={middle}")).await), (1, 5));
+    let plus = middle.replace('Z', "%2B00:00");
+    assert_eq!(count(&format!("&since={plus}")).await, 1, "another way to write the same moment");
+    for bad in [
+        "decision=maybe",
+        "outcome=maybe",
+        "since=yesterday",
+        "limit=0",
+        "limit=1001x",
+        "cursor=none-such",
+        "surprise=1",
+        "run=a/b",
+    ] {
+        auditor.get(&format!("/v1/audit?{bad}")).await.refused("INVALID_REQUEST");
+    }
+    let all: Vec<Value> = items(&auditor, &format!("/v1/audit?run={}&limit=1", run.id)).await;
+    assert_eq!(all, run.audit().await, "page by page, each record once and in order");
+    let own = items(&run.agent, &format!("/v1/runs/{}/audit?limit=4", run.id)).await;
+    assert_eq!(own, all);
+}
+
+/// The next event of a stream with its id; comments that keep it alive are skipped.
+async fn next_event(stream: &mut reqwest::Response, buffer: &mut String) -> (String, Value) {
+    loop {
+        if let Some(end) = buffer.find("\n\n") {
+            let event: String = buffer.drain(..end + 2).collect();
+            let field =
+                |name: &str| event.lines().find_map(|line| line.strip_prefix(&format!("{name}:"))).map(str::trim);
+            if let Some(data) = field("data") {
+                assert_eq!(field("event"), Some("audit"), "{event}");
+                return (field("id").expect("an id").to_owned(), serde_json::from_str(data).unwrap());
+            }
+            continue;
+        }
+        let chunk = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await.expect("an event in time");
+        buffer.push_str(std::str::from_utf8(&chunk.unwrap().expect("the stream goes on")).unwrap());
+    }
+}
+
+async fn events(client: &Client, run: &str, last: Option<&str>, count: usize) -> Vec<(String, Value)> {
+    let mut stream = client.stream(&format!("/v1/audit/stream?run={run}"), last).await;
+    assert!(stream.headers()["content-type"].to_str().unwrap().starts_with("text/event-stream"));
+    let (mut buffer, mut events) = (String::new(), Vec::new());
+    while events.len() < count {
+        events.push(next_event(&mut stream, &mut buffer).await);
+    }
+    events
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_stream_tells_each_record_once_and_resumes_without_a_gap(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    let auditor = server.auditor();
+    let mut stream = auditor.stream(&format!("/v1/audit/stream?run={}", run.id), None).await;
+    let write = async |from: usize, to: usize| {
+        for number in from..to {
+            run.create(&format!("{number}.txt"), "x\n").await;
+        }
+    };
+    let other = server.run(json!({})).await;
+    other.create("other.txt", "x\n").await;
+    write(0, 5).await;
+    let (mut buffer, mut live) = (String::new(), Vec::new());
+    for _ in 0..5 {
+        live.push(next_event(&mut stream, &mut buffer).await);
+    }
+    drop(stream);
+    write(5, 10).await;
+    let (resumed, ()) = tokio::join!(events(&auditor, &run.id, Some(&live[2].0), 9), write(10, 12));
+    let told: Vec<Value> = live[..3].iter().chain(&resumed).map(|(_, record)| record.clone()).collect();
+    assert_eq!(told, run.audit().await);
+    run.agent.get(&format!("/v1/audit/stream?run={}", run.id)).await.refused("FORBIDDEN");
+    let bad = auditor.request(reqwest::Method::GET, "/v1/audit/stream").header("last-event-id", "none such");
+    auditor.send(bad).await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn calls_at_the_same_time_leave_no_gap(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let calls = (0..60).map(|number| {
+        let run = &run;
+        async move {
+            match number % 3 {
+                0 => {
+                    run.call("write_file", json!({"path": format!("{number}.txt"), "content": "x", "reason": "r"}))
+                        .await
+                }
+                1 => run.call("read_file", json!({"path": "a.txt"})).await,
+                _ => run.call("read_file", json!({"path": "../x"})).await,
+            }
+        }
+    });
+    let answers = futures_util::future::join_all(calls).await;
+    let records = run.audit().await;
+    assert_eq!(records.len(), 60);
+    assert_chain(&run.id, &records);
+    for answer in answers.iter().filter(|answer| answer.what.contains("write_file")) {
+        let body = answer.ok();
+        let record = &records[usize::try_from(body["seq"].as_u64().unwrap()).unwrap() - 1];
+        assert_eq!(record["toolCallId"], body["toolCallId"]);
+    }
+}
+
+/// A server with a run of six records, stopped.
+async fn stopped_with_six_records(backend: Backend) -> (Server, Run) {
+    let mut server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    for number in 0..6 {
+        run.create(&format!("{number}.txt"), "x\n").await;
+    }
+    server.run(json!({})).await.create("other.txt", "x\n").await;
+    assert!(server.stop().success());
+    (server, run)
+}
+
+#[rstest]
+#[tokio::test]
+async fn verify_by_command_tells_intact_from_broken_by_its_exit_code(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = stopped_with_six_records(backend).await;
+    for args in [vec![], vec!["--run", run.id.as_str()]] {
+        let done = server.verify(&args);
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+        assert!(String::from_utf8_lossy(&done.stdout).contains("intact"), "{done:?}");
+    }
+    let unknown = server.verify(&["--run", "none-such"]);
+    assert!(unknown.status.code().is_some_and(|code| code > 0), "{unknown:?}");
+}
+
+#[rstest]
+#[case::changed(
+    "update audit_record set body = replace(body, 'write_file', 'read_file!') where seq = 3 and run_no = (select run_no from run where run_id = '{run}')"
+)]
+#[case::removed("delete from audit_record where seq = 4 and run_no = (select run_no from run where run_id = '{run}')")]
+#[case::cut_off("delete from audit_record where seq = 6 and run_no = (select run_no from run where run_id = '{run}')")]
+#[case::relabelled(
+    "update audit_record set tool = 'read_file' where seq = 2 and run_no = (select run_no from run where run_id = '{run}')"
+)]
+#[tokio::test]
+async fn verify_finds_what_was_done_to_the_records(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[case] sql: &str,
+) {
+    let (mut server, run) = stopped_with_six_records(backend).await;
+    let sql = sql.replace("{run}", &run.id);
+    let refused = server.database.tamper(&sql).await;
+    assert!(refused.is_err(), "the database itself lets nobody change a record");
+    server.database.drop_triggers().await;
+    let rows = server.database.tamper(&sql).await.unwrap();
+    assert!(rows > 0, "nothing was tampered with");
+    for args in [vec![], vec!["--run", run.id.as_str()]] {
+        let done = server.verify(&args);
+        assert_eq!(done.status.code(), Some(1), "{done:?}");
+    }
+    server.restart();
+    let run = server.reconnect(&run);
+    let report = run.verify().await;
+    assert_eq!(report["intact"], false, "{report:#}");
+    assert!(report["firstBreak"]["seq"].is_u64(), "{report:#}");
+}
+
+/// Who tried to touch a path is asked for by that path, whether it was refused, waits or failed.
+#[rstest]
+#[tokio::test]
+async fn calls_that_were_refused_are_found_by_their_path(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("yarn.lock", "a\n")]).await;
+    let write = async |path: &str, expected: &str| {
+        let input = json!({"path": path, "content": "x\n", "expectedSha256": expected, "reason": "test"});
+        run.call("write_file", input).await.refusal()
+    };
+    let told = [
+        write(".env", &sha256("a\n")).await,
+        write("yarn.lock", &sha256("a\n")).await,
+        write("a.txt", &sha256("b\n")).await,
+        run.patch("--- /dev/null\n+++ b/id_rsa\n@@ -0,0 +1 @@\n+x\n").await.refusal(),
+        run.call("read_file", json!({"path": "gone.txt"})).await.refusal(),
+        run.ok("read_files", json!({"paths": ["a.txt", "b.pem"]})).await["files"]["b.pem"]["status"].to_string(),
+    ];
+    let asked = [".env", "yarn.lock", "a.txt", "id_rsa", "gone.txt", "b.pem"];
+    for (path, told) in asked.into_iter().zip(told) {
+        let found = items(&run.agent, &format!("/v1/runs/{}/audit?path={path}", run.id)).await;
+        let seqs: Vec<_> = found.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
+        let place = asked.iter().position(|one| *one == path).unwrap() as u64 + 1;
+        assert!(seqs.contains(&place), "{path} ({told}): {seqs:?}");
+    }
+    assert_eq!(run.verify().await["intact"], true);
+}

@@ -1,0 +1,162 @@
+//! The files plane: whole files as bytes, under the same guard, policy and audit as the tools.
+
+use reqwest::Method;
+use reqwest::header::{HeaderName, HeaderValue};
+use rstest::rstest;
+use serde_json::json;
+
+use crate::harness::{Answer, Backend, Run, sha256};
+
+async fn send(run: &Run, method: Method, path: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
+    let mut request = run.agent.request(method, &format!("/v1/runs/{}/files/{path}", run.id));
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        request = request.header(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    let request = if let Some(body) = body { request.body(body.to_vec()) } else { request };
+    run.agent.send(request).await
+}
+
+fn tag(bytes: &[u8]) -> String {
+    format!("\"{}\"", sha256(bytes))
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_is_served_with_its_hash_as_its_tag(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("dir/a.txt", "0123456789")]).await;
+    let bytes = b"0123456789";
+    let whole = send(&run, Method::GET, "dir/a.txt", &[], None).await;
+    assert_eq!((whole.status, whole.body.as_slice(), whole.header("etag")), (200, &bytes[..], tag(bytes).as_str()));
+    let head = send(&run, Method::HEAD, "dir/a.txt", &[], None).await;
+    assert_eq!((head.status, head.body.len(), head.header("content-length")), (200, 0, "10"));
+    let same = send(&run, Method::GET, "dir/a.txt", &[("if-none-match", &tag(bytes))], None).await;
+    assert_eq!((same.status, same.body.len()), (304, 0));
+    for (range, part) in [("bytes=2-4", "234"), ("bytes=7-", "789"), ("bytes=-2", "89"), ("bytes=0-0", "0")] {
+        let answer = send(&run, Method::GET, "dir/a.txt", &[("range", range)], None).await;
+        assert_eq!((answer.status, answer.text().as_str()), (206, part), "{range}");
+        assert!(answer.header("content-range").ends_with("/10"), "{range}");
+    }
+    run.put("empty.txt", "");
+    for (path, range, size) in
+        [("dir/a.txt", "bytes=10-", 10), ("dir/a.txt", "bytes=-0", 10), ("empty.txt", "bytes=0-", 0)]
+    {
+        let none = send(&run, Method::GET, path, &[("range", range)], None).await;
+        assert_eq!((none.status, none.header("content-range")), (416, &*format!("bytes */{size}")), "{path} {range}");
+        assert!(none.header("content-type").starts_with("application/problem+json"), "{path} {range}");
+        let problem = none.json();
+        assert_eq!(
+            (&problem["ok"], &problem["code"], &problem["status"], &problem["actual"]),
+            (&json!(false), &json!("INVALID_REQUEST"), &json!(416), &json!(size)),
+            "{path} {range}: {problem:#}"
+        );
+        let head = send(&run, Method::HEAD, path, &[("range", range)], None).await;
+        assert_eq!((head.status, head.body.len()), (416, 0), "HEAD {path} {range}");
+    }
+    run.put("pic.bin", [0, 1, 2, 255]);
+    assert_eq!(send(&run, Method::GET, "pic.bin", &[], None).await.body, [0, 1, 2, 255], "binary files live here");
+    assert_eq!(run.audit().await.iter().filter(|record| record["pathsRead"] == json!(["dir/a.txt"])).count(), 11);
+}
+
+#[rstest]
+#[tokio::test]
+async fn storing_needs_a_precondition_and_a_reason(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
+    let (why, old) = (("x-reason", "because"), tag(b"one"));
+    let put =
+        async |path: &str, headers: &[(&str, &str)]| send(&run, Method::PUT, path, headers, Some(b"\x00two\xff")).await;
+    assert_eq!(put("a.txt", &[why]).await.status, 428);
+    assert_eq!(put("a.txt", &[("if-match", &old)]).await.status, 400, "without a reason");
+    let stale = put("a.txt", &[why, ("if-match", &tag(b"stale"))]).await;
+    assert_eq!(
+        (stale.status, &stale.json()["code"], &stale.json()["currentSha256"]),
+        (412, &json!("WRITE_CONFLICT"), &json!(sha256("one")))
+    );
+    let exists = put("a.txt", &[why, ("if-none-match", "*")]).await;
+    assert_eq!((exists.status, &exists.json()["code"]), (412, &json!("ALREADY_EXISTS")));
+    assert_eq!(run.on_disk("a.txt"), "one");
+    let replaced = put("a.txt", &[why, ("if-match", &old)]).await;
+    assert!([200, 204].contains(&replaced.status), "{}", replaced.text());
+    assert_eq!(std::fs::read(run.repo.join("a.txt")).unwrap(), b"\x00two\xff");
+    let created = put("new/b.bin", &[why, ("if-none-match", "*")]).await;
+    assert!([200, 201].contains(&created.status), "{}", created.text());
+    let gone = send(&run, Method::DELETE, "new/b.bin", &[why, ("if-match", &tag(b"\x00two\xff"))], None).await;
+    assert!([200, 204].contains(&gone.status), "{}", gone.text());
+    assert!(!run.repo.join("new/b.bin").exists());
+    let mutations =
+        run.audit().await.into_iter().filter(|record| record["mutates"] == true && record["outcome"] == "ok");
+    assert_eq!(mutations.count(), 3);
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_precondition_that_is_missing_or_cannot_be_used_is_recorded(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
+    let why = ("x-reason", "because");
+    let tag = tag(b"one");
+    let put = [
+        (vec![why], 428, "PRECONDITION_REQUIRED"),
+        (vec![why, ("if-match", "one")], 400, "INVALID_REQUEST"),
+        (vec![why, ("if-none-match", &tag)], 400, "INVALID_REQUEST"),
+        (vec![why, ("if-none-match", "*"), ("if-match", &tag)], 400, "INVALID_REQUEST"),
+        (vec![("x-reason", "\u{e9}"), ("x-tool-call-id", "mine")], 428, "PRECONDITION_REQUIRED"),
+        (vec![], 400, "INVALID_REQUEST"),
+    ];
+    let delete = [(vec![why], 428, "PRECONDITION_REQUIRED"), (vec![why, ("if-match", "*")], 400, "INVALID_REQUEST")];
+    let calls = put.iter().map(|call| (Method::PUT, call)).chain(delete.iter().map(|call| (Method::DELETE, call)));
+    for (seq, (method, (headers, status, code))) in (1..).zip(calls) {
+        let answer = send(&run, method.clone(), "a.txt", headers, Some(b"two")).await.is(*status);
+        let record = run.last_record().await;
+        assert_eq!((&record["seq"], &record["outcome"]), (&json!(seq), &json!("refused")), "{headers:?}: {record:#}");
+        assert_eq!((&record["code"], &answer["code"]), (&json!(code), &json!(code)), "{headers:?}");
+        assert_eq!((&answer["seq"], &answer["headHash"]), (&record["seq"], &record["hash"]), "{headers:?}");
+        assert_eq!(record["tool"], if method == Method::PUT { "files_put" } else { "files_delete" });
+        assert_eq!(answer["toolCallId"], record["toolCallId"]);
+    }
+    let header = HeaderValue::from_bytes(b"\xff").unwrap();
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let path = format!("/v1/runs/{}/files/a.txt", run.id);
+        let answer = run.agent.send(run.agent.request(method, &path).header("x-reason", &header)).await;
+        assert!(answer.refused("INVALID_REQUEST")["message"].as_str().unwrap().contains("UTF-8"), "{}", answer.text());
+        assert_eq!(run.last_record().await["seq"], answer.json()["seq"]);
+    }
+    assert_eq!(run.on_disk("a.txt"), "one");
+    // Whoever is not known, or may not, learns nothing of what is missing.
+    let path = format!("/v1/runs/{}/files/a.txt", run.id);
+    let stranger = run.agent.with_token(Some("nobody"));
+    stranger.put(&path, "two").await.refused("UNAUTHENTICATED");
+    assert_eq!(run.audit().await.len(), 11);
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_same_guard_and_policy_hold(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[(".env", "A=1\n"), ("target/x", "x\n"), ("Cargo.lock", "l\n")]).await;
+    run.link("out", "/etc/passwd");
+    let tree = run.snapshot();
+    for (path, read, write) in [
+        (".env", 403, 403),
+        ("..%2fx", 400, 400),
+        ("a%2f..%2f..%2fx", 400, 400),
+        (".git/config", 400, 400),
+        ("out", 400, 400),
+        ("target/x", 200, 403),
+        ("Cargo.lock", 200, 202),
+        ("none", 404, 412),
+    ] {
+        assert_eq!(send(&run, Method::GET, path, &[], None).await.status, read, "GET {path}");
+        let version = match path {
+            "target/x" => "x\n",
+            "Cargo.lock" => "l\n",
+            _ => "A=1\n",
+        };
+        let headers = [("x-reason", "r"), ("if-match", &*tag(version.as_bytes()))];
+        let answer = send(&run, Method::PUT, path, &headers, Some(b"new")).await;
+        assert_eq!(answer.status, write, "PUT {path}: {}", answer.text());
+    }
+    assert_eq!(run.snapshot(), tree);
+}

@@ -1,0 +1,13 @@
+//! The HTTP interface: tokens, errors, the API document, and limits on what a caller can use.
+
+mod connections;
+mod errors;
+mod fairness;
+pub(crate) mod load_limits;
+mod malformed_parameters;
+mod memory_limits;
+mod openapi;
+mod page_limits;
+mod request_limits;
+mod route_memory;
+mod tokens;

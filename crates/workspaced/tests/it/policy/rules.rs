@@ -1,0 +1,326 @@
+//! Policy: profiles, overrides, globs, budgets, and what waits for a person.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, sha256};
+
+async fn run_with(backend: Backend, files: &[(&str, &str)], policy: Value) -> Run {
+    Run::shared_with(backend, files, json!({"policy": policy})).await.1
+}
+
+fn write(path: &str) -> Value {
+    json!({"path": path, "content": "x\n", "reason": "r"})
+}
+
+#[rstest]
+#[tokio::test]
+async fn read_only_reads_only(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let run = run_with(backend, &[("a.txt", "a\n")], json!({"profile": "READ_ONLY"})).await;
+    assert_eq!(run.get().await["policy"]["profile"], "READ_ONLY");
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    run.call("write_file", write("b.txt")).await.refused("POLICY_DENIED");
+    run.replace("a.txt", "b\n", &sha256("a\n")).await.refused("POLICY_DENIED");
+    run.replace("a.txt", "b\n", &sha256("stale\n")).await.refused("POLICY_DENIED");
+    run.patch("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n").await.refused("POLICY_DENIED");
+    assert_eq!(run.on_disk("a.txt"), "a\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn each_profile_asks_for_what_the_contract_says(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let all =
+        ["changesPublicApi", "deletesFile", "touchesBuildFile", "touchesLockfile", "touchesSecuritySensitivePath"];
+    for (profile, asks) in [
+        (json!({}), vec!["touchesLockfile", "touchesSecuritySensitivePath"]),
+        (json!({"profile": "SUPERVISED_PR"}), vec!["touchesLockfile", "touchesSecuritySensitivePath"]),
+        (json!({"profile": "AUTONOMOUS"}), all.to_vec()),
+    ] {
+        let run = run_with(backend, &[("pom.xml", "<x/>\n"), ("a.txt", "a\n")], profile.clone()).await;
+        let mut told: Vec<String> =
+            serde_json::from_value(run.get().await["policy"]["requireApprovalIf"].clone()).unwrap();
+        told.sort();
+        assert_eq!(told, asks, "{profile}");
+        let build = run.replace("pom.xml", "<y/>\n", &sha256("<x/>\n")).await.status;
+        let delete = run.patch("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n").await.status;
+        let want = if asks.len() == 5 { (202, 202) } else { (200, 200) };
+        assert_eq!((build, delete), want, "{profile}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn globs_narrow_what_may_be_read_and_written(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files =
+        [("src/a.rs", "needle\n"), ("docs/a.md", "needle\n"), ("private/a.txt", "needle\n"), ("top.txt", "needle\n")];
+    let policy =
+        json!({"read": ["src/**", "docs/**", "private/**"], "write": ["src/**", "private/**"], "deny": ["private/**"]});
+    let run = run_with(backend, &files, policy).await;
+    for (path, may_read, may_write) in [
+        ("src/a.rs", true, true),
+        ("docs/a.md", true, false),
+        ("private/a.txt", false, false),
+        ("top.txt", false, false),
+    ] {
+        let read = run.call("read_file", json!({"path": path})).await;
+        assert_eq!((read.status == 200, read.status == 403), (may_read, !may_read), "{path}: {}", read.text());
+        let written = run.replace(path, "new\n", &sha256("needle\n")).await;
+        assert_eq!(
+            (written.status == 200, written.status == 403),
+            (may_write, !may_write),
+            "{path}: {}",
+            written.text()
+        );
+        let created = run.call("write_file", write(&path.replace("a.", "new."))).await;
+        assert_eq!(created.status == 200, may_write, "{path}: {}", created.text());
+    }
+    let found = run.ok("search_text", json!({"query": "ne"})).await;
+    let mut paths: Vec<_> =
+        found["matches"].as_array().unwrap().iter().map(|found| found["path"].as_str().unwrap()).collect();
+    paths.dedup();
+    assert_eq!(paths, ["docs/a.md", "src/a.rs"], "the new file holds no match");
+    let problem = run.call("read_file", json!({"path": "private/a.txt"})).await.refused("POLICY_DENIED");
+    assert!(problem["reasons"].to_string().contains("private/**"), "the rule that decided is named: {problem:#}");
+    let diff = run.call("diff_workspace", json!({})).await;
+    assert!(!diff.holds("private/"));
+    let listing = run.ok("list_dir", json!({})).await;
+    let hidden = listing["entries"].as_array().unwrap().iter().find(|entry| entry["path"] == "private/a.txt");
+    assert!(hidden.is_none_or(|entry| entry["readable"] == false), "{listing:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn kinds_can_be_decided_otherwise_but_for_git_and_secrets(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files = [("Cargo.lock", "l\n"), ("dist/a.js", "g\n"), ("src/a.rs", "a\n")];
+    let policy = json!({"kinds": {"LOCKFILE": "ALLOW", "GENERATED": "REQUIRE_APPROVAL", "TEXT_SOURCE": "DENY"}, "requireApprovalIf": []});
+    let run = run_with(backend, &files, policy).await;
+    run.replace("Cargo.lock", "m\n", &sha256("l\n")).await.ok();
+    run.replace("dist/a.js", "h\n", &sha256("g\n")).await.refused("APPROVAL_REQUIRED");
+    run.replace("src/a.rs", "b\n", &sha256("a\n")).await.refused("POLICY_DENIED");
+    let server = Server::shared(backend).await;
+    for kind in ["SECRET_LIKE", "GIT_INTERNAL"] {
+        let body = json!({"source": {"type": "empty"}, "policy": {"kinds": {kind: "ALLOW"}}});
+        let answer = server.operator().post("/v1/runs", body).await;
+        if answer.status == 201 {
+            let run = server.run_of(&answer.json()).await;
+            let told =
+                run.call("write_file", write(if kind == "SECRET_LIKE" { ".env" } else { ".git/x" })).await.status;
+            assert_ne!(told, 200, "{kind} was loosened");
+        } else {
+            answer.refused("INVALID_REQUEST");
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_call_beyond_its_budget_changes_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let budget =
+        json!({"maxFilesTouched": 2, "maxInsertions": 10, "maxDeletions": 5, "maxFilesDeleted": 1, "maxBytes": 1000});
+    let ten = "x\n".repeat(10);
+    let files = [("ten.txt", ten.as_str()), ("a.txt", "a\n"), ("b.txt", "b\n")];
+    let run = run_with(backend, &files, json!({"budget": budget})).await;
+    let (tree, diff) = (run.snapshot(), run.diff_sha256().await);
+    let gone = |path: &str, line: &str| format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-{line}\n");
+    let new = |path: &str| format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
+    for (what, tool, input) in [
+        ("insertions", "write_file", json!({"path": "n.txt", "content": "y\n".repeat(11), "reason": "r"})),
+        (
+            "deletions",
+            "write_file",
+            json!({"path": "ten.txt", "content": "x\n".repeat(4), "expectedSha256": sha256(&ten), "reason": "r"}),
+        ),
+        ("bytes", "write_file", json!({"path": "n.txt", "content": "y".repeat(1001), "reason": "r"})),
+        ("files", "apply_patch", json!({"patch": new("1") + &new("2") + &new("3"), "reason": "r"})),
+        ("files deleted", "apply_patch", json!({"patch": gone("a.txt", "a") + &gone("b.txt", "b"), "reason": "r"})),
+    ] {
+        for dry in [false, true] {
+            let mut input = input.clone();
+            input["dryRun"] = json!(dry);
+            let problem = run.call(tool, input).await.refused("PATCH_BUDGET_EXCEEDED");
+            assert!(
+                problem["limit"].is_u64() && problem["actual"].as_u64() > problem["limit"].as_u64(),
+                "{what}: {problem:#}"
+            );
+            assert!(!problem["reasons"].as_array().unwrap().is_empty(), "{what}");
+        }
+        assert_eq!(run.snapshot(), tree, "{what}");
+    }
+    assert_eq!(run.diff_sha256().await, diff);
+    run.ok("write_file", json!({"path": "n.txt", "content": "y\n".repeat(10), "reason": "r"})).await;
+    run.patch(&[gone("a.txt", "a"), new("1")].concat()).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_s_budget_is_spent_over_all_its_calls(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let budget = json!({"maxFilesTouched": 3, "maxInsertions": 100, "maxDeletions": 100, "maxFilesDeleted": 5, "maxBytes": 100_000});
+    let run = run_with(backend, &[], json!({"runBudget": budget})).await;
+    for number in 0..3 {
+        run.create(&format!("{number}.txt"), "x\n").await;
+    }
+    run.call("write_file", write("3.txt")).await.refused("PATCH_BUDGET_EXCEEDED");
+    assert!(!run.repo.join("3.txt").exists());
+    run.ok("read_file", json!({"path": "0.txt"})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_needs_an_approval_is_kept_whole(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let run = run_with(backend, &[("Cargo.lock", "l\n"), ("a.txt", "a\n")], json!({})).await;
+    let patch =
+        "--- a/Cargo.lock\n+++ b/Cargo.lock\n@@ -1 +1 @@\n-l\n+m\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n";
+    let tree = run.snapshot();
+    let input = json!({"patch": patch, "reason": "update the lock", "toolCallId": "ask"});
+    let answer = run.call("apply_patch", input).await.refused("APPROVAL_REQUIRED");
+    assert_eq!(run.snapshot(), tree, "not even the part that needs none");
+    let id = answer["approvalId"].as_str().unwrap();
+    let approval = run.operator.get(&format!("/v1/approvals/{id}")).await.ok();
+    for (member, want) in [
+        ("approvalId", json!(id)),
+        ("runId", json!(run.id)),
+        ("toolCallId", json!("ask")),
+        ("tool", json!("apply_patch")),
+        ("reason", json!("update the lock")),
+        ("state", json!("pending")),
+    ] {
+        assert_eq!(approval[member], want, "{member}");
+    }
+    assert!(!approval["reasons"].as_array().unwrap().is_empty());
+    assert_eq!(approval["files"].as_array().unwrap().len(), 2);
+    assert!(approval["diff"].as_str().unwrap().contains("+m"));
+    assert!(approval["expiresAt"].as_str() > approval["createdAt"].as_str());
+    let pending = crate::harness::items(&run.operator, "/v1/approvals?state=pending&limit=1000").await;
+    assert_eq!(pending.iter().filter(|other| other["approvalId"] == id).count(), 1);
+
+    assert_eq!(run.get().await["state"], "awaiting_approval");
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    let record = run.audit().await.remove(0);
+    assert_eq!((&record["decision"], &record["code"]), (&json!("REQUIRE_APPROVAL"), &json!("APPROVAL_REQUIRED")));
+    let told = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
+    assert!(told.to_string().contains("REQUIRE_APPROVAL"), "{told:#}");
+    run.operator.get("/v1/approvals/none-such").await.refused("NOT_FOUND");
+}
+
+#[rstest]
+#[tokio::test]
+async fn sensitive_paths_wait_for_a_person(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let run = run_with(backend, &[], json!({})).await;
+    for path in [
+        ".github/workflows/ci.yml",
+        ".gitlab-ci.yml",
+        "AGENTS.md",
+        ".mcp.json",
+        ".vscode/settings.json",
+        ".claude/settings.json",
+        ".cursor/rules",
+    ] {
+        run.call("write_file", write(path)).await.refused("APPROVAL_REQUIRED");
+    }
+    assert!(run.snapshot().is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_mode_changes_where_policy_says_so(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let patch = "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n";
+    let strict = run_with(backend, &[("run.sh", "id\n")], json!({})).await;
+    strict.patch(patch).await.refused("POLICY_DENIED");
+    let loose = run_with(backend, &[("run.sh", "id\n")], json!({"allowModeChange": true})).await;
+    loose.patch(patch).await.ok();
+    assert!(loose.snapshot()["run.sh"].starts_with("755 "));
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_size_of_a_text_has_an_end(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let run = run_with(backend, &[], json!({"maxFileBytes": 100})).await;
+    run.ok("write_file", json!({"path": "a.txt", "content": "x".repeat(100), "reason": "r"})).await;
+    let answer = run.call("write_file", json!({"path": "b.txt", "content": "x".repeat(101), "reason": "r"})).await;
+    let problem = answer.refused("FILE_TOO_LARGE");
+    assert_eq!((&problem["limit"], &problem["actual"]), (&json!(100), &json!(101)));
+}
+
+#[rstest]
+#[tokio::test]
+async fn ignored_files_are_decided_by_policy(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [(".gitignore", "*.log\n")];
+    let run = run_with(backend, &files, json!({"ignoredFiles": "ALLOW"})).await;
+    run.put("a.log", "x\n");
+    run.ok("read_file", json!({"path": "a.log"})).await;
+    run.replace("a.log", "y\n", &sha256("x\n")).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_public_declaration_that_changes_asks_for_a_person_in_each_language(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let table = [
+        (
+            "a.rs",
+            "pub fn a() -> u8 {\n    1\n}\nfn b() {}\n",
+            "-> u8",
+            "-> u16",
+            "    1",
+            "    2",
+            "fn b() {}",
+            "fn c() {}",
+        ),
+        (
+            "A.java",
+            "public class A {\n    public int a() {\n        return 1;\n    }\n    private int b;\n}\n",
+            "int a",
+            "long a",
+            "return 1",
+            "return 2",
+            "private int b",
+            "private int c",
+        ),
+        (
+            "a.ts",
+            "export function a(): number {\n  return 1;\n}\nfunction b() {}\n",
+            "a(): number",
+            "a(): string",
+            "return 1",
+            "return 2",
+            "function b",
+            "function c",
+        ),
+        (
+            "a.py",
+            "def a(x):\n    return 1\n\n\ndef _b():\n    pass\n",
+            "a(x)",
+            "a(x, y)",
+            "return 1",
+            "return 2",
+            "_b()",
+            "_c()",
+        ),
+        (
+            "a.go",
+            "package a\n\nfunc A() int {\n\treturn 1\n}\n\nfunc b() {}\n",
+            "A() int",
+            "A() int64",
+            "return 1",
+            "return 2",
+            "func b()",
+            "func c()",
+        ),
+    ];
+    let files: Vec<_> = table.iter().map(|row| (row.0, row.1)).collect();
+    let run = run_with(backend, &files, json!({"requireApprovalIf": ["changesPublicApi"]})).await;
+    for (path, text, public, other, body, another, private, renamed) in table {
+        let edit = async |old: &str, new: &str| {
+            let input = json!({"path": path, "oldString": old, "newString": new, "reason": "r"});
+            run.call("edit_file", input).await
+        };
+        let asked = edit(public, other).await.refused("APPROVAL_REQUIRED");
+        assert_eq!(asked["reasons"], json!(["requireApprovalIf:changesPublicApi"]), "{path}");
+        assert_eq!(run.on_disk(path), text, "{path}");
+        assert_eq!(edit(body, another).await.status, 200, "{path}: what a function does is its own");
+        assert_eq!(edit(private, renamed).await.status, 200, "{path}: what is private is nobody's");
+    }
+}

@@ -1,0 +1,228 @@
+//! Runs: their life, their lists, their limits. Where they come from is in `sources.rs`.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, items};
+
+const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+#[rstest]
+#[tokio::test]
+async fn a_run_is_answered_whole_with_a_token_that_is_shown_once(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    let run = server.run(json!({"labels": {"ticket": "A-1"}, "ttlSeconds": 3600})).await;
+    let (told, token) = (&run.created["run"], &run.created["token"]);
+
+    assert!(told["runId"].as_str().unwrap().starts_with("run_"), "{told:#}");
+    for (member, want) in [
+        ("source", json!({"type": "empty"})),
+        ("labels", json!({"ticket": "A-1"})),
+        ("mounts", json!([])),
+        ("counts", json!({"calls": 0, "mutations": 0, "denied": 0, "pendingApprovals": 0})),
+        ("headSeq", json!(0)),
+        ("headHash", json!(ZEROS)),
+    ] {
+        assert_eq!(told[member], want, "{member}");
+    }
+    assert_eq!(told["policy"]["profile"], "SUPERVISED_PR");
+    let expected = json!({"maxFilesTouched": 20, "maxInsertions": 800, "maxDeletions": 800, "maxFilesDeleted": 5, "maxBytes": 200_000});
+    assert_eq!(told["policy"]["budget"], expected);
+    assert_eq!(told["policy"]["maxFileBytes"], 1_048_576);
+    assert_eq!(told["policy"]["maxTransferBytes"], 1_073_741_824);
+    assert!(told["createdAt"].as_str().unwrap().ends_with('Z'));
+    assert!(told["expiresAt"].as_str().unwrap() > told["createdAt"].as_str().unwrap());
+
+    assert!(!token["tokenId"].as_str().unwrap().is_empty());
+    assert!(token["token"].as_str().unwrap().len() >= 43, "256 bits: {token}");
+    assert_eq!(token["permissions"].as_array().unwrap().len(), 10);
+
+    let now = run.until_open().await;
+    assert_eq!(now["baseCommit"].as_str().unwrap().len(), 40);
+    assert_eq!(now["import"]["files"], 0);
+    let secret = token["token"].as_str().unwrap();
+    for path in ["/v1/runs?limit=1000".to_owned(), format!("/v1/runs/{}", run.id)] {
+        assert!(!server.operator().get(&path).await.holds(secret), "{path} tells a token again");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_id_is_taken_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let body = json!({"runId": "My-run_1", "source": {"type": "empty"}});
+    server.operator().post("/v1/runs", body.clone()).await.is(201);
+    server.operator().post("/v1/runs", body).await.refused("ALREADY_EXISTS");
+    for bad in ["", "-a", "_a", "a/b", "..", "a b", "ü", "a\u{0}", &"a".repeat(65)] {
+        let answer = server.operator().post("/v1/runs", json!({"runId": bad, "source": {"type": "empty"}})).await;
+        answer.refused("INVALID_REQUEST");
+    }
+    server.run(json!({"runId": "a".repeat(64)})).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_request_for_a_run_does_not_know_is_refused_and_leaves_no_run(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let bad = [
+        json!({}),
+        json!({"source": {"type": "nothing"}}),
+        json!({"source": {"type": "empty", "path": "x"}}),
+        json!({"source": {"type": "git"}}),
+        json!({"source": {"type": "git", "url": "ssh://git@example.org/x"}}),
+        json!({"source": {"type": "git", "url": "http://example.org/x"}}),
+        json!({"source": {"type": "git", "url": "ext::sh -c id"}}),
+        json!({"source": {"type": "git", "url": "--upload-pack=touch /tmp/x"}}),
+        json!({"source": {"type": "empty"}, "surprise": 1}),
+        json!({"source": {"type": "empty"}, "ttlSeconds": 0}),
+        json!({"source": {"type": "empty"}, "ttlSeconds": -1}),
+        json!({"source": {"type": "empty"}, "labels": {"a": 1}}),
+        json!({"source": {"type": "empty"}, "policy": {"profile": "NONE_SUCH"}}),
+        json!({"source": {"type": "empty"}, "policy": {"surprise": true}}),
+        json!({"source": {"type": "empty"}, "policy": {"write": ["src/["]}}),
+        json!({"source": {"type": "empty"}, "mounts": [{"name": "docs", "description": "d", "path": "/etc"}]}),
+        json!([]),
+    ];
+    for body in bad {
+        server.operator().post("/v1/runs", body).await.refused("INVALID_REQUEST");
+    }
+    assert_eq!(items(&server.operator(), "/v1/runs").await, Vec::<Value>::new());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_closed_run_is_read_but_not_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
+    run.create("b.txt", "two\n").await;
+    let close = format!("/v1/runs/{}/close", run.id);
+    let closed = run.operator.post(&close, json!({})).await.ok();
+    assert_eq!(closed["state"], "closed");
+    assert!(closed["closedAt"].is_string());
+    assert_eq!(
+        run.operator.post(&close, json!({})).await.ok()["closedAt"],
+        closed["closedAt"],
+        "closing twice is no error"
+    );
+
+    let before = run.snapshot();
+    let write = json!({"path": "c.txt", "content": "x\n", "reason": "late"});
+    run.call("write_file", write.clone()).await.refused("RUN_CLOSED");
+    let mut dry = write;
+    dry["dryRun"] = json!(true);
+    run.call("write_file", dry).await.refused("RUN_CLOSED");
+    run.patch("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n").await.refused("RUN_CLOSED");
+    assert_eq!(run.snapshot(), before);
+
+    assert_eq!(run.ok("read_file", json!({"path": "b.txt"})).await["totalLines"], 1);
+    run.ok("list_dir", json!({})).await;
+    run.ok("search_text", json!({"query": "one"})).await;
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 1);
+    assert_eq!(run.audit().await.iter().filter(|record| record["code"] == "RUN_CLOSED").count(), 3);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_deleted_run_leaves_its_audit_and_nothing_else(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
+    let uri = run.create("b.txt", "two\n").await["artifactUris"][0].as_str().unwrap().to_owned();
+    let before = run.audit().await;
+
+    let answer = run.operator.delete(&format!("/v1/runs/{}", run.id)).await;
+    assert!([200, 204].contains(&answer.status), "{}", answer.text());
+    assert!(!server.workspace(&run.id).exists(), "the files are still there");
+    assert_eq!(run.get().await["state"], "deleted");
+    assert_eq!(run.audit().await, before);
+    assert_eq!(run.verify().await["intact"], true);
+    assert!(run.artifact(&uri).await.contains("+two"));
+
+    for (tool, input) in
+        [("read_file", json!({"path": "a.txt"})), ("write_file", json!({"path": "c", "content": "", "reason": "r"}))]
+    {
+        assert_ne!(run.call(tool, input).await.refusal(), "INTERNAL");
+    }
+    assert!(!server.workspace(&run.id).exists(), "a call brought the folder back");
+    let again = run.operator.delete(&format!("/v1/runs/{}", run.id)).await;
+    assert!([200, 204].contains(&again.status), "{}", again.text());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_closes_when_its_time_is_over(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let run = server.run(json!({"ttlSeconds": 1})).await;
+    run.create("a.txt", "in time\n").await;
+    tokio::time::sleep(Duration::from_millis(1300)).await;
+    // The run's token ends with the run, or the run is closed: either way nothing more is written.
+    let answer = run.call("write_file", json!({"path": "b.txt", "content": "late\n", "reason": "r"})).await;
+    assert!(["RUN_CLOSED", "UNAUTHENTICATED"].contains(&answer.refusal().as_str()), "{}", answer.text());
+    assert!(!run.repo.join("b.txt").exists());
+    assert_eq!(run.get().await["state"], "closed");
+}
+
+#[rstest]
+#[tokio::test]
+async fn lists_go_page_by_page(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let operator = server.operator();
+    let mut made = Vec::new();
+    for _ in 0..5 {
+        made.push(server.run(json!({})).await.id);
+    }
+    let listed =
+        |items: &[Value]| items.iter().map(|run| run["runId"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let mut all = listed(&items(&operator, "/v1/runs?limit=2").await);
+    let first = operator.get("/v1/runs?limit=2").await.ok();
+    assert_eq!(first["items"].as_array().unwrap().len(), 2);
+    assert!(first["nextCursor"].is_string());
+    assert_eq!(all, listed(&items(&operator, "/v1/runs").await));
+    all.sort();
+    made.sort();
+    assert_eq!(all, made, "each once");
+    assert!(operator.get("/v1/runs?limit=5").await.ok().get("nextCursor").is_none_or(Value::is_null));
+
+    operator.post(&format!("/v1/runs/{}/close", made[0]), json!({})).await.ok();
+    for most in ["1000", "1001", "4294967296", "99999999999999999999999"] {
+        assert_eq!(operator.get(&format!("/v1/runs?limit={most}")).await.ok()["items"].as_array().unwrap().len(), 5);
+    }
+    for bad in ["limit=0", "limit=x", "limit=", "limit=%2B1", "limit=1.5", "limit=-1", "cursor=%21%21", "surprise=1"] {
+        operator.get(&format!("/v1/runs?{bad}")).await.refused("INVALID_REQUEST");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_counts_what_it_has_been_through(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("Cargo.lock", "# lock\n"), (".env", "A=1\n")]).await;
+    run.create("a.txt", "x\n").await;
+    run.call("read_file", json!({"path": ".env"})).await.refused("POLICY_DENIED_SECRET");
+    run.call("write_file", json!({"path": "b", "content": "", "reason": "r", "dryRun": true})).await.ok();
+    let lock = json!({"path": "Cargo.lock", "content": "# new\n", "expectedSha256": crate::harness::sha256("# lock\n"), "reason": "r"});
+    run.call("write_file", lock).await.refused("APPROVAL_REQUIRED");
+    let told = run.get().await;
+    assert_eq!(told["counts"], json!({"calls": 4, "mutations": 1, "denied": 1, "pendingApprovals": 1}));
+    let last = run.last_record().await;
+    assert_eq!((&told["headSeq"], &told["headHash"]), (&last["seq"], &last["hash"]));
+    assert_eq!(told["state"], "awaiting_approval");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_unknown_run_is_not_found_by_operators(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let operator = server.operator();
+    for path in ["", "/audit", "/audit/verify", "/archive", "/tool-calls/x", "/artifacts/x"] {
+        operator.get(&format!("/v1/runs/none-such{path}")).await.refused("RUN_NOT_FOUND");
+    }
+    operator.post("/v1/runs/none-such/close", json!({})).await.refused("RUN_NOT_FOUND");
+    operator.post("/v1/runs/none-such/tokens", json!({})).await.refused("RUN_NOT_FOUND");
+    operator.post("/v1/runs/none-such/tools/list_dir", json!({})).await.refused("RUN_NOT_FOUND");
+    operator.delete("/v1/runs/none-such").await.refused("RUN_NOT_FOUND");
+}

@@ -1,0 +1,15 @@
+//! The tools of the catalogue: every input with its default and bound, every member of the output, every refusal.
+
+mod apply_patch;
+mod batches;
+mod diff_workspace;
+mod edit_file;
+mod file_dir_collisions;
+mod find_files;
+mod idempotency;
+mod list_dir;
+mod read_file;
+mod regressions;
+mod revert_calls;
+mod search_text;
+mod write_file;
