@@ -2,6 +2,7 @@
 //!
 //! The law of this crate: only `http` knows a transport; only `pipeline` changes a file; every call is recorded.
 
+mod admin;
 mod answer_memory;
 mod approvals;
 mod artifacts;
@@ -27,14 +28,11 @@ mod leftovers;
 mod live;
 mod lock;
 mod memory;
-mod offline;
 mod page;
 mod past;
 mod pipeline;
 mod places;
 mod quota;
-mod repair;
-mod replay;
 mod runs;
 mod sandbox;
 mod service;
@@ -46,17 +44,14 @@ mod to_the_end;
 mod tokens;
 mod tools;
 mod upkeep;
-mod verify;
 mod versions;
 mod watch;
 
+pub use admin::{repair, replay, verify};
 pub(crate) use call_error::CallError;
 pub(crate) use model::json;
-pub use repair::repair;
-pub use replay::replay;
 pub use sandbox::{Confinement, confine};
 pub use start::{StartError, serve};
-pub use verify::verify;
 
 /// The OpenAPI document of the service, as it is committed.
 pub fn openapi() -> String {

@@ -6,11 +6,13 @@ use model::{LogicalPath, Record, Sha256};
 use serde::Deserialize;
 use workspace::{Kept, Past};
 
+use crate::admin::offline::Offline;
+use crate::admin::output::print_paths;
+use crate::admin::repair;
 use crate::files::INLINE_BYTES;
-use crate::offline::{Offline, print_paths};
 use crate::start::StartError;
 use crate::tools::files::PUT;
-use crate::{repair, versions};
+use crate::versions;
 
 /// Records looked at in one go.
 const PAGE: u32 = 500;

@@ -14,8 +14,9 @@ use model::{
 };
 use workspace::{Base, Difference, Kept, OutsideChange, Past, Restore, Standing, Workspace};
 
+use crate::admin::offline::Offline;
+use crate::admin::output::{print, print_differences, print_paths};
 use crate::config::{Accept, RepairConfig};
-use crate::offline::{Offline, print, print_differences, print_paths};
 use crate::past::SoundAlone;
 use crate::service::{new_artifact_id, new_tool_call_id, now};
 use crate::start::StartError;

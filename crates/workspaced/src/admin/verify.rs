@@ -1,18 +1,17 @@
 //! `workspaced verify`: the audit chains and the checkpoints over them, checked without a service.
 
-mod tree;
-
 use std::collections::HashSet;
 use std::io;
 
 use ledger::Ledger;
 use model::{ChainReport, CheckpointVerifier};
 
-use self::tree::{TreeCheck, TreeReport};
+use crate::admin::log_check::{TreeCheck, TreeReport};
+use crate::admin::offline::check_database;
+use crate::admin::output::{print, print_chain};
 use crate::checkpoints::file::Notes;
 use crate::checkpoints::key;
 use crate::config::{BadSetting, VerifyConfig};
-use crate::offline::{check_database, print, print_chain};
 use crate::start::StartError;
 
 /// Checks the chain of one run or of all, and the checkpoints over them; tells of each on standard output. False where

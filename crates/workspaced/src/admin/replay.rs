@@ -3,17 +3,17 @@
 //! A tree that equals a ledger proves nothing where the ledger was changed: so its chain is checked first. What is found
 //! afterwards is told all the same, since whoever has to clear up wants to know it.
 
-mod kept;
-
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use workspace::{Fault, Past, Rebuilt};
 
+use crate::admin::content_integrity;
+use crate::admin::offline::Offline;
+use crate::admin::output::{print, print_chain, print_differences, print_paths};
 use crate::checkpoints::check::{LeafCheck, leaves_of};
 use crate::config::{BadSetting, ReplayConfig};
-use crate::offline::{Offline, print, print_chain, print_differences, print_paths};
 use crate::past::AsKept;
 use crate::start::StartError;
 
@@ -45,7 +45,7 @@ async fn replay_run(offline: &Offline, to: &Path) -> Result<bool, StartError> {
     let expected = offline.expected().await?;
     let rebuilt = rebuild(offline, &expected, to).await?;
     let rebuilt = tell_rebuilt(offline, &expected, rebuilt).await?;
-    let kept = kept::earlier_are_sound(offline, &expected).await?;
+    let kept = content_integrity::earlier_are_sound(offline, &expected).await?;
     let pending = offline.ledger.open_steps(Some(run)).await;
     let pending = pending.map_err(|error| StartError::failed("the database", &error))?.len();
     if pending > 0 {
@@ -105,7 +105,7 @@ async fn tell_rebuilt(offline: &Offline, expected: &Past, rebuilt: Rebuilt) -> R
     print(&format!("{run}: rebuilt {files} files and {links} links as of record {seq}: {said}"));
     print_paths("other bytes than the ledger says", &wrong);
     print_paths("not rebuilt, since its content is missing from the base", &lost);
-    for (why, paths) in kept::why_not(offline, expected, not_kept).await? {
+    for (why, paths) in content_integrity::why_not(offline, expected, not_kept).await? {
         print_paths(&format!("not rebuilt, since {}", why.told()), &paths);
     }
     Ok(sound)

@@ -8,9 +8,10 @@ use model::RunId;
 use workspace::Workspaces;
 
 use super::usable;
+use crate::admin::offline::{check_database, has_files, open_files, open_workspaces};
+use crate::admin::output::print;
 use crate::config::RepairConfig;
 use crate::lock::{Continuity, DataLock};
-use crate::offline::{check_database, has_files, open_files, open_workspaces, print};
 use crate::start::StartError;
 
 /// Lists the runs that need repair, or that a service could not open, and the folders in `lost+found/`. True where there are none.

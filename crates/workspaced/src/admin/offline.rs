@@ -1,21 +1,19 @@
 //! A run's data without the service: for the operator's commands, which take the data folder for themselves.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use ledger::{Ledger, LedgerError, StoredRun};
-use model::{ChainReport, LogicalPath, Run, RunId, RunState};
+use model::{Run, RunId, RunState};
 use rustix::fs::{Access, Mode};
-use workspace::{Base, Difference, Past, Standing, Workspace, Workspaces};
+use workspace::{Base, Past, Workspace, Workspaces};
 
+use crate::admin::output::print;
 use crate::config::{BadSetting, DatabaseUrl};
 use crate::lock::{Continuity, DataLock};
 use crate::past::{self, FromLedger};
 use crate::start::StartError;
-
-/// So many paths are told one by one.
-const MAX_TOLD: usize = 100;
 
 /// What a run started from and its files, each as far as it is still there.
 pub(crate) type Opened = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
@@ -165,66 +163,4 @@ pub(crate) async fn open_files(workspaces: &Arc<Workspaces>, run: &RunId) -> Res
     let (workspaces, run) = (Arc::clone(workspaces), run.clone());
     let opened = tokio::task::spawn_blocking(move || (workspaces.base(&run), workspaces.get(&run))).await;
     opened.map_err(|error| StartError::failed("the workspace", &error))
-}
-
-/// Prints a line on standard output.
-pub(crate) fn print(line: &str) {
-    // A reader that has gone away has its exit code all the same.
-    let _ = writeln!(io::stdout().lock(), "{line}");
-}
-
-/// Prints what a check of a run's chain has found.
-pub(crate) fn print_chain(report: &ChainReport) {
-    match &report.first_break {
-        None => {
-            let missing = match report.missing_diffs {
-                0 => String::new(),
-                count => format!("; {count} diffs are not kept any more"),
-            };
-            print(&format!(
-                "{}: intact, {} records, head {}{missing}",
-                report.run_id, report.records, report.head_hash
-            ));
-        }
-        Some(found) => print(&format!("{}: BROKEN at seq {}: {}", report.run_id, found.seq, found.problem)),
-    }
-}
-
-/// Prints where the tree differs.
-pub(crate) fn print_differences(differences: &[Difference]) {
-    for Difference { path, expected, found } in differences.iter().take(MAX_TOLD) {
-        print(&format!("  {}: expected {}, found {}", shown(path), standing(*expected), standing(*found)));
-    }
-    print_rest(differences.len());
-}
-
-/// Prints paths, each behind `what`.
-pub(crate) fn print_paths(what: &str, paths: &[LogicalPath]) {
-    for path in paths.iter().take(MAX_TOLD) {
-        print(&format!("  {what}: {}", shown(path)));
-    }
-    print_rest(paths.len());
-}
-
-fn print_rest(count: usize) {
-    if count > MAX_TOLD {
-        print(&format!("  and {} more", count - MAX_TOLD));
-    }
-}
-
-/// A path for a terminal, on which control characters might do something.
-fn shown(path: &LogicalPath) -> String {
-    let odd = path.as_str().chars().any(char::is_control);
-    if odd { path.as_str().escape_debug().to_string() } else { path.to_string() }
-}
-
-fn standing(standing: Standing) -> String {
-    match standing {
-        Standing::Nothing => "nothing".to_owned(),
-        Standing::File { sha256, executable: false } => sha256.to_string(),
-        Standing::File { sha256, executable: true } => format!("{sha256} (executable)"),
-        Standing::Link { sha256 } => format!("a link, {sha256}"),
-        Standing::Folder => "a folder".to_owned(),
-        Standing::Other => "something that is no file".to_owned(),
-    }
 }
