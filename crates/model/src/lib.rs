@@ -47,7 +47,7 @@ pub use policy::{
     SourceFolders, Trigger,
 };
 pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
-pub use refusal::{About, Code, Conflict, Refusal, Result};
+pub use refusal::{Code, Conflict, ProblemDetails, Refusal, Result};
 pub use run::*;
 pub use scan::{ContentScan, ScannedContent};
 pub use text::{

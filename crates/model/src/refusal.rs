@@ -51,7 +51,7 @@ pub enum Code {
 }
 
 /// Why a call was refused: something that the caller can act on, never a fault of ours and never a file's content that
-/// policy hides. What shows content is in members of [`About`], and goes by [`Refusal::without_content`].
+/// policy hides. What shows content is in members of [`ProblemDetails`], and goes by [`Refusal::without_content`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// What a program switches on.
@@ -61,13 +61,13 @@ pub struct Refusal {
     /// One sentence: what to do next.
     pub hint: String,
     /// What it is about; flattened into the answer.
-    pub about: Box<About>,
+    pub about: Box<ProblemDetails>,
 }
 
 /// What a refusal is about; only what the code calls for is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct About {
+pub struct ProblemDetails {
     /// The path concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -181,7 +181,7 @@ impl Refusal {
 
     /// The same refusal, with more told of what it is about.
     #[must_use]
-    pub fn about(mut self, tell: impl FnOnce(&mut About)) -> Self {
+    pub fn about(mut self, tell: impl FnOnce(&mut ProblemDetails)) -> Self {
         tell(&mut self.about);
         self
     }
@@ -222,7 +222,7 @@ impl Refusal {
     }
 }
 
-impl About {
+impl ProblemDetails {
     /// Every text in it.
     fn texts(&mut self) -> impl Iterator<Item = &mut String> {
         // Every member is named, so that a new text is not forgotten here.

@@ -67,7 +67,7 @@ pub struct ImportReport {
     /// Their bytes.
     pub bytes: u64,
     /// What was left out and why; at most 1,000 entries, and 64 KiB of paths and reasons.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedEntry>,
     /// How many more entries were left out and are not listed.
     #[serde(default)]
     pub left_out_more: u64,
@@ -78,7 +78,7 @@ pub struct ImportReport {
 /// Something that an import left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftOut {
+pub struct SkippedEntry {
     /// Its path in the source, escaped where it is not UTF-8.
     pub path: String,
     /// Why.

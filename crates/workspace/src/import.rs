@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::{Code, LeftOut, Refusal, Rules, RunId};
+use model::{Code, Refusal, Rules, RunId, SkippedEntry};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
@@ -156,7 +156,7 @@ pub struct Imported {
     /// Bytes.
     pub bytes: u64,
     /// What was left out: at most 1,000 entries, and 64 KiB of their paths and reasons.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedEntry>,
     /// How many more were left out.
     pub left_out_more: u64,
 }

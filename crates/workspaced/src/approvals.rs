@@ -26,7 +26,7 @@ pub(crate) struct ApprovalFilter {
 /// What a person says to a call that waits.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct NewDecision {
+pub(crate) struct ApprovalDecision {
     /// Who decides, as the orchestrator names them; 1 to 128 characters, none of them a control or bidirectional one. What
     /// reads as the name of a caller, such as `operator:…`, `run-token:…` or `service`, is refused. A credential in it or in
     /// the note is replaced by `[redacted: kind]`.
@@ -38,7 +38,7 @@ pub(crate) struct NewDecision {
     note: Option<String>,
 }
 
-impl NewDecision {
+impl ApprovalDecision {
     /// Checks the names and notes that go into the audit.
     ///
     /// # Errors

@@ -27,14 +27,14 @@ pub(crate) enum Outlet {
     /// The diff from the base.
     Patch,
     /// One commit on the base, as a git bundle.
-    Bundle(NewCommit),
+    Bundle(BundleCommit),
 }
 
 /// What the commit of a bundle shall say; what is missing is made up from the run.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct NewCommit {
+pub(crate) struct BundleCommit {
     /// Who made the changes, at most 256 characters; `workspaced` where it is missing.
     #[param(max_length = 256, example = "An Agent")]
     author_name: Option<String>,
@@ -216,7 +216,7 @@ fn message_from(run: &RunId, reasons: &[String], left: usize) -> String {
     message
 }
 
-impl NewCommit {
+impl BundleCommit {
     /// What the bundle holds; the message is empty where it is to be made up.
     fn check(&self, run: &RunId) -> Result<Bundle, Refusal> {
         let named = |name: &str, value: &Option<String>, default: &str| match value.as_deref().map(str::trim) {

@@ -89,7 +89,7 @@ impl ToolCall {
 /// What a check of a run's chain found.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct CheckedChain {
+pub(crate) struct AuditVerification {
     #[serde(flatten)]
     report: ChainReport,
     /// The last record that a signed checkpoint covers; 0 where there is none yet.
@@ -206,10 +206,10 @@ impl Service {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
-    pub(crate) async fn verify_run(&self, run: &RunId) -> Result<CheckedChain, CallError> {
+    pub(crate) async fn verify_run(&self, run: &RunId) -> Result<AuditVerification, CallError> {
         let mut report = self.0.ledger.verify(run).await?;
         let checkpointed_seq = self.check_leaves(&mut report).await?;
-        Ok(CheckedChain { report, checkpointed_seq })
+        Ok(AuditVerification { report, checkpointed_seq })
     }
 
     /// The record of a call, with its approval.

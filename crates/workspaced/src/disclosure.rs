@@ -1,7 +1,7 @@
 //! What a caller without `file:read` is not shown: content of files, in answers, refusals and their repetitions.
 //!
 //! Answers are recorded, kept and repeated whole. What of one is content is marked where it is made, by [`Tool::content`]
-//! and in [`model::About`]; it is taken out here, for the caller who asks now.
+//! and in [`model::ProblemDetails`]; it is taken out here, for the caller who asks now.
 
 use model::Permission;
 use serde_json::Value;

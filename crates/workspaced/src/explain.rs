@@ -16,7 +16,7 @@ use crate::{pipeline, tools};
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "Cargo.lock"}))]
-pub(crate) struct Question {
+pub(crate) struct PolicyQuery {
     /// A path, whether or not anything is there.
     #[serde(default)]
     path: Option<String>,
@@ -28,13 +28,13 @@ pub(crate) struct Question {
 /// What would be decided.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Explanation {
+pub(crate) struct PolicyExplanation {
     /// Each path concerned, as far as the path alone tells.
     paths: Vec<PathExplanation>,
     /// What the patch as a whole would meet, budgets and the files as they are now included. For a caller without
     /// `file:read` the strictest of what its paths would meet, whatever is in the files.
     #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<Said>,
+    patch: Option<PolicyDecision>,
 }
 
 /// What one path would meet.
@@ -46,15 +46,15 @@ pub(crate) struct PathExplanation {
     /// The kind that it is judged as.
     kind: FileKind,
     /// What reading or searching it would meet.
-    read: Said,
+    read: PolicyDecision,
     /// What changing it would meet, whatever the change is.
-    mutate: Said,
+    mutate: PolicyDecision,
 }
 
 /// One decision.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Said {
+pub(crate) struct PolicyDecision {
     /// What policy would say.
     decision: Verdict,
     /// The rules that decide.
@@ -67,7 +67,7 @@ pub(crate) struct Said {
     message: Option<String>,
 }
 
-impl Said {
+impl PolicyDecision {
     fn of(decision: Decision) -> Self {
         let Decision { verdict, reasons, refusal } = decision;
         let asks = (verdict == Verdict::RequireApproval).then_some(Code::ApprovalRequired);
@@ -99,15 +99,15 @@ impl Service {
         &self,
         run: &RunId,
         caller: Caller,
-        question: Question,
-    ) -> Result<Explanation, CallError> {
+        question: PolicyQuery,
+    ) -> Result<PolicyExplanation, CallError> {
         match (question.path, question.patch) {
             (Some(raw), None) => {
                 need(&caller, Permission::FileList)?;
                 let path = LogicalPath::parse(&raw).map_err(|rule| Refusal::path(&raw, rule))?;
                 let live = self.live(run).await?;
                 let paths = self.blocking(move || Ok(vec![explain_path(&live, path)?])).await?;
-                Ok(Explanation { paths, patch: None })
+                Ok(PolicyExplanation { paths, patch: None })
             }
             (None, Some(patch)) => {
                 need(&caller, Permission::FilePatchApply)?;
@@ -120,7 +120,7 @@ impl Service {
         }
     }
 
-    async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<Explanation, CallError> {
+    async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<PolicyExplanation, CallError> {
         let parsed = Patch::parse(&patch)?;
         let paths: BTreeSet<_> = parsed.sections.into_iter().flat_map(|section| [section.from, section.path]).collect();
         let live = self.live(run).await?;
@@ -130,25 +130,27 @@ impl Service {
         if !caller.may_read() {
             // Whether it fits tells what is in the files, and a question leaves no record.
             let strictest = paths.iter().map(|path| &path.mutate).max_by_key(|said| said.decision).cloned();
-            return Ok(Explanation { paths, patch: strictest });
+            return Ok(PolicyExplanation { paths, patch: strictest });
         }
         let tool = tools::find("apply_patch").ok_or_else(|| CallError::Internal("there is no apply_patch".into()))?;
         let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
         let (head, members) = Head::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
         let said = match pipeline::foresee(self, &head, &live, members?).await {
-            Ok(decision) => Said::of(decision),
-            Err(CallError::Refused(refusal)) => Said::refused(refusal),
+            Ok(decision) => PolicyDecision::of(decision),
+            Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),
         };
-        Ok(Explanation { paths, patch: Some(said) })
+        Ok(PolicyExplanation { paths, patch: Some(said) })
     }
 }
 
 fn explain_path(live: &LiveRun, path: LogicalPath) -> Result<PathExplanation, CallError> {
     let tree = live.workspace.tree();
     let said = |access| match tree.explain(&live.rules, access, &path) {
-        Ok((kind, decision)) => Ok((kind, Said::of(decision))),
-        Err(workspace::Fault::Refused(refusal)) => Ok((live.rules.kind_of_path(&path), Said::refused(refusal))),
+        Ok((kind, decision)) => Ok((kind, PolicyDecision::of(decision))),
+        Err(workspace::Fault::Refused(refusal)) => {
+            Ok((live.rules.kind_of_path(&path), PolicyDecision::refused(refusal)))
+        }
         Err(fault) => Err(CallError::from(fault)),
     };
     let (kind, read) = said(Access::Read)?;

@@ -30,7 +30,7 @@ pub(crate) struct Since {
 /// Some changes of a run, in order.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Changes {
+pub(crate) struct ChangeList {
     /// The changes, in the order of their records.
     items: Vec<RunChange>,
     /// Give it as `since` for what comes next, now or later.
@@ -130,12 +130,12 @@ impl Service {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
-    pub(crate) async fn changes(&self, run: &RunId, since: u64, limit: u32) -> Result<Changes, CallError> {
+    pub(crate) async fn changes(&self, run: &RunId, since: u64, limit: u32) -> Result<ChangeList, CallError> {
         self.known_run(run).await?;
         self.changes_of_known(run, since, limit.into()).await
     }
 
-    async fn changes_of_known(&self, run: &RunId, since: u64, size: PageSize) -> Result<Changes, CallError> {
+    async fn changes_of_known(&self, run: &RunId, since: u64, size: PageSize) -> Result<ChangeList, CallError> {
         let found = self.0.ledger.changes(run, since, size).await?;
         let more = found.more;
         let (mut items, mut next_since) = (Vec::with_capacity(found.len()), since);
@@ -145,7 +145,7 @@ impl Service {
             next_since = record.seq;
             items.extend(RunChange::of(record));
         }
-        Ok(Changes { items, next_since, more })
+        Ok(ChangeList { items, next_since, more })
     }
 
     /// What differs from what the ledger says, as JSON text.

@@ -42,7 +42,7 @@ use answers::{changed_meanwhile, denied, done_answer, dry_entry, entry_of, needs
 use recover::OpenJournal;
 
 pub(crate) use answers::repeated;
-pub(crate) use approve::{Decided, Decider};
+pub(crate) use approve::{ApprovalResult, Decider};
 pub(crate) use recover::{all_applied, end_on_lost_sync, enter_whole, recover, settle_left, sync, whole};
 pub(crate) use together::{Call, Together};
 

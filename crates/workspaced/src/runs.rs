@@ -19,7 +19,7 @@ use crate::quota::RunDisk;
 use crate::service::{Service, now, run_not_found};
 use crate::{CallError, pipeline};
 
-pub(crate) use create::{CreatedRun, NewRun};
+pub(crate) use create::{CreateRunRequest, CreatedRun};
 
 /// How long a deletion waits for calls under way.
 const DELETE_PATIENCE: Duration = Duration::from_mins(1);

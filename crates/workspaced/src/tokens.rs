@@ -76,7 +76,7 @@ pub(crate) struct Tokens {
 /// What `POST …/tokens` takes.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct NewToken {
+pub(crate) struct IssueTokenRequest {
     /// What the token may do; everything where it is missing.
     #[serde(default)]
     #[schema(example = json!(["file:list", "file:read"]))]
@@ -294,7 +294,7 @@ impl Service {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `RUN_CLOSED` for a deleted run, `INVALID_REQUEST`.
-    pub(crate) async fn issue_token(&self, run: &RunId, request: NewToken) -> Result<IssuedToken, CallError> {
+    pub(crate) async fn issue_token(&self, run: &RunId, request: IssueTokenRequest) -> Result<IssuedToken, CallError> {
         let stored = self.0.ledger.run(run).await?.ok_or_else(run_not_found)?;
         let (token, issued) = request.issue(run)?;
         if stored.run.state == RunState::Deleted {
@@ -354,7 +354,7 @@ impl Service {
     }
 }
 
-impl NewToken {
+impl IssueTokenRequest {
     /// Makes the token; its secret is in the second answer only.
     ///
     /// # Errors

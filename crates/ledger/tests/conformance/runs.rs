@@ -1,7 +1,9 @@
 //! Runs, their tokens, settings, and what a restart keeps.
 
 use ledger::{Appended, Held, LedgerError, StoredRun};
-use model::{Disk, DiskChange, ImportReport, LeftOut, Outcome, Run, RunState, Sha256, Token, TokenId, Usage, Verdict};
+use model::{
+    Disk, DiskChange, ImportReport, Outcome, Run, RunState, Sha256, SkippedEntry, Token, TokenId, Usage, Verdict,
+};
 use rstest::rstest;
 
 use crate::harness::{Backend, World, new_run, new_token, read, run_id, write};
@@ -75,7 +77,7 @@ async fn a_run_is_prepared_opened_and_closed_once(#[values(Backend::Sqlite, Back
     new.run.state = RunState::Preparing;
     new.run.base_commit = None;
     world.ledger.create_run(&new, &new_token("r1", "tok-1")).await.unwrap();
-    let left_out = vec![LeftOut { path: "a/.git".into(), reason: "git-internal".into() }];
+    let left_out = vec![SkippedEntry { path: "a/.git".into(), reason: "git-internal".into() }];
     let import = ImportReport { files: 7, bytes: 8, left_out, left_out_more: 0, progress: "done".into() };
     assert!(world.ledger.open_run(&new.run.run_id, "beef", &import).await.unwrap());
     let open = stored(&world, "r1").await.run;

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use model::{Code, LeftOut, LogicalPath, MAX_PATH_BYTES, PathRejected, Refusal};
+use model::{Code, LogicalPath, MAX_PATH_BYTES, PathRejected, Refusal, SkippedEntry};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha1::Digest as _;
@@ -58,7 +58,7 @@ impl Tally {
 /// What an import has left out, bounded in number and in bytes.
 #[derive(Debug, Default)]
 pub(super) struct LeftOutReport {
-    pub(super) entries: Vec<LeftOut>,
+    pub(super) entries: Vec<SkippedEntry>,
     bytes: usize,
     /// How many more there were.
     pub(super) more: u64,
@@ -70,7 +70,7 @@ impl LeftOutReport {
             let path = shown(path);
             self.bytes += path.len() + reason.len();
             if self.bytes <= MAX_LEFT_OUT_BYTES {
-                self.entries.push(LeftOut { path, reason: reason.to_owned() });
+                self.entries.push(SkippedEntry { path, reason: reason.to_owned() });
                 return;
             }
         }

@@ -3,12 +3,12 @@
 use axum::extract::State;
 use model::{Approval, ApprovalId};
 
-use crate::approvals::{ApprovalFilter, NewDecision};
+use crate::approvals::{ApprovalDecision, ApprovalFilter};
 use crate::http::auth::{Auditor, Operator};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::page::{List, Page, Paging};
-use crate::pipeline::Decided;
+use crate::pipeline::ApprovalResult;
 use crate::service::Service;
 
 /// Lists approvals.
@@ -48,9 +48,9 @@ pub(super) async fn get_approval(
 /// the files have changed since.
 #[utoipa::path(
     post, path = "/v1/approvals/{approvalId}/approve", tag = "approvals", operation_id = "approve",
-    params(("approvalId" = ApprovalId, Path)), request_body = NewDecision,
+    params(("approvalId" = ApprovalId, Path)), request_body = ApprovalDecision,
     responses(
-        (status = 200, description = "The approval, and the record that the decision left.", body = Decided),
+        (status = 200, description = "The approval, and the record that the decision left.", body = ApprovalResult),
         (status = 409, description = "`ALREADY_EXISTS`: it is decided already.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
@@ -60,17 +60,17 @@ pub(super) async fn approve(
     _operator: Operator,
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
-    Json(decision): Json<NewDecision>,
-) -> Result<Json<Decided>, Problem> {
+    Json(decision): Json<ApprovalDecision>,
+) -> Result<Json<ApprovalResult>, Problem> {
     Ok(Json(service.approve(&id, decision.check()?).await?))
 }
 
 /// Turns a call down.
 #[utoipa::path(
     post, path = "/v1/approvals/{approvalId}/deny", tag = "approvals", operation_id = "deny",
-    params(("approvalId" = ApprovalId, Path)), request_body = NewDecision,
+    params(("approvalId" = ApprovalId, Path)), request_body = ApprovalDecision,
     responses(
-        (status = 200, description = "The approval, and the record that the decision left.", body = Decided),
+        (status = 200, description = "The approval, and the record that the decision left.", body = ApprovalResult),
         (status = 409, description = "`ALREADY_EXISTS`: it is decided already.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
@@ -80,7 +80,7 @@ pub(super) async fn deny(
     _operator: Operator,
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
-    Json(decision): Json<NewDecision>,
-) -> Result<Json<Decided>, Problem> {
+    Json(decision): Json<ApprovalDecision>,
+) -> Result<Json<ApprovalResult>, Problem> {
     Ok(Json(service.deny(&id, decision.check()?).await?))
 }

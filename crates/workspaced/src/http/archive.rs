@@ -13,7 +13,7 @@ use model::{Refusal, Run, RunId};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::artifacts::{Export, NewCommit, Outlet};
+use crate::artifacts::{BundleCommit, Export, Outlet};
 use crate::http::auth::{Operator, RunCaller};
 use crate::http::extract::{CutShort, Incoming, Json, Path, Query, dripping};
 use crate::http::pace::MinRate;
@@ -162,7 +162,7 @@ pub(super) async fn get_patch(
 /// `file:read`, and is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/bundle", tag = "files", operation_id = "getBundle",
-    params(("run" = RunId, Path), NewCommit),
+    params(("run" = RunId, Path), BundleCommit),
     responses(
         (status = 200, description = "A git bundle.", body = Vec<u8>, content_type = "application/x-git-bundle"),
         (status = 409, description = "`RUN_CLOSED`: the run is preparing or deleted.", body = ProblemBody,
@@ -172,7 +172,7 @@ pub(super) async fn get_patch(
 pub(super) async fn get_bundle(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
-    Query((commit,)): Query<(NewCommit,)>,
+    Query((commit,)): Query<(BundleCommit,)>,
 ) -> Result<Response, Problem> {
     let export = service.begin_export(&run, caller, Outlet::Bundle(commit)).await?;
     Ok(stream(&service, export, "application/x-git-bundle", &format!("{run}.bundle")))

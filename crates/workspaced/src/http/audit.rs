@@ -11,7 +11,7 @@ use futures_util::Stream;
 use ledger::RecordFilter;
 use model::{Record, Refusal, RunId, ToolCallId};
 
-use crate::audit::{CheckedChain, Filters, Follow, RunFilter, ToolCall, Wait};
+use crate::audit::{AuditVerification, Filters, Follow, RunFilter, ToolCall, Wait};
 use crate::http::auth::{Auditor, RunAuditor};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
@@ -138,13 +138,13 @@ fn events(follow: Follow, open: OpenStream) -> impl Stream<Item = Result<Event, 
 #[utoipa::path(
     get, path = "/v1/runs/{run}/audit/verify", tag = "audit", operation_id = "verifyRunAudit",
     params(("run" = RunId, Path)),
-    responses((status = 200, description = "What was found; `intact` says whether all is well.", body = CheckedChain)),
+    responses((status = 200, description = "What was found; `intact` says whether all is well.", body = AuditVerification)),
 )]
 pub(super) async fn verify_run(
     State(service): State<Service>,
     RunAuditor { run, .. }: RunAuditor,
     Query(()): Query<()>,
-) -> Result<Json<CheckedChain>, Problem> {
+) -> Result<Json<AuditVerification>, Problem> {
     Ok(Json(service.verify_run(&run).await?))
 }
 

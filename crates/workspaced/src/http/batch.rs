@@ -29,7 +29,7 @@ pub(crate) const MAX_ANSWER_BYTES: usize = 16 << 20;
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"calls": [{"tool": "read_file", "input": {"path": "README.md"}}]}))]
-pub(crate) struct Batch {
+pub(crate) struct BatchRequest {
     /// The calls.
     #[schema(min_items = 1, max_items = 100)]
     calls: Vec<BatchCall>,
@@ -57,7 +57,7 @@ pub(crate) struct BatchCall {
 /// What the calls of a batch answered.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct BatchAnswer {
+pub(crate) struct BatchResponse {
     /// Whether every call went well, and none was left out.
     ok: bool,
     /// The answers, in the order of the calls.
@@ -97,14 +97,14 @@ pub(crate) struct BatchResult {
 /// is set in all changes or in none.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/batch", tag = "tools", operation_id = "batch", params(("run" = RunId, Path)),
-    request_body = Batch,
-    responses((status = 200, description = "What each call answered; `ok` says whether all went well.", body = BatchAnswer)),
+    request_body = BatchRequest,
+    responses((status = 200, description = "What each call answered; `ok` says whether all went well.", body = BatchResponse)),
 )]
 pub(super) async fn batch(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
-    Json(batch): Json<Batch>,
+    Json(batch): Json<BatchRequest>,
 ) -> Result<Response, Problem> {
     check(&batch)?;
     if batch.atomic {
@@ -138,7 +138,7 @@ pub(super) async fn batch(
         }
     }
     ok &= results.len() == asked;
-    let answer = BatchAnswer { ok, skipped: asked - results.len(), results, failed_call: None };
+    let answer = BatchResponse { ok, skipped: asked - results.len(), results, failed_call: None };
     let mut response = Json(answer).into_response();
     response.extensions_mut().insert(held);
     Ok(response)
@@ -150,7 +150,7 @@ async fn together(
     run: &RunId,
     caller: &Caller,
     calls: Vec<BatchCall>,
-) -> Result<BatchAnswer, CallError> {
+) -> Result<BatchResponse, CallError> {
     let mut heads = Vec::with_capacity(calls.len());
     for (place, call) in calls.into_iter().enumerate() {
         let tool = tools::find(&call.tool).ok_or_else(|| {
@@ -171,7 +171,7 @@ async fn together(
     };
     let results: Vec<_> = told.into_iter().zip(answers).map(result).collect();
     let ok = results.iter().all(|result| result.status == StatusCode::OK);
-    Ok(BatchAnswer { ok, results, skipped: 0, failed_call: failed })
+    Ok(BatchResponse { ok, results, skipped: 0, failed_call: failed })
 }
 
 /// What calls must have in common to be one change.
@@ -191,7 +191,7 @@ fn check_together(heads: &[Call]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check(batch: &Batch) -> Result<(), Refusal> {
+fn check(batch: &BatchRequest) -> Result<(), Refusal> {
     if !(1..=MAX_CALLS).contains(&batch.calls.len()) {
         let message = format!("`calls` has {} entries; it takes 1 to {MAX_CALLS}", batch.calls.len());
         return Err(Refusal::invalid(message, "Make several batches.")

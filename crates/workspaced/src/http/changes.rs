@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::Stream;
 use model::{Refusal, RunId};
 
-use crate::feed::{Changes, FollowChanges, Since};
+use crate::feed::{ChangeList, FollowChanges, Since};
 use crate::http::auth::RunAuditor;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
@@ -31,7 +31,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
         ("run" = RunId, Path), Since,
         ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event that was received."),
     ),
-    responses((status = 200, description = "Some changes, in order.", body = Changes)),
+    responses((status = 200, description = "Some changes, in order.", body = ChangeList)),
 )]
 pub(super) async fn list_changes(
     State(service): State<Service>,

@@ -15,7 +15,7 @@ use crate::tools::ToolLimits;
 /// Every bound. Those of a run's policy are in the run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct LimitsTold {
+pub(crate) struct Limits {
     /// Bounds of requests.
     requests: RequestLimits,
     /// Bounds of paths, and of what tools take and tell.
@@ -113,15 +113,11 @@ pub(crate) struct BundleLimits {
 /// Those of a run's policy, such as `maxFileBytes` and the budgets, are told by the run.
 #[utoipa::path(
     get, path = "/v1/limits", tag = "tools", operation_id = "getLimits",
-    responses((status = 200, description = "Every bound.", body = LimitsTold)),
+    responses((status = 200, description = "Every bound.", body = Limits)),
 )]
-pub(super) async fn get_limits(
-    State(service): State<Service>,
-    _user: ToolUser,
-    Query(()): Query<()>,
-) -> Json<LimitsTold> {
+pub(super) async fn get_limits(State(service): State<Service>, _user: ToolUser, Query(()): Query<()>) -> Json<Limits> {
     let limits = &service.0.limits;
-    Json(LimitsTold {
+    Json(Limits {
         requests: RequestLimits {
             max_body_bytes: limits.max_body_bytes,
             max_body_memory_bytes: limits.max_body_memory_bytes,

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use model::RunId;
 
-use crate::explain::{Explanation, Question};
+use crate::explain::{PolicyExplanation, PolicyQuery};
 use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
@@ -15,14 +15,14 @@ use crate::service::Service;
 /// A caller without `file:read` is answered from paths, kinds and policy alone: not whether the patch fits the files.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/policy/explain", tag = "tools", operation_id = "explainPolicy",
-    params(("run" = RunId, Path)), request_body = Question,
-    responses((status = 200, description = "What would be decided.", body = Explanation)),
+    params(("run" = RunId, Path)), request_body = PolicyQuery,
+    responses((status = 200, description = "What would be decided.", body = PolicyExplanation)),
 )]
 pub(super) async fn explain_policy(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
-    Json(question): Json<Question>,
-) -> Result<Json<Explanation>, Problem> {
+    Json(question): Json<PolicyQuery>,
+) -> Result<Json<PolicyExplanation>, Problem> {
     Ok(Json(service.explain(&run, caller, question).await?))
 }

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{About, Code, Refusal, ToolCallId};
+use model::{Code, ProblemDetails, Refusal, ToolCallId};
 use serde::Serialize;
 
 use crate::CallError;
@@ -49,7 +49,7 @@ pub(crate) struct ProblemBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a ToolCallId>,
     #[serde(flatten)]
-    about: &'a About,
+    about: &'a ProblemDetails,
 }
 
 impl Problem {
@@ -200,7 +200,7 @@ pub(crate) fn example_of(code: &str) -> serde_json::Value {
     serde_json::from_str(&Problem::from(refusal).text().0).unwrap_or_default()
 }
 
-fn retry_after(status: StatusCode, about: &About) -> Option<u64> {
+fn retry_after(status: StatusCode, about: &ProblemDetails) -> Option<u64> {
     match status {
         StatusCode::TOO_MANY_REQUESTS => Some(about.retry_after_seconds.unwrap_or(1)),
         StatusCode::SERVICE_UNAVAILABLE => Some(about.retry_after_seconds.unwrap_or(5)),

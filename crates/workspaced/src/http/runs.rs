@@ -9,9 +9,9 @@ use crate::http::auth::{Auditor, Operator};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::page::{List, Page, Paging};
-use crate::runs::{CreatedRun, NewRun};
+use crate::runs::{CreateRunRequest, CreatedRun};
 use crate::service::Service;
-use crate::tokens::{IssuedToken, NewToken};
+use crate::tokens::{IssueTokenRequest, IssuedToken};
 
 /// Which runs to list.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -28,7 +28,7 @@ pub(super) struct StateFilter {
 /// `preparing`, with what is there so far; the answer comes when it is `open`. A run from an `archive` is answered at
 /// once and stays `preparing` until the archive is sent. The token is shown this once.
 #[utoipa::path(
-    post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = NewRun,
+    post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = CreateRunRequest,
     responses(
         (status = 201, description = "The run and its first token.", body = CreatedRun),
         (status = 409, description = "`ALREADY_EXISTS`: there is a run of this ID.", body = ProblemBody,
@@ -39,7 +39,7 @@ pub(super) async fn create_run(
     State(service): State<Service>,
     _operator: Operator,
     Query(()): Query<()>,
-    Json(request): Json<NewRun>,
+    Json(request): Json<CreateRunRequest>,
 ) -> Result<(StatusCode, Json<CreatedRun>), Problem> {
     let created = service.create_run(request).await?;
     Ok((StatusCode::CREATED, Json(created)))
@@ -122,7 +122,7 @@ pub(super) async fn delete_run(
 /// The secret is shown this once.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/tokens", tag = "runs", operation_id = "issueToken", params(("run" = RunId, Path)),
-    request_body = NewToken,
+    request_body = IssueTokenRequest,
     responses(
         (status = 201, description = "The token with its secret.", body = IssuedToken),
         (status = 409, description = "`RUN_CLOSED`: the run is deleted, or its source is still coming in.",
@@ -134,7 +134,7 @@ pub(super) async fn issue_token(
     _operator: Operator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
-    Json(request): Json<NewToken>,
+    Json(request): Json<IssueTokenRequest>,
 ) -> Result<(StatusCode, Json<IssuedToken>), Problem> {
     let issued = service.issue_token(&run, request).await?;
     Ok((StatusCode::CREATED, Json(issued)))

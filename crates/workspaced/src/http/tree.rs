@@ -9,7 +9,7 @@ use crate::http::auth::RunCaller;
 use crate::http::extract::Query;
 use crate::http::problem::Problem;
 use crate::service::Service;
-use crate::tools::tree::Drift;
+use crate::tools::tree::DriftReport;
 
 /// Tells what differs from what the ledger says.
 ///
@@ -17,7 +17,7 @@ use crate::tools::tree::Drift;
 /// with the base where it tells of none. Needs the permission `file:diff`, and is recorded.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/drift", tag = "files", operation_id = "getDrift", params(("run" = RunId, Path)),
-    responses((status = 200, description = "What differs; nothing where all is as it should be.", body = Drift)),
+    responses((status = 200, description = "What differs; nothing where all is as it should be.", body = DriftReport)),
 )]
 pub(super) async fn get_drift(
     State(service): State<Service>,

@@ -226,7 +226,7 @@ fn files_of(planned: &Planned) -> Vec<ApprovalFile> {
 /// An approval that was decided by the call that is answered.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Decided {
+pub(crate) struct ApprovalResult {
     #[serde(flatten)]
     approval: Approval,
     /// The record that the decision left in the run's audit; of a batch, its last.
@@ -237,7 +237,7 @@ pub(crate) struct Decided {
     head_hash: Option<Sha256>,
 }
 
-impl Decided {
+impl ApprovalResult {
     fn new(approval: Approval, head: Option<ChainHead>) -> Self {
         Self { approval, seq: head.map(|head| head.seq), head_hash: head.and_then(|head| head.hash) }
     }
@@ -257,21 +257,21 @@ impl Service {
     ///
     /// The call is planned and judged again against the files as they are now. Where that comes to another change, or to
     /// a refusal, the approval fails and nothing changes.
-    pub(crate) async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<Decided, CallError> {
+    pub(crate) async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
         let approval = self.pending(id).await?;
         let service = self.clone();
         let head = self.to_the_end(async move { service.carry_out_approved(&approval, &decider).await }).await?;
-        Ok(Decided::new(self.approval(id).await?, head))
+        Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
 
     /// Turns the call that waits for `id` down.
-    pub(crate) async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<Decided, CallError> {
+    pub(crate) async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
         let approval = self.pending(id).await?;
         let heads = self.heads_of(&approval, Some(&decider)).await?;
         let refusal = Refusal::new(Code::PolicyDenied, "a person has turned the call down", "Ask the operator why.")
             .about(|about| about.reasons = vec![format!("approval:{id}:denied")]);
         let head = self.record_decision(&heads, &approval, Some(&decider), ApprovalState::Denied, &refusal).await?;
-        Ok(Decided::new(self.approval(id).await?, head))
+        Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
 
     /// The approval `id`.

@@ -19,7 +19,7 @@ use crate::clock::new_run_id;
 use crate::imports::{CancelOnDrop, Importing};
 use crate::quota::{NewRunSlot, RunDisk};
 use crate::service::{Service, now, now_plus};
-use crate::tokens::{IssuedToken, NewToken};
+use crate::tokens::{IssueTokenRequest, IssuedToken};
 
 const MAX_LABELS: usize = 64;
 const MAX_LABEL_NAME: usize = 128;
@@ -34,7 +34,7 @@ const MAX_TTL_SECONDS: i64 = 315_360_000;
 /// What `POST /v1/runs` takes.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct NewRun {
+pub(crate) struct CreateRunRequest {
     /// The run's ID; one is made where it is missing.
     #[serde(default)]
     #[schema(value_type = Option<RunId>, example = "issue-4711")]
@@ -46,7 +46,7 @@ pub(crate) struct NewRun {
     policy: Option<PolicyOverrides>,
     /// Read-only trees beside its own, at most 16.
     #[serde(default)]
-    mounts: Option<Vec<NewMount>>,
+    mounts: Option<Vec<MountRequest>>,
     /// The orchestrator's own notes, at most 64: names of 1 to 128 characters, values of at most 1,024. A credential in
     /// one is replaced by `[redacted: kind]`.
     #[serde(default)]
@@ -61,7 +61,7 @@ pub(crate) struct NewRun {
 /// A read-only tree that a run shall have.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct NewMount {
+pub(crate) struct MountRequest {
     /// What tools call it by.
     #[schema(pattern = "^[a-z0-9][a-z0-9_-]{0,63}$", example = "docs")]
     name: String,
@@ -103,7 +103,7 @@ impl Service {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `ALREADY_EXISTS`, or whatever the source is refused for.
-    pub(crate) async fn create_run(&self, request: NewRun) -> Result<CreatedRun, CallError> {
+    pub(crate) async fn create_run(&self, request: CreateRunRequest) -> Result<CreatedRun, CallError> {
         let service = self.clone();
         let checked = self.blocking(move || service.check(request).map_err(CallError::from)).await?;
         let run = checked.stored.run.run_id.clone();
@@ -174,7 +174,7 @@ impl Service {
     }
 
     /// Checks everything that can be checked before files come in. Looks at the disk for paths.
-    fn check(&self, request: NewRun) -> Result<Checked, Refusal> {
+    fn check(&self, request: CreateRunRequest) -> Result<Checked, Refusal> {
         let run_id = match request.run_id {
             None => new_run_id(),
             Some(raw) => {
@@ -189,7 +189,7 @@ impl Service {
         let origin = self.origin(&request.source)?;
         let CheckedMounts { mounts, paths: mount_paths } =
             self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;
-        let (token, issued) = NewToken::default().issue(&run_id)?;
+        let (token, issued) = IssueTokenRequest::default().issue(&run_id)?;
         let run = Run {
             run_id,
             state: RunState::Preparing,
@@ -238,7 +238,7 @@ impl Service {
         }))
     }
 
-    fn check_mounts(&self, wanted: Vec<NewMount>, rules: &Rules) -> Result<CheckedMounts, Refusal> {
+    fn check_mounts(&self, wanted: Vec<MountRequest>, rules: &Rules) -> Result<CheckedMounts, Refusal> {
         if wanted.len() > MAX_MOUNTS {
             return Err(too_many("mounts", MAX_MOUNTS, wanted.len()));
         }
@@ -326,7 +326,7 @@ fn redacted_labels(labels: BTreeMap<String, String>) -> BTreeMap<String, String>
     labels.into_iter().map(|(name, value)| (redacted(name), redacted(value))).collect()
 }
 
-fn check_mount(mount: &NewMount) -> Result<(), Refusal> {
+fn check_mount(mount: &MountRequest) -> Result<(), Refusal> {
     let of_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let name_fits = mount.name.len() <= MAX_MOUNT_NAME
         && mount.name.bytes().next().is_some_and(of_name)

@@ -20,7 +20,7 @@ pub(crate) static DRIFT: Tool = Tool {
     permissions: &[Permission::FileDiff],
     content: &[],
     input: ToolSchema::of::<Nothing>,
-    output: ToolSchema::of::<Drift>,
+    output: ToolSchema::of::<DriftReport>,
     run: ToolRun::Read(|members| Ok(Box::new(parse::<Expected>(members)?))),
 };
 
@@ -40,9 +40,9 @@ pub(crate) struct Expected {
 /// What differs from what the ledger says.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Drift {
+pub(crate) struct DriftReport {
     /// The paths that differ, in order. Paths that policy hides are left out.
-    items: Vec<Drifted>,
+    items: Vec<DriftEntry>,
     /// Whether paths are missing because there were more than 2 MiB of them.
     truncated: bool,
     /// How many paths the run has written.
@@ -52,7 +52,7 @@ pub(crate) struct Drift {
 /// One path that was changed by something else than a call.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Drifted {
+pub(crate) struct DriftEntry {
     /// The path; bytes that are no UTF-8 are written `\xNN`.
     path: String,
     /// `created`, `modified` or `deleted`; `mode` where only the executable bit of a file that no call has written differs.
@@ -99,14 +99,14 @@ impl Read for Expected {
         }
         let (items, truncated) = items.finish();
         let paths_read = items.keys().take(super::MAX_PATHS_TOLD).cloned().collect();
-        let drifted = |(path, (change, expected_sha256, actual_sha256)): (LogicalPath, _)| Drifted {
+        let drifted = |(path, (change, expected_sha256, actual_sha256)): (LogicalPath, _)| DriftEntry {
             path: path.into(),
             change,
             expected_sha256,
             actual_sha256,
         };
         let items = items.into_iter().map(drifted).collect();
-        Told::new(&Drift { items, truncated, written: self.written.len() }, paths_read)
+        Told::new(&DriftReport { items, truncated, written: self.written.len() }, paths_read)
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
