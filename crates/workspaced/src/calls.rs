@@ -5,7 +5,7 @@ mod recording;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use ledger::{Appended, Entry, Reply};
@@ -15,7 +15,9 @@ use model::{
 };
 use serde_json::{Map, Value};
 use tokio::sync::SemaphorePermit;
+use tracing::Instrument as _;
 
+use crate::body_memory::HeldMemory;
 use crate::disclosure::Disclosure;
 use crate::service::{Caller, LiveRun, Service, took_too_long};
 use crate::tools::{Parse, Read, ReadContext, Told, Tool, ToolRun};
@@ -30,9 +32,6 @@ pub(crate) use recording::{
 pub(crate) const MAX_REASON: usize = 2000;
 /// The longest step that a caller names, in characters.
 pub(crate) const MAX_STEP_ID: usize = 128;
-
-/// How long a mutation waits for one of the threads that others of its kind use, until it takes one of its own.
-const MOMENT: Duration = Duration::from_millis(2);
 
 /// An answer to a tool call that went well.
 #[derive(Debug)]
@@ -135,7 +134,7 @@ impl Service {
         let service = self.clone();
         // The parsed tool is made inside: what it holds need not cross threads before that.
         let work = async move { pipeline::mutate(&service, head, &live, || parse(members)).await };
-        self.to_the_end(work).await
+        self.detached(work).await
     }
 
     /// Carries out a call that looks, and records it.
@@ -273,20 +272,20 @@ impl Service {
         self.0.pools.write.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
     }
 
-    /// Runs a mutation's `work` on this thread: it is short, often waits for nothing, and is on somebody's way. A panic is a
-    /// fault of ours and ends no more than the call.
-    ///
-    /// To hand what waits behind it over to another thread, and to take it back, takes as long as a third of the work. So it
-    /// is done only where others of its kind have their threads for longer than a moment: they get all of the runtime's but
-    /// two. A commit may keep one of these, so that one thread sees to the rest however long a disk hangs; that it wakes
-    /// up for it is seen to by [`Watch`](crate::watch::Watch).
-    pub(crate) async fn in_place<T>(&self, work: impl FnOnce() -> T) -> Result<T, CallError> {
-        // What the work has begun is dropped with it; what it shares is behind locks that a panic leaves sound.
-        let work = std::panic::AssertUnwindSafe(work);
-        let work = || std::panic::catch_unwind(work);
-        let stays = tokio::time::timeout(MOMENT, self.0.pools.stay.acquire()).await;
-        let done = if stays.is_ok() { work() } else { tokio::task::block_in_place(work) };
-        done.map_err(|_| CallError::Internal("the work panicked".into()))
+    /// Runs `work` as a task of its own, which goes on when the caller goes away: a change must not be left journalled but
+    /// not applied, and the ledger must learn of files that are in place.
+    pub(crate) async fn detached<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, CallError>> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let memory = HeldMemory::of_task();
+        let work = async move {
+            let done = work.await;
+            drop(memory);
+            done
+        };
+        let task = self.0.tasks.spawn(work.instrument(tracing::Span::current()));
+        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
     }
 
     /// Runs `work` where blocking is allowed, on a thread of its own.

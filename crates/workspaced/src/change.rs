@@ -11,8 +11,6 @@ use model::{
 use serde_json::{Map, Value};
 use workspace::{Overlay, Seen, Target};
 
-use crate::behind::Version;
-
 pub(crate) use ahead::{Ahead, Crossing, View};
 
 /// So many first bytes tell a file's kind.
@@ -288,25 +286,6 @@ impl Planned {
     /// The change at `path`.
     pub(crate) fn at(&self, path: &LogicalPath) -> Option<&Change> {
         self.changes.changes.iter().find(|change| change.path == *path)
-    }
-
-    /// The only change, where it replaces a file by one that is in memory, and nothing else of it.
-    pub(crate) fn replaced(&self) -> Option<Version> {
-        let [change] = &self.changes.changes[..] else { return None };
-        let (before, content) = (change.before.as_ref()?, change.after.as_ref()?);
-        let StepBytes::Inline(bytes) = &content.bytes else { return None };
-        if change.effect != Effect::Replace || content.mode != before.mode {
-            return None;
-        }
-        let kind = self.kinds.get(&change.path).copied()?;
-        let (sha256, size_bytes, mode) = (content.sha256, content.size_bytes, content.mode);
-        Some(Version {
-            path: change.path.clone(),
-            before: before.sha256,
-            seen: self.seen.get(&change.path).copied(),
-            state: FileState { sha256, size_bytes, mode, kind },
-            bytes: bytes.clone(),
-        })
     }
 
     /// What the judge asks of each change.

@@ -161,8 +161,6 @@ pub(crate) struct Limits {
     pub(crate) max_runs: Option<u64>,
     /// Bytes of all runs' files; `None` where they are not bounded.
     pub(crate) max_disk_bytes: Option<u64>,
-    /// How long the tree may lack what was answered, while many mutations of a run are under way; zero: never.
-    pub(crate) write_behind: Duration,
     pub(crate) drain: Duration,
 }
 
@@ -260,7 +258,6 @@ impl Settings {
             max_live_runs: number("max-live-runs", self.max_live_runs, 1024, 1_000_000)?,
             max_runs: self.max_runs.filter(|runs| *runs > 0),
             max_disk_bytes: self.max_disk_bytes.filter(|bytes| *bytes > 0),
-            write_behind: write_behind(self.write_behind_ms)?,
             drain: seconds("drain-seconds", self.drain_seconds, 20)?,
         })
     }
@@ -419,14 +416,6 @@ fn profiles(file: Option<&Path>) -> Result<Profiles, BadSetting> {
 
 fn seconds(name: &str, given: Option<u64>, default: u64) -> Result<Duration, BadSetting> {
     within(name, given, default, 86_400).map(Duration::from_secs)
-}
-
-fn write_behind(given: Option<u64>) -> Result<Duration, BadSetting> {
-    const MOST: u64 = 10_000;
-    match given.unwrap_or(1000) {
-        number if number <= MOST => Ok(Duration::from_millis(number)),
-        number => Err(BadSetting(format!("--write-behind-ms {number}: it takes 0 to {MOST}"))),
-    }
 }
 
 fn number(name: &str, given: Option<u64>, default: u64, most: u64) -> Result<usize, BadSetting> {

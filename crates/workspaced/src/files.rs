@@ -154,7 +154,7 @@ impl Service {
         let live = self.live(&head.run_id).await?;
         let (service, run) = (self.clone(), live.clone());
         let work = async move { pipeline::mutate(&service, head, &run, || Ok(Box::new(put))).await };
-        let done = disclosure.apply(self.to_the_end(work).await);
+        let done = disclosure.apply(self.detached(work).await);
         let journalled = match &done {
             // It is in the tree; or the call was a repetition, and nobody knows the file.
             Ok(_) => false,

@@ -4,28 +4,10 @@
 //! file, or a file and a folder above it, run one after the other in the order in which they came.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::{LogicalPath, Usage};
 use tokio::sync::oneshot;
-use tokio::task::futures::TaskLocalFuture;
-
-tokio::task_local! {
-    /// The call that the present work belongs to.
-    static CALL: u64;
-}
-
-/// Does `work` as part of the present call, or as a call of its own where there is none. No call may wait in a lane for
-/// paths that it holds itself: it would wait for ever. Debug builds panic there.
-pub(crate) fn as_one_call<F: Future>(work: F) -> TaskLocalFuture<u64, F> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    CALL.scope(present_call().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed)), work)
-}
-
-fn present_call() -> Option<u64> {
-    CALL.try_with(|call| *call).ok()
-}
 
 /// The mutations of one run that are under way or wait.
 #[derive(Debug)]
@@ -54,8 +36,6 @@ struct Holder {
     earlier: usize,
     /// Wakes it when there are none any more; `None` where it need not wait.
     go: Option<oneshot::Sender<()>>,
-    /// The call that it belongs to.
-    call: Option<u64>,
 }
 
 /// The right to change some paths, until it is dropped.
@@ -73,14 +53,8 @@ impl Lane {
     }
 
     /// Waits until no earlier mutation holds any of `paths`, or a path above or under one; the root holds them all.
-    ///
-    /// # Panics
-    ///
-    /// In debug builds, where the call holds one of them already. See [`as_one_call`].
     pub(crate) async fn enter(&self, paths: Vec<LogicalPath>) -> Pass<'_> {
-        let call = present_call();
-        debug_assert!(!self.lock().is_held_by(call, &paths), "a call waits in the lane for itself");
-        let (number, turn) = self.lock().queue(paths, call);
+        let (number, turn) = self.lock().queue(paths);
         // Made before the wait, so that a caller who gives up while waiting leaves the queue too.
         let pass = Pass { lane: self, number };
         if let Some(turn) = turn {
@@ -164,7 +138,7 @@ impl Lane {
 
 impl Inner {
     /// Adds a holder of `paths`; what it has to wait for, if anything.
-    fn queue(&mut self, paths: Vec<LogicalPath>, call: Option<u64>) -> (u64, Option<oneshot::Receiver<()>>) {
+    fn queue(&mut self, paths: Vec<LogicalPath>) -> (u64, Option<oneshot::Receiver<()>>) {
         self.next += 1;
         let earlier = self.holders.iter().filter(|holder| holder.meets(&paths)).count();
         let (go, turn) = if earlier == 0 {
@@ -173,14 +147,8 @@ impl Inner {
             let (go, turn) = oneshot::channel();
             (Some(go), Some(turn))
         };
-        self.holders.push(Holder { number: self.next, paths, earlier, go, call });
+        self.holders.push(Holder { number: self.next, paths, earlier, go });
         (self.next, turn)
-    }
-
-    /// Whether `call` has the pass for one of `paths`.
-    fn is_held_by(&self, call: Option<u64>, paths: &[LogicalPath]) -> bool {
-        let own = |holder: &&Holder| call.is_some() && holder.call == call && holder.earlier == 0;
-        self.holders.iter().filter(own).any(|holder| holder.meets(paths))
     }
 
     /// Removes a holder, and wakes those that waited for it alone: nobody is woken who cannot go on.
@@ -316,32 +284,5 @@ mod tests {
         assert!(!lane.has_written(&paths(&["b"])[0]));
         lane.start_anew(Usage::default());
         assert!(!lane.knows_written() && !lane.has_written(&all[0]));
-    }
-
-    #[tokio::test]
-    #[should_panic(expected = "waits in the lane for itself")]
-    async fn a_call_that_would_wait_for_itself_panics_in_debug_builds() {
-        let lane = Lane::new(Usage::default(), false);
-        as_one_call(async {
-            let _alone = lane.enter(paths(&["."])).await;
-            // Also in work that outlives its caller.
-            as_one_call(lane.enter(paths(&["a"]))).await;
-        })
-        .await;
-    }
-
-    #[tokio::test]
-    async fn a_call_may_hold_several_paths_and_wait_for_others() {
-        let lane = Lane::new(Usage::default(), false);
-        let other = as_one_call(lane.enter(paths(&["c"]))).await;
-        as_one_call(async {
-            let first = lane.enter(paths(&["a"])).await;
-            let second = lane.enter(paths(&["b"])).await;
-            assert!(waits(&lane, &["c"]).await);
-            drop((first, second));
-            lane.enter(paths(&["a", "b"])).await;
-        })
-        .await;
-        drop(other);
     }
 }

@@ -16,7 +16,6 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use workspace::{MAX_CHANGED, MAX_CHANGED_BYTES, Tree, Workspace};
 
-use crate::behind::Behind;
 use crate::claims::Claims;
 use crate::lane::Lane;
 use crate::pipeline::history;
@@ -44,8 +43,6 @@ pub(crate) struct LiveRun {
     pub(crate) changed: Changed,
     /// What its mutations under way hold.
     pub(crate) lane: Lane,
-    /// Which files are newer than the tree has them.
-    pub(crate) behind: Behind,
     /// What its tree holds, and what is about to be there.
     pub(crate) disk: Arc<RunDisk>,
     /// How many of its calls wait for a person.
@@ -361,7 +358,6 @@ impl LiveRun {
             expires_at: run.expires_at,
             needs_repair: AtomicBool::new(needs_repair),
             lane: Lane::new(usage, !pending.is_empty()),
-            behind: Behind::new(service.0.limits.write_behind),
             disk,
             waiting,
             changed: Changed::default(),

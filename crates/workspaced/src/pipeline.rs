@@ -7,7 +7,6 @@
 mod answers;
 mod approve;
 mod bound;
-mod catch_up;
 mod conflict;
 pub(crate) mod history;
 mod large;
@@ -28,12 +27,10 @@ use serde_json::{Map, Value};
 use workspace::{ApplyFault, Staged, Target};
 
 use crate::CallError;
-use crate::behind::Version;
 use crate::calls::{Answer, Head, forbidden, is_unmet, refusal_of, run_not_open};
 use crate::change::{Ahead, Planned};
 use crate::quota::Reservation;
 use crate::service::{LiveRun, Service};
-use crate::telemetry;
 use crate::tools::files::PutFile;
 use crate::tools::{Mutation, PlanContext, ToolRun};
 
@@ -60,18 +57,10 @@ struct Judged {
     staged: Option<Stage>,
 }
 
-/// The journal's steps, and how they come into the tree.
+/// The journal's steps, whose bytes lie beside the tree.
 struct Stage {
     steps: Vec<Step>,
-    way: Way,
-}
-
-/// How journalled steps come into the tree.
-enum Way {
-    /// Before the answer: their bytes lie beside it.
-    Staged(Staged),
-    /// Behind the answer, with what comes after them.
-    Behind(Version),
+    staged: Staged,
 }
 
 /// How far a mutation is prepared.
@@ -79,28 +68,14 @@ enum Way {
 enum Until {
     /// Until it is known what would be decided.
     Judged,
-    /// Until nothing but the journal is missing, where the judge allows it; whether the tree may have it behind the answer.
-    Staged { waits: bool },
+    /// Until nothing but the journal is missing, where the judge allows it.
+    Staged,
     /// The same where the judge asks for a person: there was one.
     StagedAsApproved,
 }
 
 /// Carries out a mutation, or answers what its first call was answered.
 pub(crate) async fn mutate(
-    service: &Service,
-    head: Head,
-    live: &Arc<LiveRun>,
-    parse: impl FnOnce() -> Result<Box<dyn Mutation>, Refusal>,
-) -> Result<Answer, CallError> {
-    let under_way = live.behind.enter();
-    let answer = mutate_one(service, head, live, parse).await;
-    if under_way.leave() && live.behind.is_any() && live.behind.stays_empty().await {
-        catch_up::catch_up_unasked(service, live, live.behind.paths()).await;
-    }
-    answer
-}
-
-async fn mutate_one(
     service: &Service,
     head: Head,
     live: &Arc<LiveRun>,
@@ -133,12 +108,12 @@ async fn mutate_one(
     let paths = tool.paths();
     let seen: Vec<_> = paths.iter().filter_map(|path| Some((path.clone(), tool.seen(path)?))).collect();
     let held = if tool.exclusive() { vec![LogicalPath::root()] } else { paths.clone() };
-    let (_pass, waits) = match recover::enter(service, live, held, tool.may_wait()).await {
+    let _pass = match recover::enter_settled(service, live, held).await {
         Ok(entered) => entered,
         Err(CallError::Refused(refusal)) => return Err(service.record_refused(&head, &paths, refusal).await),
         Err(error) => return Err(error),
     };
-    let until = if head.dry_run { Until::Judged } else { Until::Staged { waits } };
+    let until = if head.dry_run { Until::Judged } else { Until::Staged };
     let judged = match prepare(service, &head, live, tool, until).await {
         Ok(judged) => judged,
         Err(CallError::Refused(refusal)) => {
@@ -247,14 +222,15 @@ async fn prepare(
     }
     know_written(service, live).await?;
     let _place = service.write_place().await?;
+    let (live, head) = (Arc::clone(live), head.clone());
     let work = move || {
-        let mut judged = plan_and_judge(live, head, tool.as_mut())?;
+        let mut judged = plan_and_judge(&live, &head, tool.as_mut())?;
         if judged.is_to_be_staged(until) {
-            judged.stage(live, until == Until::Staged { waits: true })?;
+            judged.stage(&live)?;
         }
         Ok(judged)
     };
-    service.in_place(work).await?
+    service.blocking(work).await
 }
 
 /// Makes known which files the run has written: that counts only where all of its files together are bounded.
@@ -346,13 +322,9 @@ impl Judged {
         }
     }
 
-    fn stage(&mut self, live: &LiveRun, waits: bool) -> Result<(), CallError> {
+    fn stage(&mut self, live: &LiveRun) -> Result<(), CallError> {
         let steps = self.planned.changes.to_steps();
         live.workspace.keep_ignored(&live.rules, steps.iter().map(|step| &step.path))?;
-        if let Some(version) = self.planned.replaced().filter(|_| waits) {
-            self.staged = Some(Stage { steps, way: Way::Behind(version) });
-            return Ok(());
-        }
         large::copy(live, &self.planned)?;
         let staged = live.workspace.stage(&steps, self.planned.seen()).map_err(CallError::from);
         let staged = staged.and_then(|staged| match staged.changed_outside() {
@@ -360,7 +332,7 @@ impl Judged {
             changed => Err(changed_meanwhile(changed).into()),
         });
         let staged = staged.inspect_err(|_| large::discard(live, &steps))?;
-        self.staged = Some(Stage { steps, way: Way::Staged(staged) });
+        self.staged = Some(Stage { steps, staged });
         Ok(())
     }
 }
@@ -371,13 +343,7 @@ fn plan(live: &LiveRun, head: &Head, tool: &dyn Mutation, ahead: &Ahead) -> Resu
         return Err(refusal.into());
     }
     let go: BTreeSet<_> = tool.leaves().into_iter().chain(ahead.gone().cloned()).collect();
-    let targets = match &tool.paths()[..] {
-        paths @ [path] if live.behind.is_at(path) => {
-            live.workspace.targets_over(&live.rules, paths, |path| live.behind.newest(path))
-        }
-        _ => tool.targets(&live.rules, &live.workspace, &go),
-    };
-    let targets = targets.map_err(CallError::from);
+    let targets = tool.targets(&live.rules, &live.workspace, &go).map_err(CallError::from);
     let targets = targets.and_then(|targets| Ok(ahead.over(targets, &go)?));
     if let Some(secret) = brought_secret(tool, targets.as_deref().unwrap_or_default()) {
         return Err(match targets {
@@ -455,7 +421,7 @@ async fn carry_out(
 ) -> Result<Answer, CallError> {
     let Judged { planned, usage, decision, disk, staged } = judged;
     let change = planned.disk_change();
-    let Some(Stage { steps, way }) = staged else {
+    let Some(Stage { steps, staged }) = staged else {
         return Err(CallError::Internal("a change that is carried out was staged".into()));
     };
     let large = large::names(&steps);
@@ -496,23 +462,8 @@ async fn carry_out(
     };
     disk.settle(change);
     let (seq, hash) = (record.seq, record.hash);
-    match way {
-        Way::Staged(staged) => bring_in(service, live, staged, &[record]).await?,
-        Way::Behind(version) => leave_behind(service, live, version, &record),
-    }
+    bring_in(service, live, staged, &[record]).await?;
     Ok(done_answer(head, &told, seq, hash))
-}
-
-/// Lets the tree have what is journalled behind the answer.
-fn leave_behind(service: &Service, live: &Arc<LiveRun>, version: Version, record: &Record) {
-    let open = OpenJournal::new(&live.lane);
-    failpoint::hit("pipeline.journalled");
-    note_written(live, record);
-    telemetry::left_behind();
-    if live.behind.put(version, record.seq) {
-        catch_up::watch(service, live);
-    }
-    open.close();
 }
 
 /// Notes what a record that is journalled has written.
@@ -532,7 +483,8 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     let open = OpenJournal::new(&live.lane);
     failpoint::hit("pipeline.journalled");
     let place = service.write_place().await?;
-    let applied = service.in_place(|| live.workspace.apply(staged)).await;
+    let run = Arc::clone(live);
+    let applied = service.blocking(move || Ok(run.workspace.apply(staged))).await;
     drop(place);
     failpoint::hit("pipeline.applied");
     let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();

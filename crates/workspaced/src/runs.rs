@@ -216,7 +216,7 @@ impl Service {
             drop(importing);
             service.run(&id).await
         };
-        self.to_the_end(work).await
+        self.detached(work).await
     }
 
     /// Brings a run's files in, when there is a place for the work; it waits for one as long as for an answer. Nothing is left where it fails.

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use ledger::{Appended, AppendedAll, Entry, Held, Ledger, NeededToken};
 use model::{Code, Permission, Profiles, Refusal};
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -68,8 +66,6 @@ pub(crate) struct Inner {
     pub(crate) checkpoints: Checkpoints,
     /// Syncs changed files behind the answers.
     pub(crate) syncer: Syncer,
-    /// How many requests were answered.
-    pub(crate) answered: Arc<AtomicU64>,
     /// Cancelled when the process is about to end: streams end, new work is refused.
     pub(crate) shutdown: CancellationToken,
 }
@@ -90,9 +86,6 @@ pub(crate) struct Pools {
     pub(crate) import: Semaphore,
     /// Imports of archives, which take as long as whoever sends them.
     pub(crate) upload: Semaphore,
-    /// Mutations that stay on their threads though others may wait behind them: on all of the runtime's but two, of which a
-    /// commit may keep one.
-    pub(crate) stay: Semaphore,
 }
 
 /// Who calls, and for which run.
@@ -133,7 +126,6 @@ impl Service {
             open_answer_memory: AnswerMemory::new(limits.max_answer_memory_bytes / 4),
             pools: Pools::new(&limits),
             tasks: TaskTracker::new(),
-            answered: Arc::default(),
             shutdown: CancellationToken::new(),
             limits,
         }))
@@ -207,7 +199,6 @@ impl Pools {
             receive: Places::new("large uploads", limits.write_threads),
             import: Semaphore::new(limits.import_threads),
             upload: Semaphore::new(limits.import_threads),
-            stay: Semaphore::new(Handle::current().metrics().num_workers().saturating_sub(2)),
         }
     }
 }

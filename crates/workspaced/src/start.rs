@@ -16,7 +16,6 @@ use crate::lock::{Continuity, DataLock};
 use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::tokens::Tokens;
-use crate::watch::Watch;
 use crate::{http, leftovers, pipeline, telemetry, upkeep};
 
 /// What work under way gets at least when the service ends, however long requests were waited for.
@@ -91,8 +90,6 @@ pub async fn serve(
     let listener = listener.map_err(|error| BadSetting(format!("--listen {}: {error}", config.listen)))?;
     let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
     let router = http::router(service.clone());
-    let watch =
-        Watch::start(Arc::clone(&service.0.answered)).map_err(|error| StartError::failed("a thread", &error))?;
     let upkeep = service.0.tasks.spawn(upkeep::run(service.clone()));
     tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
     say(address, first_token.as_deref());
@@ -111,7 +108,6 @@ pub async fn serve(
     }
     drop(upkeep);
     close(&service, drain_until.saturating_duration_since(Instant::now())).await;
-    drop(watch);
     Ok(())
 }
 

@@ -14,7 +14,6 @@ use crate::config::{BadSetting, Config, LogFormat};
 /// Bounds of the histograms of seconds.
 const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-const BEHIND: &str = "workspaced_changes_behind_total";
 /// Runs that could not be opened.
 const BROKEN: &str = "workspaced_runs_broken_total";
 
@@ -73,7 +72,6 @@ fn describe() {
     metrics::describe_counter!("workspaced_connections_refused_total", "Connections for which there was no place.");
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests that a token made too many.");
     metrics::describe_counter!("workspaced_looks_cancelled_total", "Looks broken off before their end, by tool.");
-    metrics::describe_counter!(BEHIND, "Changes that were answered before the run's folder had them.");
     metrics::describe_counter!(BROKEN, "Times that a run could not be opened, since its data is missing or damaged.");
     metrics::describe_gauge!("workspaced_live_runs", "Runs whose folders are held open.");
     metrics::describe_gauge!("workspaced_imports", "Imports under way.");
@@ -106,11 +104,6 @@ fn method_name(method: &Method) -> &'static str {
         [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD, Method::OPTIONS, Method::PATCH];
     const NAMES: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
     KNOWN.iter().position(|known| known == method).map_or("other", |at| NAMES[at])
-}
-
-/// A change was answered before the run's folder had it.
-pub(crate) fn left_behind() {
-    metrics::counter!(BEHIND).increment(1);
 }
 
 /// A run could not be opened, since its data is missing or damaged.

@@ -224,11 +224,6 @@ pub(crate) trait Mutation: Send {
         false
     }
 
-    /// Whether it only ever writes the text of the one file that it names, so that the tree may have it behind the answer.
-    fn may_wait(&self) -> bool {
-        false
-    }
-
     /// The version that the caller has seen at `path`, where it names one.
     fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
         None

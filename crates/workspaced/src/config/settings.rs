@@ -147,11 +147,6 @@ pub(super) struct Settings {
     #[arg(long, env = "WORKSPACED_MAX_DISK_BYTES", value_name = "BYTES")]
     #[serde(alias = "max_disk_bytes")]
     pub(super) max_disk_bytes: Option<u64>,
-    /// How long a run's folder may lack what was answered while 16 or more of its mutations are under way; 0: never
-    /// [default: 1000]
-    #[arg(long, env = "WORKSPACED_WRITE_BEHIND_MS", value_name = "MILLISECONDS")]
-    #[serde(alias = "write_behind_ms")]
-    pub(super) write_behind_ms: Option<u64>,
     /// How long requests under way may take when the service ends [default: 20]
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
     #[serde(alias = "drain_seconds")]
@@ -224,7 +219,6 @@ impl Settings {
             max_live_runs: self.max_live_runs.or(under.max_live_runs),
             max_runs: self.max_runs.or(under.max_runs),
             max_disk_bytes: self.max_disk_bytes.or(under.max_disk_bytes),
-            write_behind_ms: self.write_behind_ms.or(under.write_behind_ms),
             drain_seconds: self.drain_seconds.or(under.drain_seconds),
             checkpoint_seconds: self.checkpoint_seconds.or(under.checkpoint_seconds),
             checkpoint_records: self.checkpoint_records.or(under.checkpoint_records),

@@ -93,9 +93,6 @@ pub(crate) struct ServiceLimits {
     max_runs: Option<u64>,
     /// Bytes of all runs' files together; `null` where they are not bounded.
     max_disk_bytes: Option<u64>,
-    /// How long a run's folder may lack what was answered, while 16 or more of its mutations are under way; 0: never.
-    /// Whatever is asked of the service finds it.
-    write_behind_millis: u64,
 }
 
 /// Bounds of a git bundle's commit.
@@ -148,7 +145,6 @@ pub(super) async fn get_limits(State(service): State<Service>, _user: ToolUser, 
             max_live_runs: limits.max_live_runs,
             max_runs: limits.max_runs,
             max_disk_bytes: limits.max_disk_bytes,
-            write_behind_millis: u64::try_from(limits.write_behind.as_millis()).unwrap_or(u64::MAX),
         },
         bundle: BundleLimits { max_author_characters: MAX_AUTHOR, max_message_bytes: MAX_MESSAGE_BYTES },
         default_budget: Budget::default(),

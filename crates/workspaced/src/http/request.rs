@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -17,7 +16,6 @@ use tracing::field::Empty;
 use crate::body_memory::HeldMemory;
 use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::http::streams::{GoodToken, end_with_token};
-use crate::lane::as_one_call;
 use crate::service::{Service, took_too_long};
 use crate::telemetry;
 
@@ -41,7 +39,7 @@ pub(crate) async fn answer(State(service): State<Service>, mut request: Request,
     let token = GoodToken::default();
     request.extensions_mut().insert(token.clone());
     let span = span_of(&method, route);
-    let answered = as_one_call(HeldMemory::during(bounded(&service, request, next, route)));
+    let answered = HeldMemory::during(bounded(&service, request, next, route));
     let mut response = match AssertUnwindSafe(answered).catch_unwind().instrument(span.clone()).await {
         Ok(response) => told_properly(end_with_token(&service, &token, response)),
         Err(panic) => {
@@ -60,7 +58,6 @@ pub(crate) async fn answer(State(service): State<Service>, mut request: Request,
     }
     let (status, took) = (response.status().as_u16(), started.elapsed());
     telemetry::request_answered(route, &method, status, took);
-    service.0.answered.fetch_add(1, Ordering::Relaxed);
     let _entered = span.enter();
     tracing::debug!(status, duration_micros = took.as_micros(), "request answered");
     response

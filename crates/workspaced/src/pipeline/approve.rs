@@ -260,7 +260,7 @@ impl Service {
     pub(crate) async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
         let approval = self.pending(id).await?;
         let service = self.clone();
-        let head = self.to_the_end(async move { service.carry_out_approved(&approval, &decider).await }).await?;
+        let head = self.detached(async move { service.carry_out_approved(&approval, &decider).await }).await?;
         Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
 

@@ -57,7 +57,6 @@ struct Since {
 }
 
 async fn since(service: &Service, live: &Arc<LiveRun>, path: &LogicalPath, seen: Sha256) -> Result<Since, CallError> {
-    super::catch_up::catch_up_at(service, live, std::slice::from_ref(path)).await?;
     let (run, at) = (Arc::clone(live), path.clone());
     // Judged as a read, also where nothing is there any more.
     let now = service.blocking(move || Ok(readable(&run, &at)?)).await?;

@@ -7,7 +7,6 @@ use ledger::OpenSteps;
 use model::{LogicalPath, RunId, Sha256, Step};
 use workspace::{Applied, Redo};
 
-use super::catch_up::{catch_up, catch_up_at};
 use super::{bound, history, large, needs_repair};
 use crate::CallError;
 use crate::lane::{Lane, Pass};
@@ -36,34 +35,16 @@ impl Drop for OpenJournal<'_> {
     }
 }
 
-/// Enters the lane for `paths`, once nothing of them is left that the ledger holds and the tree has not seen.
+/// Enters the lane for `paths`, once nothing is left that the ledger holds and the tree has not seen.
 pub(super) async fn enter_settled<'a>(
     service: &Service,
     live: &'a Arc<LiveRun>,
     paths: Vec<LogicalPath>,
 ) -> Result<Pass<'a>, CallError> {
-    Ok(enter(service, live, paths, false).await?.0)
-}
-
-/// Enters the lane for `paths` once the run is settled. Where the caller's change of the only one `may_wait`, and now is a
-/// time for it, the second answer is true, and the tree may be behind there.
-pub(super) async fn enter<'a>(
-    service: &Service,
-    live: &'a Arc<LiveRun>,
-    paths: Vec<LogicalPath>,
-    may_wait: bool,
-) -> Result<(Pass<'a>, bool), CallError> {
     loop {
         let pass = live.lane.enter(paths.clone()).await;
         if !live.lane.is_unsettled() {
-            let may_wait = || may_wait && matches!(&paths[..], [path] if live.behind.may_wait(path));
-            if may_wait() {
-                return Ok((pass, true));
-            }
-            if catch_up_at(service, live, &paths).await.is_ok() {
-                // What was due is in the tree now, and the next versions may wait from there.
-                return Ok((pass, may_wait()));
-            }
+            return Ok(pass);
         }
         drop(pass);
         // Alone in the lane: steps of a mutation that is under way must not be taken for left ones.
@@ -76,15 +57,12 @@ pub(super) async fn enter<'a>(
 
 /// Does again whatever steps of the run the ledger still keeps. The caller is alone in the lane.
 async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
-    // All of it is among the steps, and the tree may be brought further here than it is known to be there.
-    live.behind.leave_to_journal();
     // A commit that is in doubt is waited for: what it has left is pending, and what it used up counts, or nothing of it is
     // ever there.
     let settled = service.0.ledger.settled(&live.run_id).await?.ok_or_else(run_not_found)?;
     discard_doubtful(service, live, &settled.open).await?;
     let head = (settled.stored.run.head_seq, settled.stored.run.head_hash);
     redo(service, live, settled.open, head).await?;
-    live.behind.settled();
     // Whose call it was has not told: what it changed, and what it used up, is known to the tree and the ledger alone.
     live.changed.forget();
     live.lane.start_anew(settled.stored.usage);
@@ -139,22 +117,10 @@ pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seqs: &[
 
 /// Waits until the tree holds all that the audit says of it.
 async fn settled(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
-    loop {
-        if live.lane.is_unsettled() {
-            drop(enter_settled(service, live, Vec::new()).await?);
-        }
-        if !live.behind.is_any() {
-            return Ok(());
-        }
-        let (here, run) = (service.clone(), Arc::clone(live));
-        // To its end, also where whoever looks goes away: what is left in the middle has to be settled from the journal.
-        let caught_up = service.to_the_end(async move { catch_up(&here, &run).await });
-        // Where the disk does not let it in, the journal brings it in, or tells why not.
-        let caught_up = caught_up.await;
-        if !live.lane.is_unsettled() {
-            return caught_up;
-        }
+    if live.lane.is_unsettled() {
+        drop(enter_settled(service, live, Vec::new()).await?);
     }
+    Ok(())
 }
 
 /// Makes sure that the tree may be looked at: it holds all that is recorded, or, where the disk does not let that in now,
@@ -191,9 +157,6 @@ pub(crate) async fn all_applied(service: &Service, live: &Arc<LiveRun>) -> Resul
 
 /// `error`, why pending changes could not be finished, where the tree has a part of one of them.
 async fn unless_half_done(service: &Service, live: &Arc<LiveRun>, error: CallError) -> Result<(), CallError> {
-    if live.behind.is_owed() {
-        return Err(error);
-    }
     for open in service.0.ledger.open_steps(Some(&live.run_id)).await? {
         let run = Arc::clone(live);
         if service.blocking(move || run.workspace.is_half_done(&open.steps).map_err(CallError::from)).await? {

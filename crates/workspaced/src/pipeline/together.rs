@@ -94,7 +94,7 @@ impl Service {
             }
         }
         let service = self.clone();
-        self.to_the_end(async move { service.carry_out_together(heads, &live, members).await }).await
+        self.detached(async move { service.carry_out_together(heads, &live, members).await }).await
     }
 
     async fn carry_out_together(

@@ -115,7 +115,7 @@ impl Service {
         let slot = self.0.node.enter_run()?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let service = self.clone();
-        self.to_the_end(async move { service.bring_in(checked, importing, slot).await }).await
+        self.detached(async move { service.bring_in(checked, importing, slot).await }).await
     }
 
     async fn bring_in(

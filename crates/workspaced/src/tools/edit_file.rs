@@ -104,10 +104,6 @@ impl Mutation for EditFile {
         vec![Brought::to(&self.path, self.new.clone().into_bytes())]
     }
 
-    fn may_wait(&self) -> bool {
-        true
-    }
-
     fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
         self.expected
     }

@@ -97,10 +97,6 @@ impl Mutation for WriteFile {
         vec![self.path.clone()]
     }
 
-    fn may_wait(&self) -> bool {
-        true
-    }
-
     fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
         self.expected
     }

@@ -12,8 +12,6 @@
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
-mod behind;
-#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod harness;

@@ -79,7 +79,6 @@ async fn a_bound_that_is_set_is_the_bound_that_is_told_and_kept(#[values(Backend
         ("--max-live-runs", 99, "/service/maxLiveRuns"),
         ("--max-runs", 44, "/service/maxRuns"),
         ("--max-disk-bytes", 987_654, "/service/maxDiskBytes"),
-        ("--write-behind-ms", 0, "/service/writeBehindMillis"),
     ];
     let setup = settings.iter().fold(Setup::new(backend), |setup, (flag, value, _)| setup.arg(flag, value));
     let server = Server::start_with(setup).await;
