@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Folders and files that still use these words. Lines are only ever removed: an entry without findings fails the test.
@@ -195,12 +196,12 @@ fn root() -> PathBuf {
 }
 
 /// Every document, source and script of the repository, relative to its root.
-fn files(root: &Path, under: &str, found: &mut Vec<String>) {
-    for entry in fs::read_dir(root.join(under)).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
+fn files(root: &Path, under: &str, found: &mut Vec<String>) -> io::Result<()> {
+    for entry in fs::read_dir(root.join(under))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
         let path = if under.is_empty() { name.clone() } else { format!("{under}/{name}") };
-        let is_folder = entry.file_type().unwrap().is_dir();
+        let is_folder = entry.file_type()?.is_dir();
         let compared = if is_folder { format!("{path}/") } else { path.clone() };
         if EXCLUDED.iter().any(|excluded| compared.starts_with(excluded)) {
             continue;
@@ -208,7 +209,7 @@ fn files(root: &Path, under: &str, found: &mut Vec<String>) {
         let is_script = path.starts_with(".ci/") || path.starts_with("deploy/");
         let extension = Path::new(&name).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         if is_folder {
-            files(root, &path, found);
+            files(root, &path, found)?;
         } else if is_script
             || ["rs", "md", "toml", "sh", "yml", "py"].contains(&extension)
             || path.starts_with("openapi/")
@@ -216,13 +217,14 @@ fn files(root: &Path, under: &str, found: &mut Vec<String>) {
             found.push(path);
         }
     }
+    Ok(())
 }
 
 #[test]
 fn every_file_uses_the_vocabulary() {
     let root = root();
     let mut paths = Vec::new();
-    files(&root, "", &mut paths);
+    files(&root, "", &mut paths).unwrap();
     paths.sort();
     assert!(paths.len() > 300, "only {} files were found", paths.len());
     let index = Index::new();
