@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, AppendedAll, Artifact, Entry, Ledger, LedgerError, Needs, RecordFilter, Reply, StoredRun};
+use ledger::{
+    Appended, AppendedAll, Artifact, Entry, Ledger, LedgerError, Preconditions, RecordFilter, Reply, StoredRun,
+};
 use model::{
     ArtifactId, Budget, Code, Draft, FileKind, ImportReport, LogicalPath, Outcome, Policy, RecordFile, Run, RunCounts,
     RunId, RunState, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -58,7 +60,7 @@ async fn append_by_all(ledger: &Arc<dyn Ledger>, seconds: u64, runs: u64) -> Fal
 
 /// Appends reads and writes until there are `records` records, and tells how long that took.
 async fn fill(ledger: &dyn Ledger, records: i64, runs: u64) -> Fallible<()> {
-    let (began, first) = (Instant::now(), *ledger.newest().borrow());
+    let (began, first) = (Instant::now(), *ledger.newest_position().borrow());
     let mut newest = first;
     while newest < records {
         let numbers = newest + 1..=(newest + TOGETHER).min(records);
@@ -69,7 +71,7 @@ async fn fill(ledger: &dyn Ledger, records: i64, runs: u64) -> Fallible<()> {
             return Err("calls were not recorded".into());
         };
         let written = appended.into_iter().filter(|record| record.mutates);
-        ledger.forget(&written.map(|record| (record.run_id, record.seq)).collect::<Vec<_>>()).await?;
+        ledger.prune(&written.map(|record| (record.run_id, record.seq)).collect::<Vec<_>>()).await?;
         newest = *numbers.end();
     }
     say(&format!("filled from {first} to {newest} records in {:?}", began.elapsed()))
@@ -79,7 +81,7 @@ async fn fill(ledger: &dyn Ledger, records: i64, runs: u64) -> Fallible<()> {
 async fn append_for(ledger: &Arc<dyn Ledger>, callers: u64, mutate: bool, time: Duration, runs: u64) -> Fallible<()> {
     // One counter for the whole database, as IDs grow with time.
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let first = u64::try_from(*ledger.newest().borrow())? + 1;
+    let first = u64::try_from(*ledger.newest_position().borrow())? + 1;
     NEXT.fetch_max(first, Ordering::Relaxed);
     let stop = Arc::new(AtomicBool::new(false));
     let started = Instant::now();
@@ -123,7 +125,7 @@ async fn append(ledger: &dyn Ledger, number: u64, mutate: bool, runs: u64) -> Fa
     };
     if mutate {
         // The service does so for many at a time.
-        ledger.forget(&[(record.run_id, record.seq)]).await?;
+        ledger.prune(&[(record.run_id, record.seq)]).await?;
     }
     Ok(())
 }
@@ -162,21 +164,21 @@ fn read(number: u64, runs: u64) -> Fallible<Entry> {
         tool_call_id: ToolCallId::parse(&format!("tc_{number:032x}"))?,
     };
     let input_sha256 = Sha256::ZERO;
-    let (reply, steps, artifact, approval, decides) = (None, vec![], None, None, None);
+    let (reply, steps, artifact, approval, approval_decision) = (None, vec![], None, None, None);
     let usage = Usage::default();
     let disk = model::DiskChange::default();
     Ok(Entry {
         draft,
         input_sha256,
-        claimed: false,
+        client_supplied_id: false,
         reply,
         steps,
         artifact,
         approval,
-        decides,
+        approval_decision,
         usage,
         disk,
-        needs: Needs::default(),
+        preconditions: Preconditions::default(),
     })
 }
 
@@ -234,7 +236,7 @@ fn filters() -> Fallible<Vec<(&'static str, RecordFilter)>> {
 
 /// Asks for the first page and for one behind the middle.
 async fn ask(ledger: &dyn Ledger, name: &str, filter: &RecordFilter) -> Fallible<()> {
-    let middle = *ledger.newest().borrow() / 2;
+    let middle = *ledger.newest_position().borrow() / 2;
     for (place, after) in [("first", None), ("middle", Some(middle))] {
         let began = Instant::now();
         let found = ledger.records(filter, after, 100.into()).await?.len();

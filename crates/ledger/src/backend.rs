@@ -5,7 +5,7 @@ use std::future::Future;
 use model::RunId;
 use tokio::sync::watch;
 
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{AppendedAll, Entry, LedgerError, NewCheckpoint, Page, PageSize, Result, SettledRun};
 
 /// A value for a statement's `$1`, `$2` …
 #[derive(Clone, Debug)]
@@ -84,20 +84,20 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// head they may change.
     fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
 
-    /// See [`Ledger::settled`](crate::Ledger::settled).
-    fn settled(&self, run: &RunId) -> impl Future<Output = Result<Option<SettledRun>>> + Send;
+    /// See [`Ledger::settled_run`](crate::Ledger::settled_run).
+    fn settled_run(&self, run: &RunId) -> impl Future<Output = Result<Option<SettledRun>>> + Send;
 
     /// From here on commits are refused where the database has another instance's name than `instance`.
     fn fence(&self, instance: &str);
 
     /// Forgets the steps of these records.
-    fn forget(&self, done: Vec<(RunId, u64)>) -> impl Future<Output = Result<()>> + Send;
+    fn prune(&self, done: Vec<(RunId, u64)>) -> impl Future<Output = Result<()>> + Send;
 
     /// Appends a checkpoint with its leaves.
-    fn append_checkpoint(&self, round: CheckpointRound) -> impl Future<Output = Result<()>> + Send;
+    fn append_checkpoint(&self, round: NewCheckpoint) -> impl Future<Output = Result<()>> + Send;
 
     /// The position of the newest record.
-    fn newest(&self) -> watch::Receiver<i64>;
+    fn newest_position(&self) -> watch::Receiver<i64>;
 
     /// Whether the store answers, and takes what is committed as far as that is known.
     fn ping(&self) -> impl Future<Output = Result<()>> + Send;

@@ -52,7 +52,7 @@ const STRETCH: &str = "SELECT position, body FROM audit_record \
 
 /// A checkpoint with what it adds to the tree.
 #[derive(Clone, Debug)]
-pub struct CheckpointRound {
+pub struct NewCheckpoint {
     /// The new leaves; the last one is number `checkpoint.size - 1`.
     pub leaves: Vec<CheckpointLeaf>,
     /// The subtrees that they complete.
@@ -74,11 +74,11 @@ pub struct StoredCheckpoint {
 
 /// Where a run's chain stands now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MovedHead {
+pub struct AdvancedHead {
     /// The leaf that it gets.
     pub leaf: CheckpointLeaf,
     /// Whether the chain has grown behind what the run's leaf before holds, and still has that.
-    pub follows: bool,
+    pub extends_last_leaf: bool,
 }
 
 /// A leaf, and what the chain holds in its place.
@@ -108,9 +108,9 @@ impl StoredLeaf {
 #[async_trait]
 pub trait CheckpointLog: Send + Sync {
     /// Heads of runs with records behind position `after`, up to `to`, that no leaf holds yet; by the runs' creation.
-    async fn moved_heads(&self, after: i64, to: i64) -> Result<Vec<MovedHead>>;
+    async fn advanced_heads(&self, after: i64, to: i64) -> Result<Vec<AdvancedHead>>;
     /// Appends a checkpoint with its leaves. `AlreadyExists` where the tree is not as large as it takes it to be.
-    async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()>;
+    async fn append_checkpoint(&self, round: NewCheckpoint) -> Result<()>;
     /// The newest checkpoint.
     async fn latest_checkpoint(&self) -> Result<Option<StoredCheckpoint>>;
     /// Checkpoints over more than `size` leaves, in order.
@@ -122,23 +122,23 @@ pub trait CheckpointLog: Send + Sync {
     /// Hashes of nodes; those that are not there are left out.
     async fn tree_nodes(&self, nodes: &[Node]) -> Result<HashMap<Node, Sha256>>;
     /// The right edge of the tree of the first `size` leaves; `None` where nodes are missing.
-    async fn tree_edge(&self, size: u64) -> Result<Option<Edge>> {
+    async fn tree_frontier(&self, size: u64) -> Result<Option<Edge>> {
         let nodes = edge_nodes(size);
         let hashes = self.tree_nodes(&nodes).await?;
         let peaks: Option<Vec<_>> = nodes.iter().map(|node| hashes.get(node).copied()).collect();
         Ok(peaks.and_then(|peaks| Edge::of(size, peaks)))
     }
     /// Records of a run from `first` to `last`, in order.
-    async fn stretch(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>>;
+    async fn record_range(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>>;
 }
 
 #[async_trait]
 impl<B: Backend> CheckpointLog for Store<B> {
-    async fn moved_heads(&self, after: i64, to: i64) -> Result<Vec<MovedHead>> {
+    async fn advanced_heads(&self, after: i64, to: i64) -> Result<Vec<AdvancedHead>> {
         self.0.fetch(MOVED, vec![after.into(), to.into()], read_head).await
     }
 
-    async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {
+    async fn append_checkpoint(&self, round: NewCheckpoint) -> Result<()> {
         self.0.append_checkpoint(round).await
     }
 
@@ -174,13 +174,13 @@ impl<B: Backend> CheckpointLog for Store<B> {
         Ok(nodes.iter().filter_map(|node| Some((*node, *found.get(&node.place())?))).collect())
     }
 
-    async fn stretch(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+    async fn record_range(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>> {
         let args = vec![run.as_str().into(), first.into(), last.into(), Arg::Int(size.rows_to_ask())];
         self.0.fetch_page(STRETCH, args, rows::record, size, PageColumns::RECORDS).await
     }
 }
 
-impl CheckpointRound {
+impl NewCheckpoint {
     /// The number of the first leaf.
     pub(crate) fn first_leaf(&self) -> u64 {
         self.checkpoint.size.saturating_sub(self.leaves.len() as u64)
@@ -210,20 +210,20 @@ impl CheckpointRound {
     }
 }
 
-fn read_head(row: &dyn Columns) -> Result<MovedHead> {
+fn read_head(row: &dyn Columns) -> Result<AdvancedHead> {
     let leaf = CheckpointLeaf {
         run_id: rows::run_id(row, 0)?,
         head_seq: to_count(row.int(1)?),
         head_hash: rows::sha256(&row.bytes(2)?)?,
     };
-    let follows = match row.maybe_int(3)?.zip(row.maybe_bytes(4)?) {
+    let extends_last_leaf = match row.maybe_int(3)?.zip(row.maybe_bytes(4)?) {
         None => true,
         Some((seq, hash)) => {
             let recorded = row.maybe_text(5)?.and_then(|body| rows::record_hash(&body).ok());
             to_count(seq) < leaf.head_seq && recorded == Some(rows::sha256(&hash)?)
         }
     };
-    Ok(MovedHead { leaf, follows })
+    Ok(AdvancedHead { leaf, extends_last_leaf })
 }
 
 fn read_checkpoint(row: &dyn Columns) -> Result<StoredCheckpoint> {

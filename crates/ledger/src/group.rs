@@ -8,7 +8,7 @@ use model::{
 };
 
 use crate::backend::Columns;
-use crate::{Entry, Result, Unmet, rows};
+use crate::{Entry, FailedPrecondition, Result, rows};
 
 /// Reads what [`RunHead::read`] takes; what follows names the run.
 macro_rules! select_head {
@@ -76,17 +76,17 @@ impl RunHead {
     }
 
     /// What `entry` needs and does not have, as the run is in this transaction, where its token `is_revoked` or not.
-    pub(crate) fn unmet(&self, entry: &Entry, is_revoked: bool) -> Option<Unmet> {
+    pub(crate) fn unmet(&self, entry: &Entry, is_revoked: bool) -> Option<FailedPrecondition> {
         let expired = entry
-            .needs
+            .preconditions
             .token
             .as_ref()
             .is_some_and(|token| token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= (token.now)()));
         let takes_mutations = matches!(self.state, RunState::Open | RunState::AwaitingApproval);
         if is_revoked || expired {
-            Some(Unmet::Token)
+            Some(FailedPrecondition::Token)
         } else {
-            (entry.needs.open_run && !takes_mutations).then_some(Unmet::Run(self.state))
+            (entry.preconditions.open_run && !takes_mutations).then_some(FailedPrecondition::Run(self.state))
         }
     }
 
@@ -114,7 +114,7 @@ impl RunHead {
             self.pending_approvals += 1;
             self.move_state(RunState::Open, RunState::AwaitingApproval);
         }
-        if entry.decides.is_some() {
+        if entry.approval_decision.is_some() {
             self.pending_approvals = self.pending_approvals.saturating_sub(1);
             if self.pending_approvals == 0 {
                 self.move_state(RunState::AwaitingApproval, RunState::Open);

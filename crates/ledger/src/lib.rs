@@ -24,7 +24,7 @@ use model::{
     Record, Run, RunId, RunState, Sha256, Step, Token, TokenId, ToolCallId, Usage,
 };
 
-pub use checkpoint::{CheckpointLog, CheckpointRound, MovedHead, StoredCheckpoint, StoredLeaf};
+pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
 pub use error::{Fence, LedgerError};
 pub use page::{PAGE_BYTES, Page, PageSize};
 
@@ -42,37 +42,37 @@ pub struct Entry {
     /// Hash of the call's canonical input: one ID is one call.
     pub input_sha256: Sha256,
     /// Whether the caller chose the ID, so that it may have been used before.
-    pub claimed: bool,
+    pub client_supplied_id: bool,
     /// What a repetition of the call is answered. Only mutations have one.
     pub reply: Option<Reply>,
-    /// What changes in the tree. The ledger keeps it until [`Ledger::forget`], and [`Ledger::content`] for longer.
+    /// What changes in the tree. The ledger keeps it until [`Ledger::prune`], and [`Ledger::content`] for longer.
     pub steps: Vec<Step>,
     /// The diff of the change.
     pub artifact: Option<Artifact>,
     /// The approval that the call asks for, with the call's input as JSON.
     pub approval: Option<(Approval, String)>,
     /// The approval that this record decides: it was pending, and is so no more, in the same transaction.
-    pub decides: Option<Decides>,
+    pub approval_decision: Option<ApprovalDecision>,
     /// What the call adds to the run's usage.
     pub usage: Usage,
     /// By how much it changes what the run's tree holds.
     pub disk: DiskChange,
     /// What must hold in the transaction that records the call.
-    pub needs: Needs,
+    pub preconditions: Preconditions,
 }
 
 /// What must hold when a call is recorded, however long ago it was checked at first. Nothing is needed by default.
 #[derive(Clone, Debug, Default)]
-pub struct Needs {
+pub struct Preconditions {
     /// The run takes mutations.
     pub open_run: bool,
     /// The caller's token is neither revoked nor expired.
-    pub token: Option<NeededToken>,
+    pub token: Option<RequiredToken>,
 }
 
 /// A token that must be good when a call is recorded.
 #[derive(Clone, Debug)]
-pub struct NeededToken {
+pub struct RequiredToken {
     /// Which, of the entry's run.
     pub token_id: TokenId,
     /// When it ends, in the form of stored times.
@@ -83,7 +83,7 @@ pub struct NeededToken {
 
 /// Why a call is not recorded: what it [needs](Needs) does not hold any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmet {
+pub enum FailedPrecondition {
     /// The run is in a state that takes no mutations.
     Run(RunState),
     /// The caller's token was revoked, or has expired.
@@ -93,13 +93,13 @@ pub enum Unmet {
 impl Entry {
     /// Whether the first reply under its ID is the only one: a decision of an approval is another record of the same call.
     pub(crate) fn is_answered_once(&self) -> bool {
-        self.claimed && self.reply.is_some() && self.decides.is_none()
+        self.client_supplied_id && self.reply.is_some() && self.approval_decision.is_none()
     }
 }
 
 /// How an approval is decided.
 #[derive(Clone, Debug)]
-pub struct Decides {
+pub struct ApprovalDecision {
     /// Which.
     pub approval_id: ApprovalId,
     /// What becomes of it.
@@ -141,7 +141,7 @@ pub enum Appended {
     /// The approval that it decides is not pending any more; nothing was written.
     NotPending,
     /// What it needs does not hold any more; nothing was written.
-    Unmet(Unmet),
+    PreconditionFailed(FailedPrecondition),
 }
 
 /// What became of entries that stand or fall together.
@@ -156,7 +156,7 @@ pub enum AppendedAll {
     /// An approval that one of them decides is not pending any more; nothing was written.
     NotPending,
     /// What one of them needs does not hold any more; nothing was written.
-    Unmet(Unmet),
+    PreconditionFailed(FailedPrecondition),
 }
 
 /// A call that was recorded.
@@ -179,7 +179,7 @@ pub struct StoredCall {
 
 /// Steps that the ledger still keeps.
 #[derive(Clone, Debug)]
-pub struct OpenSteps {
+pub struct JournalEntry {
     /// The run.
     pub run_id: RunId,
     /// The record that they belong to.
@@ -228,7 +228,7 @@ pub struct StoredRun {
 
 /// What all runs together hold that are not deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct StorageTotals {
     /// How many there are.
     pub runs: u64,
     /// Bytes of their files.
@@ -241,7 +241,7 @@ pub struct SettledRun {
     /// The run.
     pub stored: StoredRun,
     /// Steps that were not forgotten yet, by `seq`.
-    pub open: Vec<OpenSteps>,
+    pub journal: Vec<JournalEntry>,
 }
 
 /// What the service remembers. Every method is one transaction: all of it is durable, or none.
@@ -257,11 +257,11 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// Marks a run as changed from outside, or as settled.
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()>;
     /// Sets what a run's tree holds; `None` where it is to be counted again.
-    async fn set_disk(&self, run: &RunId, disk: Option<Disk>) -> Result<()>;
+    async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()>;
     /// Runs that have files and whose files nobody has counted.
-    async fn uncounted_runs(&self) -> Result<Vec<RunId>>;
+    async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>>;
     /// What all runs that are not deleted hold.
-    async fn held(&self) -> Result<Held>;
+    async fn storage_totals(&self) -> Result<StorageTotals>;
     /// One run.
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
     /// Runs in order of creation, behind `after`; each with its position for a cursor. One that cannot be read is left out.
@@ -270,7 +270,7 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// has removed.
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>>;
     /// How many runs have records, but are not there themselves, which only somebody past the ledger can have done.
-    async fn lost_runs(&self) -> Result<u64>;
+    async fn orphaned_runs(&self) -> Result<u64>;
     /// Every run's ID whose files should be there: all but deleted ones.
     async fn live_runs(&self) -> Result<Vec<RunId>>;
     /// Runs that should have closed by themselves at `now`, RFC 3339 UTC.
@@ -305,7 +305,7 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// The diff of an artifact.
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>>;
     /// The position of the newest record, told again whenever it grows.
-    fn newest(&self) -> tokio::sync::watch::Receiver<i64>;
+    fn newest_position(&self) -> tokio::sync::watch::Receiver<i64>;
 
     /// Waits until no commit of `run` is under way, by whichever process and on whichever connection it was begun, then reads
     /// the run and its pending steps in one transaction. After a commit that was in doubt, this is the read that knows its
@@ -314,13 +314,13 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// # Errors
     ///
     /// `Unavailable` while the doubt lasts.
-    async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>>;
+    async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>>;
     /// Steps that were not forgotten yet, of one run or of all, by run and `seq`. A commit that is in doubt may add more.
-    async fn open_steps(&self, run: Option<&RunId>) -> Result<Vec<OpenSteps>>;
+    async fn pending_journal(&self, run: Option<&RunId>) -> Result<Vec<JournalEntry>>;
     /// Runs with steps that were not forgotten yet.
-    async fn runs_with_steps(&self) -> Result<Vec<RunId>>;
+    async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>>;
     /// Forgets steps whose files are synced.
-    async fn forget(&self, done: &[(RunId, u64)]) -> Result<()>;
+    async fn prune(&self, done: &[(RunId, u64)]) -> Result<()>;
     /// The bytes with this hash that record `seq` of a run left in a file. `None` where it left none such, where they were
     /// staged in a file, or where the record is older than the keeping of contents.
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
@@ -346,7 +346,7 @@ pub trait Ledger: CheckpointLog + Send + Sync {
         after: Option<i64>,
         size: PageSize,
     ) -> Result<Page<(i64, Approval)>>;
-    /// Decides a pending approval; false where it is not pending any more.
+    /// ApprovalDecision a pending approval; false where it is not pending any more.
     async fn decide_approval(
         &self,
         id: &ApprovalId,
@@ -355,9 +355,9 @@ pub trait Ledger: CheckpointLog + Send + Sync {
         note: Option<&str>,
     ) -> Result<bool>;
 
-    /// Approvals that are pending although their time is up at `now`, RFC 3339 UTC. An entry that [`Decides`] them makes
+    /// Approvals that are pending although their time is up at `now`, RFC 3339 UTC. An entry that [`ApprovalDecision`] them makes
     /// each an expired one, with its record.
-    async fn lapsed_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>>;
+    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>>;
 
     /// A value that the service keeps across starts.
     async fn setting(&self, name: &str) -> Result<Option<String>>;

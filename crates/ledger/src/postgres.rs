@@ -23,7 +23,7 @@ use self::convert::failed;
 use self::fence::{Entrance, Fence};
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, to_count, to_int};
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{AppendedAll, Entry, LedgerError, NewCheckpoint, Page, PageSize, Result, SettledRun};
 
 /// Entries that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -148,15 +148,15 @@ impl Backend for Postgres {
         done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database takes too long".into())))
     }
 
-    async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>> {
-        in_time(fence::settled(&self.pool, run)).await?
+    async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
+        in_time(fence::settled_run(&self.pool, run)).await?
     }
 
     fn fence(&self, instance: &str) {
         self.fence.set_instance(instance);
     }
 
-    async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
+    async fn prune(&self, done: Vec<(RunId, u64)>) -> Result<()> {
         let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
         in_time(async {
             let mut tx = self.pool.begin().await.map_err(failed)?;
@@ -167,14 +167,14 @@ impl Backend for Postgres {
         .await?
     }
 
-    async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {
+    async fn append_checkpoint(&self, round: NewCheckpoint) -> Result<()> {
         let mut tx = self.pool.begin().await.map_err(failed)?;
         let mut fenced = self.fence.enter(&mut tx, Entrance::Beside).await?;
         checkpoint::append(&mut fenced, &round).await.map_err(failed)?;
         tx.commit().await.map_err(failed)
     }
 
-    fn newest(&self) -> watch::Receiver<i64> {
+    fn newest_position(&self) -> watch::Receiver<i64> {
         self.newest.clone()
     }
 

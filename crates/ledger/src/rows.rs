@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Columns, damaged, to_count};
-use crate::{LedgerError, OpenSteps, Result, StoredRecord, StoredRun};
+use crate::{JournalEntry, LedgerError, Result, StoredRecord, StoredRun};
 
 /// What never changes about a run and is never searched for.
 #[derive(Serialize, Deserialize)]
@@ -24,7 +24,7 @@ struct RunBody {
 /// Who decided an approval, and what they noted. As JSON, since PostgreSQL's text cannot hold every note.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ApprovalDecision {
+struct StoredDecision {
     decided_by: Option<String>,
     note: Option<String>,
 }
@@ -137,9 +137,9 @@ pub(crate) fn token(row: &dyn Columns) -> Result<Token> {
 /// Reads what [`select_approval`] gives, with the approval's number.
 pub(crate) fn approval(row: &dyn Columns) -> Result<(i64, Approval)> {
     let stored: Approval = json(&row.text(1)?, "approval")?;
-    let decision: ApprovalDecision = match row.maybe_text(3)? {
+    let decision: StoredDecision = match row.maybe_text(3)? {
         Some(text) => json(&text, "decision")?,
-        None => ApprovalDecision::default(),
+        None => StoredDecision::default(),
     };
     let state = approval_state(&row.text(2)?)?;
     Ok((row.int(0)?, Approval { state, decided_by: decision.decided_by, note: decision.note, ..stored }))
@@ -154,7 +154,7 @@ fn approval_state(text: &str) -> Result<ApprovalState> {
 }
 
 pub(crate) fn approval_decision(decided_by: Option<&str>, note: Option<&str>) -> Result<String> {
-    to_json(&ApprovalDecision { decided_by: decided_by.map(str::to_owned), note: note.map(str::to_owned) })
+    to_json(&StoredDecision { decided_by: decided_by.map(str::to_owned), note: note.map(str::to_owned) })
 }
 
 /// Reads `position, body` of a record.
@@ -203,12 +203,12 @@ pub(crate) fn json<T: DeserializeOwned>(text: &str, what: &str) -> Result<T> {
 }
 
 /// Steps in order, put together by their records.
-pub(crate) fn by_record(steps: Vec<(RunId, u64, Step)>) -> Vec<OpenSteps> {
-    let mut open: Vec<OpenSteps> = Vec::new();
+pub(crate) fn by_record(steps: Vec<(RunId, u64, Step)>) -> Vec<JournalEntry> {
+    let mut open: Vec<JournalEntry> = Vec::new();
     for (run_id, seq, step) in steps {
         match open.last_mut().filter(|last| last.run_id == run_id && last.seq == seq) {
             Some(last) => last.steps.push(step),
-            None => open.push(OpenSteps { run_id, seq, steps: vec![step] }),
+            None => open.push(JournalEntry { run_id, seq, steps: vec![step] }),
         }
     }
     open

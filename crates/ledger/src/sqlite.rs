@@ -31,7 +31,7 @@ use self::turns::Turns;
 use self::writer::{Job, Writer};
 use crate::backend::{Arg, Backend, Columns, PageColumns, Statement};
 use crate::store::STEPS_OF_RUN;
-use crate::{AppendedAll, CheckpointRound, Entry, LedgerError, Page, PageSize, Result, SettledRun, rows};
+use crate::{AppendedAll, Entry, LedgerError, NewCheckpoint, Page, PageSize, Result, SettledRun, rows};
 
 /// Jobs that may wait for the writer; who comes later waits to hand in.
 const MAX_WAITING: usize = 1024;
@@ -109,19 +109,19 @@ impl Backend for Sqlite {
 
     /// Nothing has to be waited for: the outcome of each commit is known to this process, which is the only one that has the
     /// file open, before anybody is answered.
-    async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>> {
+    async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
         let Some((_, stored)) = self.fetch(rows::RUN, vec![run.as_str().into()], rows::run).await?.pop() else {
             return Ok(None);
         };
         let steps = self.fetch(STEPS_OF_RUN, vec![run.as_str().into()], rows::step).await?;
-        Ok(Some(SettledRun { stored, open: rows::by_record(steps) }))
+        Ok(Some(SettledRun { stored, journal: rows::by_record(steps) }))
     }
 
     fn fence(&self, _instance: &str) {
         // The lock on the file keeps other processes from it.
     }
 
-    async fn forget(&self, done: Vec<(RunId, u64)>) -> Result<()> {
+    async fn prune(&self, done: Vec<(RunId, u64)>) -> Result<()> {
         for some in done.chunks(FORGOTTEN_TOGETHER) {
             let mut runs = BTreeMap::<_, Vec<_>>::new();
             for (run, seq) in some {
@@ -134,11 +134,11 @@ impl Backend for Sqlite {
         Ok(())
     }
 
-    async fn append_checkpoint(&self, round: CheckpointRound) -> Result<()> {
+    async fn append_checkpoint(&self, round: NewCheckpoint) -> Result<()> {
         self.transact(None, round.statements()).await.map(drop)
     }
 
-    fn newest(&self) -> watch::Receiver<i64> {
+    fn newest_position(&self) -> watch::Receiver<i64> {
         self.newest.clone()
     }
 

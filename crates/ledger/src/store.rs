@@ -14,8 +14,8 @@ use crate::filter::{self, Driver, Range};
 use crate::group::left_at;
 use crate::rows::select_approval;
 use crate::{
-    Appended, AppendedAll, Entry, Held, INSTANCE, Ledger, LedgerError, OpenSteps, Page, PageSize, RecordFilter, Reply,
-    Result, SettledRun, StoredCall, StoredRecord, StoredRun, rows, verify,
+    Appended, AppendedAll, Entry, INSTANCE, JournalEntry, Ledger, LedgerError, Page, PageSize, RecordFilter, Reply,
+    Result, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, rows, verify,
 };
 
 /// A ledger on `B`.
@@ -156,7 +156,7 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(self.0.transact(Some(run.clone()), statements).await? > 0)
     }
 
-    async fn set_disk(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
+    async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
         match disk {
             Some(disk) => {
                 self.change_run(run, SET_DISK, [run.as_str().into(), disk.bytes.into(), disk.files.into()]).await
@@ -165,12 +165,12 @@ impl<B: Backend> Ledger for Store<B> {
         }
     }
 
-    async fn uncounted_runs(&self) -> Result<Vec<RunId>> {
+    async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>> {
         self.0.fetch(UNCOUNTED, Vec::new(), |row| rows::run_id(row, 0)).await
     }
 
-    async fn held(&self) -> Result<Held> {
-        let read = |row: &dyn Columns| Ok(Held { runs: to_count(row.int(0)?), bytes: to_count(row.int(1)?) });
+    async fn storage_totals(&self) -> Result<StorageTotals> {
+        let read = |row: &dyn Columns| Ok(StorageTotals { runs: to_count(row.int(0)?), bytes: to_count(row.int(1)?) });
         Ok(self.one(HELD, Vec::new(), read).await?.unwrap_or_default())
     }
 
@@ -197,7 +197,7 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql, args, |row| Ok((row.int(0)?, rows::run_id(row, 1)?))).await
     }
 
-    async fn lost_runs(&self) -> Result<u64> {
+    async fn orphaned_runs(&self) -> Result<u64> {
         let found = self.one(LOST_RUNS, Vec::new(), |row| row.int(0).map(to_count)).await?;
         Ok(found.unwrap_or(0))
     }
@@ -243,7 +243,7 @@ impl<B: Backend> Ledger for Store<B> {
             AppendedAll::Reused(_) => Appended::Reused,
             AppendedAll::Repeated(_) => Appended::Repeated,
             AppendedAll::NotPending => Appended::NotPending,
-            AppendedAll::Unmet(unmet) => Appended::Unmet(unmet),
+            AppendedAll::PreconditionFailed(unmet) => Appended::PreconditionFailed(unmet),
         })
     }
 
@@ -314,11 +314,11 @@ impl<B: Backend> Ledger for Store<B> {
         self.one(ARTIFACT, vec![id.as_str().into(), run.as_str().into()], |row| row.bytes(0)).await
     }
 
-    fn newest(&self) -> watch::Receiver<i64> {
-        self.0.newest()
+    fn newest_position(&self) -> watch::Receiver<i64> {
+        self.0.newest_position()
     }
 
-    async fn open_steps(&self, run: Option<&RunId>) -> Result<Vec<OpenSteps>> {
+    async fn pending_journal(&self, run: Option<&RunId>) -> Result<Vec<JournalEntry>> {
         let steps = match run {
             Some(run) => self.0.fetch(STEPS_OF_RUN, vec![run.as_str().into()], rows::step).await?,
             None => self.0.fetch(select_steps!("ORDER BY step.run_no, seq, place"), Vec::new(), rows::step).await?,
@@ -326,20 +326,20 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(rows::by_record(steps))
     }
 
-    async fn settled(&self, run: &RunId) -> Result<Option<SettledRun>> {
-        self.0.settled(run).await
+    async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
+        self.0.settled_run(run).await
     }
 
-    async fn runs_with_steps(&self) -> Result<Vec<RunId>> {
+    async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>> {
         let sql = "SELECT run_id FROM run WHERE run_no IN (SELECT run_no FROM step) ORDER BY run_no";
         self.0.fetch(sql, Vec::new(), |row| rows::run_id(row, 0)).await
     }
 
-    async fn forget(&self, done: &[(RunId, u64)]) -> Result<()> {
+    async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {
         if done.is_empty() {
             return Ok(());
         }
-        self.0.forget(done.to_vec()).await
+        self.0.prune(done.to_vec()).await
     }
 
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
@@ -423,7 +423,7 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(self.0.transact(Some(approval.run_id), statements).await? > 0)
     }
 
-    async fn lapsed_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>> {
+    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>> {
         let sql = "SELECT approval_no, body, state, decision, expires_at FROM approval \
             WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2";
         let args = vec![now.into(), Arg::Int(size.rows_to_ask())];

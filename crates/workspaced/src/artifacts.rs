@@ -130,19 +130,19 @@ impl Service {
         };
         let draft = draft_of(run, tool, &caller, refusal, started);
         let entry = |draft: Draft| Entry {
-            needs: needs_of(&caller, &draft),
+            preconditions: needs_of(&caller, &draft),
             draft,
             input_sha256: Sha256::of(b""),
-            claimed: false,
+            client_supplied_id: false,
             reply: None,
             steps: Vec::new(),
             artifact: None,
             approval: None,
-            decides: None,
+            approval_decision: None,
             usage: Usage::default(),
             disk: DiskChange::default(),
         };
-        if let Appended::Unmet(unmet) = self.append(entry(draft)).await? {
+        if let Appended::PreconditionFailed(unmet) = self.append(entry(draft)).await? {
             let refusal = refusal_of(unmet);
             self.append(entry(draft_of(run, tool, &caller, Some(&refusal), started))).await?;
             return Err(refusal.into());

@@ -254,7 +254,7 @@ impl Service {
     ) -> Result<ToolCall, CallError> {
         let over = tokio::time::sleep(patience);
         tokio::pin!(over);
-        let mut newest = self.0.ledger.newest();
+        let mut newest = self.0.ledger.newest_position();
         loop {
             // Looked at before the ledger is asked: whatever is newer wakes us again.
             newest.mark_unchanged();
@@ -274,12 +274,18 @@ impl Service {
 
     /// Follows the records that pass `filter`, behind `after`.
     pub(crate) fn follow(&self, filter: RecordFilter, after: i64) -> Follow {
-        Follow { service: self.clone(), filter, after, newest: self.0.ledger.newest(), waiting: Vec::new().into_iter() }
+        Follow {
+            service: self.clone(),
+            filter,
+            after,
+            newest: self.0.ledger.newest_position(),
+            waiting: Vec::new().into_iter(),
+        }
     }
 
     /// The position of the newest record.
     pub(crate) fn newest_position(&self) -> i64 {
-        *self.0.ledger.newest().borrow()
+        *self.0.ledger.newest_position().borrow()
     }
 }
 

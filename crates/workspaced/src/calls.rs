@@ -70,7 +70,7 @@ pub(crate) struct Head {
     /// The call.
     pub(crate) tool_call_id: ToolCallId,
     /// Whether the caller chose the ID.
-    pub(crate) claimed: bool,
+    pub(crate) client_supplied_id: bool,
     /// The caller's step.
     pub(crate) step_id: Option<String>,
     /// The whole input but for the ID, as canonical JSON; only mutations keep it.
@@ -198,7 +198,7 @@ impl Service {
         match self.append(entry).await? {
             Appended::Recorded(_) => Ok((told, head.tool_call_id)),
             Appended::Repeated => Err(crate::pipeline::repeated().into()),
-            Appended::Unmet(unmet) => Err(self.record_refused(&head, &paths, refusal_of(unmet)).await),
+            Appended::PreconditionFailed(unmet) => Err(self.record_refused(&head, &paths, refusal_of(unmet)).await),
             Appended::Reused | Appended::NotPending => Err(self.record_reused(&head).await),
         }
     }
@@ -317,7 +317,7 @@ impl Head {
             run_id: run.clone(),
             tool,
             tool_call_id: crate::service::new_tool_call_id(),
-            claimed: false,
+            client_supplied_id: false,
             step_id: None,
             input: String::new(),
             input_sha256: Sha256::ZERO,
@@ -332,7 +332,7 @@ impl Head {
 
     /// The same call under an ID that is made for it, so that the caller's own is not taken.
     pub(crate) fn under_new_id(self) -> Self {
-        Self { tool_call_id: crate::service::new_tool_call_id(), claimed: false, ..self }
+        Self { tool_call_id: crate::service::new_tool_call_id(), client_supplied_id: false, ..self }
     }
 
     /// Whether the caller has one of the permissions that the tool asks for.
@@ -361,7 +361,7 @@ impl Head {
         }
         if let Some(raw) = id {
             self.tool_call_id = check_id(&raw)?;
-            self.claimed = true;
+            self.client_supplied_id = true;
         }
         let step_id = text_member(&mut members, "stepId")?;
         if step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > MAX_STEP_ID) {
@@ -436,15 +436,15 @@ impl Head {
     /// The ledger's entry of a call that changes nothing.
     pub(crate) fn entry(&self, draft: Draft, reply: Option<Reply>) -> Entry {
         Entry {
-            needs: needs_of(&self.caller, &draft),
+            preconditions: needs_of(&self.caller, &draft),
             draft,
             input_sha256: self.input_sha256,
-            claimed: self.claimed,
+            client_supplied_id: self.client_supplied_id,
             reply,
             steps: Vec::new(),
             artifact: None,
             approval: None,
-            decides: None,
+            approval_decision: None,
             usage: Usage::default(),
             disk: DiskChange::default(),
         }

@@ -186,7 +186,7 @@ impl Service {
     /// `RUN_NOT_FOUND`.
     pub(crate) async fn follow_changes(&self, run: RunId, since: u64) -> Result<FollowChanges, CallError> {
         self.known_run(&run).await?;
-        let newest = self.0.ledger.newest();
+        let newest = self.0.ledger.newest_position();
         Ok(FollowChanges { service: self.clone(), run, since, newest, waiting: Vec::new().into_iter() })
     }
 }

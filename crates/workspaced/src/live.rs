@@ -283,8 +283,8 @@ impl Service {
 
     async fn open_live(&self, run: &RunId) -> Result<Arc<LiveRun>, CallError> {
         // What an earlier process, or an earlier opening in this one, has left in doubt is decided first.
-        let settled = self.0.ledger.settled(run).await.map_err(|error| unreadable(run, error))?;
-        let Some(SettledRun { stored, open }) = settled else {
+        let settled = self.0.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
+        let Some(SettledRun { stored, journal: open }) = settled else {
             return Err(if self.0.imports.get(run).is_some() {
                 no_files(RunState::Preparing)
             } else {

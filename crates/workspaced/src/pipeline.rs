@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, Decides, Entry};
+use ledger::{Appended, ApprovalDecision, Entry};
 use model::{
     Code, Decision, LogicalPath, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict, judge_change,
     judge_count, judge_new_text,
@@ -84,8 +84,8 @@ pub(crate) async fn mutate(
     // Before it waits: what waits holds the input once, and nothing that is not needed.
     let tool = parse();
     // Two calls under one ID must not both find that it is new.
-    let _turn = if head.claimed { Some(live.claims.enter(&head.tool_call_id).await) } else { None };
-    if head.claimed && live.lane.is_unsettled() {
+    let _turn = if head.client_supplied_id { Some(live.claims.enter(&head.tool_call_id).await) } else { None };
+    if head.client_supplied_id && live.lane.is_unsettled() {
         // What the first call was told has to be so: its change may be journalled and not in the tree yet.
         match recover::enter_settled(service, live, Vec::new()).await {
             Ok(pass) => drop(pass),
@@ -174,7 +174,7 @@ async fn replay(service: &Service, head: &Head) -> Result<Option<Result<Answer, 
 
 /// Looks a call's ID up. A refusal without `seq` is this caller's own, and not recorded yet.
 async fn first_answer(service: &Service, head: &Head) -> Result<First, CallError> {
-    if !head.claimed {
+    if !head.client_supplied_id {
         return Ok(First::New);
     }
     let Some(call) = service.0.ledger.call(&head.run_id, &head.tool_call_id).await? else { return Ok(First::New) };
@@ -264,7 +264,7 @@ pub(crate) async fn judge_announced(
     live: &Arc<LiveRun>,
     upload: PutFile,
 ) -> Result<(), CallError> {
-    let _turn = if head.claimed { Some(live.claims.enter(&head.tool_call_id).await) } else { None };
+    let _turn = if head.client_supplied_id { Some(live.claims.enter(&head.tool_call_id).await) } else { None };
     match first_answer(service, head).await? {
         First::New => {}
         // With its bytes it may be the call that the ID belongs to; without them nobody can tell.
@@ -417,7 +417,7 @@ async fn carry_out(
     head: &Head,
     live: &Arc<LiveRun>,
     judged: Judged,
-    decides: Option<Decides>,
+    approval_decision: Option<ApprovalDecision>,
 ) -> Result<Answer, CallError> {
     let Judged { planned, usage, decision, disk, staged } = judged;
     let change = planned.disk_change();
@@ -426,7 +426,7 @@ async fn carry_out(
     };
     let large = large::names(&steps);
     let (mut entry, told) = entry_of(head, planned, decision, steps, usage.clone());
-    (entry.decides, entry.disk) = (decides, change);
+    (entry.approval_decision, entry.disk) = (approval_decision, change);
     live.lane.reserve(&usage);
     failpoint::hit("pipeline.staged");
     let record = match service.append(entry).await {
@@ -448,7 +448,7 @@ async fn carry_out(
             large::discard_named(live, &large);
             return Err(not_pending().into());
         }
-        Ok(Appended::Unmet(unmet)) => {
+        Ok(Appended::PreconditionFailed(unmet)) => {
             live.lane.release(&usage);
             large::discard_named(live, &large);
             return Err(refusal_of(unmet).into());
@@ -522,6 +522,6 @@ async fn append(service: &Service, head: &Head, entry: Entry) -> Result<Record, 
         Appended::Reused => Err(service.record_reused(head).await),
         Appended::Repeated => Err(repeated().into()),
         Appended::NotPending => Err(not_pending().into()),
-        Appended::Unmet(unmet) => Err(refusal_of(unmet).into()),
+        Appended::PreconditionFailed(unmet) => Err(refusal_of(unmet).into()),
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ledger::Held;
+use ledger::StorageTotals;
 use model::{Code, Disk, DiskChange, Quota, Refusal, RunId};
 
 use crate::config::Limits;
@@ -59,7 +59,7 @@ pub(crate) struct Reservation {
 
 impl Node {
     /// The bounds of `limits`, and what is held at the start.
-    pub(crate) fn new(limits: &Limits, held: Held) -> Arc<Self> {
+    pub(crate) fn new(limits: &Limits, held: StorageTotals) -> Arc<Self> {
         Arc::new(Self {
             max_runs: limits.max_runs,
             max_bytes: limits.max_disk_bytes,

@@ -270,7 +270,7 @@ impl Service {
         if !self.blocking(move || Ok(workspaces.is_unfinished(&id)?)).await? {
             return Ok(());
         }
-        let settled = self.0.ledger.settled(run).await?.ok_or_else(run_not_found)?;
+        let settled = self.0.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
         if settled.stored.run.base_commit.is_some() {
             self.confirm(run).await;
             return Err(has_files().into());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, AppendedAll, Entry, Held, Ledger, NeededToken};
+use ledger::{Appended, AppendedAll, Entry, Ledger, RequiredToken, StorageTotals};
 use model::{Code, Permission, Profiles, Refusal};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,7 @@ pub(crate) struct Caller {
     /// What the caller may do in the run.
     pub(crate) permissions: BTreeSet<Permission>,
     /// What was called with, where that can end before the call is recorded.
-    pub(crate) token: Option<NeededToken>,
+    pub(crate) token: Option<RequiredToken>,
 }
 
 impl Service {
@@ -107,7 +107,7 @@ impl Service {
         workspaces: Arc<Workspaces>,
         tokens: Tokens,
         checkpoints: Checkpoints,
-        held: Held,
+        held: StorageTotals,
     ) -> Self {
         let limits = config.limits.clone();
         Self(Arc::new(Inner {

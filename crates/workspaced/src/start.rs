@@ -145,7 +145,7 @@ async fn open(
         }
     }
     count_uncounted(ledger.as_ref(), &workspaces).await?;
-    let held = ledger.held().await.map_err(database)?;
+    let held = ledger.storage_totals().await.map_err(database)?;
     let service = Service::new(config, ledger, workspaces, tokens, checkpoints, held);
     let recovered = pipeline::recover(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
@@ -158,12 +158,12 @@ async fn open(
 /// Counts what runs hold of which the ledger does not know it: those of before there were quotas, and repaired ones.
 async fn count_uncounted(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -> Result<(), StartError> {
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
-    for run in ledger.uncounted_runs().await.map_err(database)? {
+    for run in ledger.runs_without_disk_usage().await.map_err(database)? {
         let (started, workspaces, id) = (Instant::now(), Arc::clone(workspaces), run.clone());
         let counted = tokio::task::spawn_blocking(move || workspaces.get(&id)?.measure()).await;
         match counted.map_err(io::Error::other).flatten() {
             Ok(disk) => {
-                ledger.set_disk(&run, Some(disk)).await.map_err(database)?;
+                ledger.set_disk_usage(&run, Some(disk)).await.map_err(database)?;
                 let millis = started.elapsed().as_millis();
                 tracing::info!(run.id = %run, disk.bytes, disk.files, millis, "the run's files were counted");
             }

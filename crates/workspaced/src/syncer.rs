@@ -98,7 +98,7 @@ async fn forget(ledger: &dyn Ledger, synced: &mut Vec<(RunId, u64)>) {
         return;
     }
     failpoint::hit("syncer.synced");
-    match ledger.forget(synced).await {
+    match ledger.prune(synced).await {
         Ok(()) => synced.clear(),
         Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "steps could not be forgotten yet"),
     }

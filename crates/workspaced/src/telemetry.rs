@@ -71,7 +71,7 @@ fn describe() {
     metrics::describe_gauge!("workspaced_connections", "Connections that are open.");
     metrics::describe_counter!("workspaced_connections_refused_total", "Connections for which there was no place.");
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests that a token made too many.");
-    metrics::describe_counter!("workspaced_looks_cancelled_total", "Looks broken off before their end, by tool.");
+    metrics::describe_counter!("workspaced_reads_cancelled_total", "Looks broken off before their end, by tool.");
     metrics::describe_counter!(BROKEN, "Times that a run could not be opened, since its data is missing or damaged.");
     metrics::describe_gauge!("workspaced_live_runs", "Runs whose folders are held open.");
     metrics::describe_gauge!("workspaced_imports", "Imports under way.");
@@ -171,7 +171,7 @@ pub(crate) fn rate_limited() {
 
 /// A look was broken off: its caller went away, or its time was over.
 pub(crate) fn look_cancelled(tool: &'static str) {
-    metrics::counter!("workspaced_looks_cancelled_total", "tool" => tool).increment(1);
+    metrics::counter!("workspaced_reads_cancelled_total", "tool" => tool).increment(1);
 }
 
 /// How much the process holds.

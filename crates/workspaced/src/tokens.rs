@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ledger::{Ledger, NeededToken};
+use ledger::{Ledger, RequiredToken};
 use lru::LruCache;
 use model::{Code, Permission, Refusal, RunId, RunState, Sha256, Token, TokenId};
 use serde::{Deserialize, Serialize};
@@ -220,7 +220,7 @@ impl Caller {
         Self {
             actor: format!("run-token:{}", token.token_id),
             permissions: token.permissions.iter().copied().collect(),
-            token: Some(NeededToken {
+            token: Some(RequiredToken {
                 token_id: token.token_id.clone(),
                 expires_at: token.expires_at.clone(),
                 now: latest,

@@ -48,7 +48,7 @@ async fn sweep(service: &Service) -> Result<(), CallError> {
             tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "an expired run was not closed");
         }
     }
-    for approval in service.0.ledger.lapsed_approvals(&latest(), PAGE.into()).await? {
+    for approval in service.0.ledger.expired_approvals(&latest(), PAGE.into()).await? {
         if let Err(error) = service.expire(&approval).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(approval.id = %approval.approval_id, error, "an approval whose time is over was not ended");

@@ -112,12 +112,12 @@ impl Known {
             let draft = &entry.draft;
             let head = self.heads.get(&draft.run_id).ok_or(LedgerError::NoSuchRun)?;
             let run_no = head.run_no;
-            let token = entry.needs.token.as_ref().map(|token| (run_no, token.token_id.clone()));
+            let token = entry.preconditions.token.as_ref().map(|token| (run_no, token.token_id.clone()));
             let is_revoked = token.is_some_and(|token| self.revoked.contains(&token));
             if let Some(unmet) = head.unmet(entry, is_revoked) {
-                return Ok(AppendedAll::Unmet(unmet));
+                return Ok(AppendedAll::PreconditionFailed(unmet));
             }
-            let first = self.calls.get(&(run_no, draft.tool_call_id.clone())).filter(|_| entry.claimed);
+            let first = self.calls.get(&(run_no, draft.tool_call_id.clone())).filter(|_| entry.client_supplied_id);
             if let Some(first) = first {
                 if (&first.tool, first.input_sha256) != (&draft.tool, entry.input_sha256) {
                     return Ok(AppendedAll::Reused(place));
@@ -126,7 +126,10 @@ impl Known {
                     return Ok(AppendedAll::Repeated(place));
                 }
             }
-            let decided = entry.decides.as_ref().map(|decides| (run_no, decides.approval_id.clone()));
+            let decided = entry
+                .approval_decision
+                .as_ref()
+                .map(|approval_decision| (run_no, approval_decision.approval_id.clone()));
             if decided.is_some_and(|decided| !self.pending.contains(&decided)) {
                 return Ok(AppendedAll::NotPending);
             }
@@ -140,10 +143,11 @@ impl Known {
         let head = self.heads.get_mut(&draft.run_id).ok_or(LedgerError::NoSuchRun)?;
         let run_no = head.run_no;
         let id = (run_no, draft.tool_call_id.clone());
-        if let Some(decides) = &entry.decides {
-            let decision = rows::approval_decision(decides.decided_by.as_deref(), decides.note.as_deref())?;
-            self.pending.remove(&(run_no, decides.approval_id.clone()));
-            batch.decisions.push((decides.approval_id.as_str(), decides.state.as_str(), decision));
+        if let Some(approval_decision) = &entry.approval_decision {
+            let decision =
+                rows::approval_decision(approval_decision.decided_by.as_deref(), approval_decision.note.as_deref())?;
+            self.pending.remove(&(run_no, approval_decision.approval_id.clone()));
+            batch.decisions.push((approval_decision.approval_id.as_str(), approval_decision.state.as_str(), decision));
         }
         if let Some((approval, input)) = &entry.approval {
             batch.approvals.push((approval, run_no, rows::to_json(approval)?, input));

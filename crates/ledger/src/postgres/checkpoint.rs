@@ -3,7 +3,7 @@
 use model::Sha256;
 
 use super::fence::FencedTx;
-use crate::CheckpointRound;
+use crate::NewCheckpoint;
 use crate::backend::to_int;
 
 const INSERT_LEAVES: &str = "INSERT INTO checkpoint_leaf (leaf_no, run_no, head_seq, head_hash) \
@@ -14,7 +14,7 @@ const INSERT_NODES: &str = "INSERT INTO checkpoint_node (place, hash) SELECT * F
 const INSERT_CHECKPOINT: &str = "INSERT INTO checkpoint (size, position, note) VALUES ($1, $2, $3)";
 
 /// Appends `round`. Beside the writer, whose lock it does not need: no record comes or goes.
-pub(super) async fn append(fenced: &mut FencedTx<'_>, round: &CheckpointRound) -> sqlx::Result<()> {
+pub(super) async fn append(fenced: &mut FencedTx<'_>, round: &NewCheckpoint) -> sqlx::Result<()> {
     sqlx::query(INSERT_LEAVES)
         .bind(round.leaf_numbers())
         .bind(round.leaf_column(|leaf| leaf.run_id.as_str()))

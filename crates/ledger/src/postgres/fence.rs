@@ -159,9 +159,9 @@ impl Fence {
     }
 }
 
-/// See [`Ledger::settled`](crate::Ledger::settled). Every commit of a run updates one of the two rows before it can be in
+/// See [`Ledger::settled_run`](crate::Ledger::settled_run). Every commit of a run updates one of the two rows before it can be in
 /// doubt, and holds its lock until the outcome is decided and can be seen.
-pub(super) async fn settled(pool: &PgPool, run: &RunId) -> Result<Option<SettledRun>> {
+pub(super) async fn settled_run(pool: &PgPool, run: &RunId) -> Result<Option<SettledRun>> {
     let mut connection = pool.acquire().await.map_err(failed)?;
     let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
     for lock in LOCK_ROWS {
@@ -174,5 +174,5 @@ pub(super) async fn settled(pool: &PgPool, run: &RunId) -> Result<Option<Settled
     let Some(stored) = stored else { return Ok(None) };
     let (_, stored) = rows::run(&stored)?;
     let steps = steps.iter().map(|row: &PgRow| rows::step(row)).collect::<Result<_>>()?;
-    Ok(Some(SettledRun { stored, open: rows::by_record(steps) }))
+    Ok(Some(SettledRun { stored, journal: rows::by_record(steps) }))
 }

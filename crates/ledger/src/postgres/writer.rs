@@ -203,18 +203,18 @@ async fn read_known(fenced: &mut FencedTx<'_>, fence: &Fence, group: &[Job]) -> 
     let mut runs: Vec<_> = entries().map(|entry| &entry.draft.run_id).collect();
     runs.sort_unstable();
     runs.dedup();
-    let claimed: (Vec<&str>, Vec<&str>) = entries()
-        .filter(|entry| entry.claimed)
+    let client_supplied_id: (Vec<&str>, Vec<&str>) = entries()
+        .filter(|entry| entry.client_supplied_id)
         .map(|entry| (entry.draft.run_id.as_str(), entry.draft.tool_call_id.as_str()))
         .unzip();
-    let needed = entries().filter_map(|entry| entry.needs.token.as_ref());
+    let needed = entries().filter_map(|entry| entry.preconditions.token.as_ref());
     let mut tokens: Vec<&str> = needed.map(|token| token.token_id.as_str()).collect();
     tokens.sort_unstable();
     tokens.dedup();
     let query = sqlx::query(HEADS)
         .bind(runs.iter().map(|run| run.as_str()).collect::<Vec<_>>())
-        .bind(claimed.0)
-        .bind(claimed.1)
+        .bind(client_supplied_id.0)
+        .bind(client_supplied_id.1)
         .bind(tokens);
     let found = query.fetch_all(fenced.connection()).await.map_err(failed)?;
     for row in found {
@@ -233,8 +233,10 @@ async fn read_known(fenced: &mut FencedTx<'_>, fence: &Fence, group: &[Job]) -> 
         }
     }
     fence.check_heads(&runs, &known.heads)?;
-    let decided: Vec<&str> =
-        entries().filter_map(|entry| entry.decides.as_ref()).map(|decides| decides.approval_id.as_str()).collect();
+    let decided: Vec<&str> = entries()
+        .filter_map(|entry| entry.approval_decision.as_ref())
+        .map(|approval_decision| approval_decision.approval_id.as_str())
+        .collect();
     if !decided.is_empty() {
         for row in sqlx::query(PENDING).bind(decided).fetch_all(fenced.connection()).await.map_err(failed)? {
             let id = ApprovalId::parse(&row.text(1)?).map_err(|_| damaged("approval ID"))?;

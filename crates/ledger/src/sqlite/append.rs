@@ -9,7 +9,7 @@ use super::convert::{failed, fetch};
 use crate::backend::to_int;
 use crate::filter::ZONE;
 use crate::group::{LAST_POSITION, Linked, RunHead, content_numbers, contents_of, select_head};
-use crate::{AppendedAll, Decides, Entry, LedgerError, Result, rows};
+use crate::{AppendedAll, ApprovalDecision, Entry, LedgerError, Result, rows};
 
 const FIRST_OF_ID: &str =
     "SELECT tool, input_sha256 FROM audit_record WHERE tool_call_id = ?1 AND run_no = ?2 ORDER BY seq LIMIT 1";
@@ -69,18 +69,18 @@ impl Heads {
             let known = self.known(connection, &entry.draft.run_id)?;
             let is_revoked = known.is_revoked(connection, entry)?;
             if let Some(unmet) = known.head.unmet(entry, is_revoked) {
-                return Ok(AppendedAll::Unmet(unmet));
+                return Ok(AppendedAll::PreconditionFailed(unmet));
             }
             let run_no = known.head.run_no;
-            match if entry.claimed { first_of_id(connection, entry, run_no)? } else { First::New } {
+            match if entry.client_supplied_id { first_of_id(connection, entry, run_no)? } else { First::New } {
                 First::Other => return Ok(AppendedAll::Reused(place)),
                 First::Same if entry.is_answered_once() && is_answered(connection, entry, run_no)? => {
                     return Ok(AppendedAll::Repeated(place));
                 }
                 First::New | First::Same => {}
             }
-            if let Some(decides) = &entry.decides
-                && !is_pending(connection, decides, run_no)?
+            if let Some(approval_decision) = &entry.approval_decision
+                && !is_pending(connection, approval_decision, run_no)?
             {
                 return Ok(AppendedAll::NotPending);
             }
@@ -92,8 +92,8 @@ impl Heads {
     fn append(&mut self, connection: &Connection, entry: &Entry) -> Result<Record> {
         let position = self.position + 1;
         let head = &mut self.known(connection, &entry.draft.run_id)?.head;
-        if let Some(decides) = &entry.decides {
-            decide(connection, decides, head.run_no)?;
+        if let Some(approval_decision) = &entry.approval_decision {
+            decide(connection, approval_decision, head.run_no)?;
         }
         let linked = head.link(entry);
         insert(connection, entry, &linked, position, head.run_no).map_err(failed)?;
@@ -175,7 +175,7 @@ impl Heads {
 impl Known {
     /// Whether the token that `entry` needs is revoked.
     fn is_revoked(&mut self, connection: &Connection, entry: &Entry) -> Result<bool> {
-        let Some(token) = &entry.needs.token else { return Ok(false) };
+        let Some(token) = &entry.preconditions.token else { return Ok(false) };
         if self.good_tokens.contains(&token.token_id) {
             return Ok(false);
         }
@@ -218,15 +218,15 @@ fn is_answered(connection: &Connection, entry: &Entry, run_no: i64) -> Result<bo
     answered.exists(values).map_err(failed)
 }
 
-fn is_pending(connection: &Connection, decides: &Decides, run_no: i64) -> Result<bool> {
+fn is_pending(connection: &Connection, approval_decision: &ApprovalDecision, run_no: i64) -> Result<bool> {
     let mut pending = connection.prepare_cached(IS_PENDING).map_err(failed)?;
-    pending.exists(params![decides.approval_id.as_str(), run_no]).map_err(failed)
+    pending.exists(params![approval_decision.approval_id.as_str(), run_no]).map_err(failed)
 }
 
-fn decide(connection: &Connection, decides: &Decides, run_no: i64) -> Result<()> {
-    let decision = rows::approval_decision(decides.decided_by.as_deref(), decides.note.as_deref())?;
+fn decide(connection: &Connection, approval_decision: &ApprovalDecision, run_no: i64) -> Result<()> {
+    let decision = rows::approval_decision(approval_decision.decided_by.as_deref(), approval_decision.note.as_deref())?;
     let mut update = connection.prepare_cached(DECIDE).map_err(failed)?;
-    let values = params![decides.state.as_str(), decision, decides.approval_id.as_str(), run_no];
+    let values = params![approval_decision.state.as_str(), decision, approval_decision.approval_id.as_str(), run_no];
     update.execute(values).map(drop).map_err(failed)
 }
 

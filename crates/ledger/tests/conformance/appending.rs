@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::{Appended, AppendedAll, Decides, Entry, LedgerError, RecordFilter, Reply};
+use ledger::{Appended, AppendedAll, ApprovalDecision, Entry, LedgerError, RecordFilter, Reply};
 use model::{ApprovalId, ApprovalState, Outcome, Record, Sha256};
 use rstest::rstest;
 
@@ -64,11 +64,11 @@ async fn looks_and_changes_that_come_together_are_all_kept(
     let report = world.ledger.verify(&run).await.unwrap();
     assert!(report.intact, "{report:?}");
     assert_eq!(report.records, 200);
-    assert_eq!(world.ledger.open_steps(None).await.unwrap().len(), 150);
+    assert_eq!(world.ledger.pending_journal(None).await.unwrap().len(), 150);
     let kept = changes.split_off(100);
-    world.ledger.forget(&changes).await.unwrap();
+    world.ledger.prune(&changes).await.unwrap();
     let left: BTreeSet<_> =
-        world.ledger.open_steps(None).await.unwrap().into_iter().map(|open| (open.run_id, open.seq)).collect();
+        world.ledger.pending_journal(None).await.unwrap().into_iter().map(|open| (open.run_id, open.seq)).collect();
     assert_eq!(left, kept.into_iter().collect());
 }
 
@@ -87,10 +87,10 @@ async fn a_record_is_chained_and_kept_word_for_word(#[values(Backend::Sqlite, Ba
     let stored = world.ledger.records(&filter, None, 10.into()).await.unwrap();
     let records: Vec<Record> = stored.iter().map(|one| serde_json::from_str(&one.text).unwrap()).collect();
     assert_eq!(records, [first, second.clone()]);
-    assert_eq!(*world.ledger.newest().borrow(), stored[1].position);
+    assert_eq!(*world.ledger.newest_position().borrow(), stored[1].position);
     let third = world.append(read("r1", "c")).await;
     assert_eq!((third.seq, third.prev_hash), (3, second.hash.unwrap()));
-    assert_eq!(*world.ledger.newest().borrow(), stored[1].position + 1);
+    assert_eq!(*world.ledger.newest_position().borrow(), stored[1].position + 1);
 }
 
 #[rstest]
@@ -106,7 +106,7 @@ async fn a_claimed_id_belongs_to_its_first_call(#[values(Backend::Sqlite, Backen
     assert!(matches!(world.ledger.append(other_tool.clone()).await.unwrap(), Appended::Reused));
     // Another run's IDs are its own; who does not claim the ID is not asked.
     assert_eq!(world.append(write("r2", "mine", "b")).await.seq, 1);
-    other_tool.claimed = false;
+    other_tool.client_supplied_id = false;
     assert_eq!(world.append(other_tool).await.seq, 2);
     assert_eq!(world.ledger.run(&run).await.unwrap().unwrap().run.counts.calls, 2);
 }
@@ -128,7 +128,7 @@ async fn a_call_that_has_a_reply_is_not_appended_again(#[values(Backend::Sqlite,
     assert!(matches!(again, AppendedAll::Repeated(1)), "{again:?}");
     let stored = world.ledger.run(&run).await.unwrap().unwrap();
     assert_eq!((stored.run.counts.calls, stored.run.counts.mutations), (3, 1));
-    assert_eq!(world.ledger.open_steps(Some(&run)).await.unwrap().len(), 1);
+    assert_eq!(world.ledger.pending_journal(Some(&run)).await.unwrap().len(), 1);
     assert!(world.ledger.verify(&run).await.unwrap().intact);
 }
 
@@ -162,7 +162,7 @@ async fn entries_that_belong_together_are_all_appended_or_none(
     }
     assert!(world.ledger.call(&run, &call_id("new")).await.unwrap().is_none());
     let mut undecided = write("r1", "new", "a");
-    undecided.decides = Some(Decides {
+    undecided.approval_decision = Some(ApprovalDecision {
         approval_id: ApprovalId::parse("none").unwrap(),
         state: ApprovalState::Denied,
         decided_by: Some("ada".into()),
@@ -205,14 +205,14 @@ async fn a_call_is_told_with_its_newest_record_and_its_first_reply(
     let mut failed = write("r1", "mine", "a");
     failed.draft.outcome = Outcome::Failed;
     failed.reply = None;
-    failed.claimed = false;
+    failed.client_supplied_id = false;
     world.append(failed).await;
     let call = world.ledger.call(&run, &call_id("mine")).await.unwrap().unwrap();
     assert_eq!((call.seq, call.reply, call.tool.as_str()), (1, None, "write_file"));
 
     world.append(write("r1", "mine", "a")).await;
     // As an approval's decision is recorded.
-    let mut decided = Entry { claimed: false, ..write("r1", "mine", "a") };
+    let mut decided = Entry { client_supplied_id: false, ..write("r1", "mine", "a") };
     decided.reply = Some(Reply { status: 409, body: "{}".into() });
     let decided = world.append(decided).await;
     let mut refused = read("r1", "a");
@@ -240,7 +240,7 @@ async fn a_bad_entry_does_not_fail_its_group(#[values(Backend::Sqlite, Backend::
                 0 => read("r1", "a"),
                 1 => read("nobody", "a"),
                 // An artifact's ID that is there already.
-                _ => Entry { claimed: false, ..change("r1", "taken", "a") },
+                _ => Entry { client_supplied_id: false, ..change("r1", "taken", "a") },
             };
             (index % 3, ledger.append(entry).await)
         });
@@ -255,7 +255,7 @@ async fn a_bad_entry_does_not_fail_its_group(#[values(Backend::Sqlite, Backend::
     let report = world.ledger.verify(&run).await.unwrap();
     assert!(report.intact, "{report:?}");
     assert_eq!(report.records, 11);
-    assert_eq!(world.ledger.open_steps(None).await.unwrap().len(), 1);
+    assert_eq!(world.ledger.pending_journal(None).await.unwrap().len(), 1);
 }
 
 #[rstest]

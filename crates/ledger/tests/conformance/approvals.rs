@@ -1,6 +1,6 @@
 //! Calls that wait for a person.
 
-use ledger::{Appended, Decides, Entry, PageSize};
+use ledger::{Appended, ApprovalDecision, Entry, PageSize};
 use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, Outcome, RunState, Verdict};
 use rstest::rstest;
 
@@ -46,8 +46,8 @@ pub(crate) fn asking(run: &str, id: &str) -> Entry {
 /// A record that decides the approval `id`.
 fn deciding(run: &str, id: &str, state: ApprovalState) -> Entry {
     let mut entry = write(run, id, "Cargo.lock");
-    entry.claimed = false;
-    entry.decides = Some(Decides {
+    entry.client_supplied_id = false;
+    entry.approval_decision = Some(ApprovalDecision {
         approval_id: approval_id(id),
         state,
         decided_by: Some("ann \0".into()),
@@ -103,8 +103,8 @@ async fn an_approval_is_decided_once(#[values(Backend::Sqlite, Backend::Postgres
     let recorded = |appended: Appended| match appended {
         Appended::Recorded(_) => true,
         Appended::NotPending => false,
-        Appended::Reused | Appended::Repeated | Appended::Unmet(_) => {
-            panic!("nobody claimed the ID, and nothing is needed")
+        Appended::Reused | Appended::Repeated | Appended::PreconditionFailed(_) => {
+            panic!("no call has a client-supplied ID or a precondition")
         }
     };
     let won = [recorded(one.unwrap()), recorded(two.unwrap()), three.unwrap()];
@@ -184,7 +184,7 @@ async fn an_approval_lapses_when_its_time_is_up(#[values(Backend::Sqlite, Backen
         world.append(asking("r1", id)).await;
     }
     world.append(deciding("r1", "a3", ApprovalState::Approved)).await;
-    let lapsed = async |now: &str| world.ledger.lapsed_approvals(now, 10.into()).await.unwrap().items;
+    let lapsed = async |now: &str| world.ledger.expired_approvals(now, 10.into()).await.unwrap().items;
     assert!(lapsed("2026-01-01T23:59:59.999999Z").await.is_empty());
     assert_eq!(lapsed("2026-01-02T00:00:00.000000Z").await, [approval("r1", "a2")]);
     assert_eq!(lapsed("2026-01-09T00:00:00.000000Z").await.len(), 2);
@@ -205,6 +205,6 @@ async fn one_that_cannot_be_read_hides_no_other(#[values(Backend::Sqlite, Backen
         let listed: Vec<_> = page.iter().map(|(_, approval)| approval.approval_id.as_str()).collect();
         assert_eq!((listed, page.more), (vec!["ap-3"], false));
     }
-    let lapsed = world.ledger.lapsed_approvals("2027-01-01T00:00:00.000000Z", 10.into()).await.unwrap();
+    let lapsed = world.ledger.expired_approvals("2027-01-01T00:00:00.000000Z", 10.into()).await.unwrap();
     assert_eq!(lapsed.iter().map(|one| one.approval_id.as_str()).collect::<Vec<_>>(), ["ap-3"]);
 }

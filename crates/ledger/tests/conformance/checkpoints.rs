@@ -1,6 +1,6 @@
 //! Checkpoints: heads that moved, the tree's leaves and nodes, what was signed.
 
-use ledger::{CheckpointRound, LedgerError, MovedHead, StoredCheckpoint};
+use ledger::{AdvancedHead, LedgerError, NewCheckpoint, StoredCheckpoint};
 use model::merkle::{Edge, Node, ProofPlan, verify_inclusion};
 use model::{CheckpointLeaf, Record};
 use rstest::rstest;
@@ -12,23 +12,23 @@ fn leaf(record: &Record) -> CheckpointLeaf {
 }
 
 /// A head that goes on where its run's leaf before was.
-fn moved(record: &Record) -> MovedHead {
-    MovedHead { leaf: leaf(record), follows: true }
+fn moved(record: &Record) -> AdvancedHead {
+    AdvancedHead { leaf: leaf(record), extends_last_leaf: true }
 }
 
 /// The round that puts `leaves` behind `edge`, which grows.
-fn round(edge: &mut Edge, leaves: Vec<CheckpointLeaf>, position: i64) -> CheckpointRound {
+fn round(edge: &mut Edge, leaves: Vec<CheckpointLeaf>, position: i64) -> NewCheckpoint {
     let nodes = leaves.iter().flat_map(|leaf| edge.push(leaf.hash())).collect();
     let note = format!("note {}", edge.size());
-    CheckpointRound { leaves, nodes, checkpoint: StoredCheckpoint { size: edge.size(), position, note } }
+    NewCheckpoint { leaves, nodes, checkpoint: StoredCheckpoint { size: edge.size(), position, note } }
 }
 
 impl World {
     /// Makes a checkpoint of whatever has moved behind `after`; tells the leaves, and up to where it looked.
     pub(crate) async fn checkpoint(&self, edge: &mut Edge, after: i64) -> (Vec<CheckpointLeaf>, i64) {
-        let newest = *self.ledger.newest().borrow();
-        let moved = self.ledger.moved_heads(after, newest).await.unwrap();
-        assert!(moved.iter().all(|moved| moved.follows), "{moved:?}");
+        let newest = *self.ledger.newest_position().borrow();
+        let moved = self.ledger.advanced_heads(after, newest).await.unwrap();
+        assert!(moved.iter().all(|moved| moved.extends_last_leaf), "{moved:?}");
         let leaves: Vec<_> = moved.into_iter().map(|moved| moved.leaf).collect();
         self.ledger.append_checkpoint(round(edge, leaves.clone(), newest)).await.unwrap();
         (leaves, newest)
@@ -43,20 +43,20 @@ async fn a_head_has_moved_until_a_leaf_holds_it(#[values(Backend::Sqlite, Backen
         world.run(run).await;
     }
     let (mut edge, ledger) = (Edge::default(), &world.ledger);
-    assert_eq!(ledger.moved_heads(0, i64::MAX).await.unwrap(), []);
+    assert_eq!(ledger.advanced_heads(0, i64::MAX).await.unwrap(), []);
     assert_eq!(ledger.latest_checkpoint().await.unwrap(), None);
     world.append(read("r2", "a")).await;
     let first = world.append(read("r1", "a")).await;
     let second = world.append(read("r2", "b")).await;
     let (leaves, position) = world.checkpoint(&mut edge, 0).await;
     assert_eq!(leaves, [leaf(&first), leaf(&second)], "one a run, as it stands now");
-    assert_eq!(ledger.moved_heads(0, i64::MAX).await.unwrap(), [], "they are held");
+    assert_eq!(ledger.advanced_heads(0, i64::MAX).await.unwrap(), [], "they are held");
 
     let third = world.append(read("r3", "a")).await;
     let fourth = world.append(read("r1", "b")).await;
-    assert_eq!(ledger.moved_heads(position, i64::MAX).await.unwrap(), [moved(&fourth), moved(&third)]);
-    assert_eq!(ledger.moved_heads(position, position + 1).await.unwrap(), [moved(&third)], "only up to there");
-    assert_eq!(ledger.moved_heads(position + 2, i64::MAX).await.unwrap(), []);
+    assert_eq!(ledger.advanced_heads(position, i64::MAX).await.unwrap(), [moved(&fourth), moved(&third)]);
+    assert_eq!(ledger.advanced_heads(position, position + 1).await.unwrap(), [moved(&third)], "only up to there");
+    assert_eq!(ledger.advanced_heads(position + 2, i64::MAX).await.unwrap(), []);
 }
 
 /// Nobody signs a head that contradicts what was signed of its run before.
@@ -79,8 +79,11 @@ async fn a_head_follows_what_a_leaf_holds(
     world.raw(&format!("UPDATE run_head SET head_seq = {head}")).await.unwrap();
     world.reopen().await;
     world.append(read("r1", "c")).await;
-    let moved = world.ledger.moved_heads(position - 1, i64::MAX).await.unwrap();
-    assert_eq!(moved.iter().map(|moved| (moved.leaf.head_seq, moved.follows)).collect::<Vec<_>>(), [(head + 1, false)]);
+    let moved = world.ledger.advanced_heads(position - 1, i64::MAX).await.unwrap();
+    assert_eq!(
+        moved.iter().map(|moved| (moved.leaf.head_seq, moved.extends_last_leaf)).collect::<Vec<_>>(),
+        [(head + 1, false)]
+    );
 }
 
 #[rstest]
@@ -115,8 +118,8 @@ async fn a_round_is_stored_whole_and_found_again(#[values(Backend::Sqlite, Backe
     let of_second: Vec<_> = stored.iter().filter(|leaf| leaf.run_id == Some(run_id("r2"))).cloned().collect();
     assert_eq!(ledger.leaves(Some(&run_id("r2")), 0, 100).await.unwrap(), of_second);
 
-    assert_eq!(ledger.tree_edge(10).await.unwrap(), Some(edge.clone()));
-    assert_eq!(ledger.tree_edge(11).await.unwrap(), None);
+    assert_eq!(ledger.tree_frontier(10).await.unwrap(), Some(edge.clone()));
+    assert_eq!(ledger.tree_frontier(11).await.unwrap(), None);
     for (index, leaf) in all.iter().enumerate() {
         let plan = ProofPlan::inclusion(index as u64, 10).unwrap();
         let nodes = ledger.tree_nodes(&plan.nodes().collect::<Vec<_>>()).await.unwrap();
@@ -141,7 +144,7 @@ async fn a_round_on_another_tree_than_there_is_stores_nothing(
     assert!(matches!(error, LedgerError::AlreadyExists), "{error:?}");
     assert_eq!(world.ledger.latest_checkpoint().await.unwrap().unwrap().position, 1);
     let unknown = CheckpointLeaf { run_id: run_id("none"), ..leaf(&record) };
-    let mut edge = world.ledger.tree_edge(1).await.unwrap().unwrap();
+    let mut edge = world.ledger.tree_frontier(1).await.unwrap().unwrap();
     assert!(world.ledger.append_checkpoint(round(&mut edge, vec![unknown], 9)).await.is_err());
     assert_eq!(world.ledger.leaves(None, 0, 100).await.unwrap().len(), 1);
 }
@@ -180,9 +183,9 @@ async fn a_record_is_covered_by_the_first_leaf_behind_it(
     let seqs = |records: ledger::Page<ledger::StoredRecord>| -> Vec<u64> {
         records.iter().map(|one| serde_json::from_str::<Record>(&one.text).unwrap().seq).collect()
     };
-    assert_eq!(seqs(world.ledger.stretch(&run, 2, 5, 100.into()).await.unwrap()), [2, 3, 4, 5]);
-    assert_eq!(seqs(world.ledger.stretch(&run, 2, 5, 3.into()).await.unwrap()), [2, 3, 4]);
-    assert!(world.ledger.stretch(&other, 1, 5, 3.into()).await.unwrap().is_empty());
+    assert_eq!(seqs(world.ledger.record_range(&run, 2, 5, 100.into()).await.unwrap()), [2, 3, 4, 5]);
+    assert_eq!(seqs(world.ledger.record_range(&run, 2, 5, 3.into()).await.unwrap()), [2, 3, 4]);
+    assert!(world.ledger.record_range(&other, 1, 5, 3.into()).await.unwrap().is_empty());
 }
 
 #[rstest]

@@ -29,9 +29,9 @@ async fn what_a_change_left_outlives_its_steps(#[values(Backend::Sqlite, Backend
     world.append(one).await;
     world.append(change("r2", "two", "src/a")).await;
     world.reopen().await;
-    assert_eq!(world.ledger.open_steps(Some(&r1)).await.unwrap()[0].steps, steps);
-    world.ledger.forget(&[(r1, 1), (run_id("r2"), 1)]).await.unwrap();
-    assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
+    assert_eq!(world.ledger.pending_journal(Some(&r1)).await.unwrap()[0].steps, steps);
+    world.ledger.prune(&[(r1, 1), (run_id("r2"), 1)]).await.unwrap();
+    assert!(world.ledger.pending_journal(None).await.unwrap().is_empty());
     for (bytes, kept) in [(&b"new\0"[..], true), (b"same", true), (b"", true), (b"large", false), (b"old", false)] {
         assert_eq!(content(&world, "r1", 1, bytes).await, kept.then(|| bytes.to_vec()), "{bytes:?}");
     }
@@ -111,7 +111,7 @@ async fn a_deleted_run_keeps_its_records_alone(#[values(Backend::Sqlite, Backend
     assert_eq!(content(&world, "r1", 1, b"0").await, None);
     assert_eq!(content(&world, "r1", 150, b"149").await, None);
     assert_eq!(content(&world, "r2", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
-    let open = world.ledger.open_steps(None).await.unwrap();
+    let open = world.ledger.pending_journal(None).await.unwrap();
     assert_eq!(open.iter().map(|one| one.run_id.as_str()).collect::<Vec<_>>(), ["r2"]);
     assert!(world.ledger.verify(&r1).await.unwrap().intact);
 }
@@ -184,7 +184,7 @@ fn first_version(backend: Backend) -> String {
 async fn steps_of_an_older_database_are_carried_over(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let world = backend.open_after(&first_version(backend)).await;
     assert_eq!(unpurged(&world).await, ["r3"], "the other one has nothing left");
-    let open = world.ledger.open_steps(Some(&run_id("r1"))).await.unwrap();
+    let open = world.ledger.pending_journal(Some(&run_id("r1"))).await.unwrap();
     assert_eq!(open.iter().map(|one| one.seq).collect::<Vec<_>>(), [2, 3]);
     let paths: Vec<_> = open[0].steps.iter().map(|step| step.path.as_str()).collect();
     assert_eq!(paths, ["z", "b", "a", "large"]);
@@ -200,6 +200,6 @@ async fn steps_of_an_older_database_are_carried_over(#[values(Backend::Sqlite, B
         let found = world.ledger.artifact(&run_id("r1"), &model::ArtifactId::parse(id).unwrap()).await.unwrap();
         assert_eq!(found.as_deref(), Some(Sha256::of(diff).as_bytes().as_slice()), "{id}");
     }
-    world.ledger.forget(&[(run_id("r1"), 2), (run_id("r1"), 3), (run_id("r3"), 1)]).await.unwrap();
-    assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
+    world.ledger.prune(&[(run_id("r1"), 2), (run_id("r1"), 3), (run_id("r3"), 1)]).await.unwrap();
+    assert!(world.ledger.pending_journal(None).await.unwrap().is_empty());
 }

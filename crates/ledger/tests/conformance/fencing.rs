@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{CheckpointRound, Fence, LedgerError, StoredCheckpoint};
+use ledger::{Fence, LedgerError, NewCheckpoint, StoredCheckpoint};
 use model::{RunState, TokenId};
 use rstest::rstest;
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -45,14 +45,14 @@ async fn nothing_is_committed_to_a_database_that_another_instance_has_taken_over
     let old = Arc::clone(&world.ledger);
     is_fenced(&old.append(read("r1", "a")).await, Fence::TakenOver);
     is_fenced(&old.set_needs_repair(&run, true).await, Fence::TakenOver);
-    is_fenced(&old.forget(&[(run.clone(), 1)]).await, Fence::TakenOver);
+    is_fenced(&old.prune(&[(run.clone(), 1)]).await, Fence::TakenOver);
     is_fenced(&old.ping().await, Fence::TakenOver);
-    let stored = other.settled(&run).await.unwrap().unwrap();
-    assert_eq!((stored.stored.run.head_seq, stored.stored.needs_repair, stored.open.len()), (1, false, 1));
+    let stored = other.settled_run(&run).await.unwrap().unwrap();
+    assert_eq!((stored.stored.run.head_seq, stored.stored.needs_repair, stored.journal.len()), (1, false, 1));
     other.append(read("r1", "a")).await.unwrap();
-    other.forget(&[(run.clone(), 1)]).await.unwrap();
+    other.prune(&[(run.clone(), 1)]).await.unwrap();
     other.ping().await.unwrap();
-    assert_eq!(other.open_steps(None).await.unwrap().len(), 0);
+    assert_eq!(other.pending_journal(None).await.unwrap().len(), 0);
     other.close().await;
 }
 
@@ -81,7 +81,7 @@ async fn nothing_is_committed_to_a_database_that_has_lost_what_was_acknowledged(
     for _ in 0..2 {
         is_fenced(&world.ledger.append(change("r1", "c", "a")).await, Fence::WentBackwards);
     }
-    assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
+    assert!(world.ledger.pending_journal(None).await.unwrap().is_empty());
     // Whoever opens it next has acknowledged nothing.
     world.reopen().await;
     world.append(read("r2", "a")).await;
@@ -103,15 +103,15 @@ async fn whatever_writes_is_refused_where_the_database_has_lost_what_was_acknowl
     went_backwards(ledger.set_run_state(&run, RunState::Closed, None).await);
     went_backwards(ledger.set_run_state(&run, RunState::Deleted, None).await);
     went_backwards(ledger.set_needs_repair(&run, true).await);
-    went_backwards(ledger.set_disk(&run, None).await);
-    went_backwards(ledger.forget(&[(run.clone(), 1)]).await);
+    went_backwards(ledger.set_disk_usage(&run, None).await);
+    went_backwards(ledger.prune(&[(run.clone(), 1)]).await);
     went_backwards(ledger.set_setting_once("name", "value").await.map(drop));
     let checkpoint = StoredCheckpoint { size: 0, position: 2, note: "note".into() };
-    let round = CheckpointRound { leaves: Vec::new(), nodes: Vec::new(), checkpoint };
+    let round = NewCheckpoint { leaves: Vec::new(), nodes: Vec::new(), checkpoint };
     went_backwards(ledger.append_checkpoint(round).await);
     went_backwards(ledger.ping().await);
-    let settled = ledger.settled(&run).await.unwrap().unwrap();
-    assert_eq!((settled.stored.run.state, settled.open.len()), (RunState::Open, 1));
+    let settled = ledger.settled_run(&run).await.unwrap().unwrap();
+    assert_eq!((settled.stored.run.state, settled.journal.len()), (RunState::Open, 1));
     assert!(ledger.run(&run_id("r2")).await.unwrap().is_none() && ledger.latest_checkpoint().await.unwrap().is_none());
 }
 
@@ -125,14 +125,14 @@ async fn a_read_that_settles_waits_for_the_commit_that_is_in_doubt() {
         doubtful.execute(sql).await.unwrap();
     }
     // As long as the outcome is open, nothing is told.
-    let told = world.ledger.settled(&run).await;
+    let told = world.ledger.settled_run(&run).await;
     assert!(matches!(told, Err(LedgerError::Unavailable(_))), "{told:?}");
     let ledger = Arc::clone(&world.ledger);
-    let waiting = tokio::spawn(async move { ledger.settled(&run_id("r1")).await });
+    let waiting = tokio::spawn(async move { ledger.settled_run(&run_id("r1")).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished());
     doubtful.execute("COMMIT").await.unwrap();
     let settled = waiting.await.unwrap().unwrap().unwrap();
-    assert_eq!((settled.stored.usage.files_touched, settled.open.len()), (77, 0));
-    assert!(world.ledger.settled(&run_id("none")).await.unwrap().is_none());
+    assert_eq!((settled.stored.usage.files_touched, settled.journal.len()), (77, 0));
+    assert!(world.ledger.settled_run(&run_id("none")).await.unwrap().is_none());
 }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ledger::{Appended, Entry, Ledger, Needs, Reply, StoredRun};
+use ledger::{Appended, Entry, Ledger, Preconditions, Reply, StoredRun};
 use model::{
     Budget, Draft, ImportReport, LogicalPath, Mount, Outcome, Permission, Policy, Record, Run, RunCounts, RunId,
     RunState, Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -292,15 +292,15 @@ pub(crate) fn read(run: &str, file: &str) -> Entry {
             tool_call_id: call_id(&format!("tc_{id:06}")),
         },
         input_sha256: Sha256::ZERO,
-        claimed: false,
+        client_supplied_id: false,
         reply: None,
         steps: vec![],
         artifact: None,
         approval: None,
-        decides: None,
+        approval_decision: None,
         usage: Usage::default(),
         disk: model::DiskChange::default(),
-        needs: Needs::default(),
+        preconditions: Preconditions::default(),
     }
 }
 
@@ -313,7 +313,7 @@ pub(crate) fn write(run: &str, id: &str, file: &str) -> Entry {
     entry.draft.paths_read = vec![];
     entry.draft.paths_written = vec![path(file)];
     entry.draft.reason = Some("because, with a nul: \0 and ü".into());
-    entry.claimed = true;
+    entry.client_supplied_id = true;
     entry.input_sha256 = Sha256::of(file.as_bytes());
     entry.reply = Some(Reply { status: 200, body: format!("{{\"path\":\"{file}\"}}") });
     entry

@@ -289,7 +289,7 @@ async fn a_stream_that_follows_the_newest_position_misses_nothing(
     for run in ["r1", "r2"] {
         world.run(run).await;
     }
-    let mut newest = world.ledger.newest();
+    let mut newest = world.ledger.newest_position();
     let mut writers = tokio::task::JoinSet::new();
     for index in 0..200 {
         let ledger = Arc::clone(&world.ledger);

@@ -1,6 +1,6 @@
 //! What a call needs is checked in the transaction that records it.
 
-use ledger::{Appended, AppendedAll, Entry, NeededToken, Needs, Unmet};
+use ledger::{Appended, AppendedAll, Entry, FailedPrecondition, Preconditions, RequiredToken};
 use model::{RunState, TokenId};
 use rstest::rstest;
 
@@ -9,23 +9,23 @@ use crate::harness::{Backend, World, new_token, read, run_id, write};
 
 /// `entry` as a call that needs an open run.
 fn needing_open(entry: Entry) -> Entry {
-    Entry { needs: Needs { open_run: true, token: None }, ..entry }
+    Entry { preconditions: Preconditions { open_run: true, token: None }, ..entry }
 }
 
 /// `entry` as a call by the token `id`, which ends in 2030, in 2026.
 fn by(id: &str, entry: Entry) -> Entry {
-    let token = NeededToken {
+    let token = RequiredToken {
         token_id: TokenId::parse(id).unwrap(),
         expires_at: Some("2030-01-01T00:00:00.000000Z".to_owned()),
         now: || "2026-01-01T00:00:00.000000Z".to_owned(),
     };
-    Entry { needs: Needs { open_run: false, token: Some(token) }, ..entry }
+    Entry { preconditions: Preconditions { open_run: false, token: Some(token) }, ..entry }
 }
 
-async fn unmet(world: &World, entry: Entry) -> Option<Unmet> {
+async fn unmet(world: &World, entry: Entry) -> Option<FailedPrecondition> {
     match world.ledger.append(entry).await.unwrap() {
         Appended::Recorded(_) => None,
-        Appended::Unmet(unmet) => Some(unmet),
+        Appended::PreconditionFailed(unmet) => Some(unmet),
         other => panic!("{other:?}"),
     }
 }
@@ -46,12 +46,15 @@ async fn a_run_that_takes_no_mutations_records_none(
         "it waits for a person, and is open"
     );
     world.ledger.set_run_state(&run, state, Some("2026-01-02T00:00:00Z")).await.unwrap();
-    assert_eq!(unmet(&world, needing_open(write("r1", "four", "a"))).await, Some(Unmet::Run(state)));
-    assert_eq!(unmet(&world, needing_open(asking("r1", "five"))).await, Some(Unmet::Run(state)));
+    assert_eq!(unmet(&world, needing_open(write("r1", "four", "a"))).await, Some(FailedPrecondition::Run(state)));
+    assert_eq!(unmet(&world, needing_open(asking("r1", "five"))).await, Some(FailedPrecondition::Run(state)));
     // All or none; what needs nothing is recorded still.
     let entries = vec![read("r1", "a"), needing_open(write("r1", "six", "a"))];
     let all = world.ledger.append_all(entries).await.unwrap();
-    assert!(matches!(all, AppendedAll::Unmet(Unmet::Run(found)) if found == state), "{all:?}");
+    assert!(
+        matches!(all, AppendedAll::PreconditionFailed(FailedPrecondition::Run(found)) if found == state),
+        "{all:?}"
+    );
     assert_eq!(world.append(read("r1", "a")).await.seq, 4);
     let stored = world.ledger.run(&run_id("r1")).await.unwrap().unwrap().run;
     assert_eq!((stored.state, stored.counts.pending_approvals), (state, 1));
@@ -71,16 +74,20 @@ async fn a_token_that_was_revoked_or_has_expired_records_nothing(
     }
     world.ledger.revoke_token(&run, &TokenId::parse("first").unwrap()).await.unwrap();
     let again = |id: &'static str| by(id, read("r1", "a"));
-    assert_eq!(unmet(&world, again("first")).await, Some(Unmet::Token));
+    assert_eq!(unmet(&world, again("first")).await, Some(FailedPrecondition::Token));
     assert_eq!(unmet(&world, again("second")).await, None);
     assert_eq!(unmet(&world, by("first", read("r2", "a"))).await, None, "another run's token");
     world.reopen().await;
-    assert_eq!(unmet(&world, again("first")).await, Some(Unmet::Token));
+    assert_eq!(unmet(&world, again("first")).await, Some(FailedPrecondition::Token));
     let mut late = again("second");
-    late.needs.token.as_mut().unwrap().now = || "2030-01-01T00:00:00.000000Z".to_owned();
-    assert_eq!(unmet(&world, late).await, Some(Unmet::Token));
+    late.preconditions.token.as_mut().unwrap().now = || "2030-01-01T00:00:00.000000Z".to_owned();
+    assert_eq!(unmet(&world, late).await, Some(FailedPrecondition::Token));
     let mut both = again("first");
-    both.needs.open_run = true;
+    both.preconditions.open_run = true;
     world.ledger.set_run_state(&run, RunState::Closed, None).await.unwrap();
-    assert_eq!(unmet(&world, both).await, Some(Unmet::Token), "who may not call learns nothing of the run");
+    assert_eq!(
+        unmet(&world, both).await,
+        Some(FailedPrecondition::Token),
+        "who may not call learns nothing of the run"
+    );
 }

@@ -45,7 +45,7 @@ async fn a_connection_that_was_cut_is_made_anew() {
     let record = append_when_it_is_back(&world).await;
     assert_eq!(record.seq, 2);
     assert_sound(&world, 2).await;
-    assert_eq!(world.ledger.open_steps(None).await.unwrap().len(), 2);
+    assert_eq!(world.ledger.pending_journal(None).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn an_append_that_fails_halfway_leaves_nothing(#[case] backend: Backend, #
     assert!(matches!(failed, Err(LedgerError::Internal(_))), "{failed:?}");
     world.raw(mend).await.unwrap();
     assert_sound(&world, 1).await;
-    assert_eq!(world.ledger.open_steps(None).await.unwrap().len(), 1);
+    assert_eq!(world.ledger.pending_journal(None).await.unwrap().len(), 1);
     assert_eq!(world.ledger.run(&run).await.unwrap().unwrap().run.counts.mutations, 1);
     assert_eq!(world.append(read("r1", "a")).await.seq, 2);
     assert_sound(&world, 2).await;

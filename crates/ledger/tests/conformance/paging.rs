@@ -78,7 +78,7 @@ async fn changes_and_stretches_end_with_the_row_that_fills_their_bytes(
     let since = |after: Option<i64>| after.unwrap_or(0).unsigned_abs();
     let (lengths, all) = walk(async |after| world.ledger.changes(&run, since(after), SIZE).await.unwrap(), seq).await;
     assert_eq!((lengths, all.len()), (vec![3, 3, 1], 7));
-    let stretch = async |after| world.ledger.stretch(&run, since(after) + 1, 6, SIZE).await.unwrap();
+    let stretch = async |after| world.ledger.record_range(&run, since(after) + 1, 6, SIZE).await.unwrap();
     let (lengths, all) = walk(stretch, seq).await;
     assert_eq!((lengths, all.len()), (vec![3, 3], 6));
 }
@@ -105,7 +105,7 @@ async fn runs_and_approvals_end_with_the_row_that_fills_their_bytes(
     let page = async |after| world.ledger.approvals(None, None, after, SIZE).await.unwrap();
     let (lengths, all) = walk(page, |row| row.0).await;
     assert_eq!((lengths, all.len()), (vec![3, 1], 4));
-    let lapsed = world.ledger.lapsed_approvals("2027-01-01T00:00:00.000000Z", SIZE).await.unwrap();
+    let lapsed = world.ledger.expired_approvals("2027-01-01T00:00:00.000000Z", SIZE).await.unwrap();
     assert_eq!((lapsed.len(), lapsed.more), (3, true));
 }
 

@@ -31,7 +31,7 @@ async fn the_service_needs_no_more_than_its_role_has() {
     assert_eq!(leaves.len(), 1);
     world.ledger.set_setting_once("name", "value").await.unwrap();
     assert!(world.ledger.verify(&run).await.unwrap().intact);
-    world.ledger.forget(&[(run.clone(), 2)]).await.unwrap();
+    world.ledger.prune(&[(run.clone(), 2)]).await.unwrap();
     world.ledger.set_run_state(&run, RunState::Deleted, None).await.unwrap();
     world.ledger.purge_content(&run).await.unwrap();
     assert_eq!(world.ledger.content(&run, 2, &Sha256::of(b"new\0")).await.unwrap(), None);

@@ -1,6 +1,6 @@
 //! Runs, their tokens, settings, and what a restart keeps.
 
-use ledger::{Appended, Held, LedgerError, StoredRun};
+use ledger::{Appended, LedgerError, StorageTotals, StoredRun};
 use model::{
     Disk, DiskChange, ImportReport, Outcome, Run, RunState, Sha256, SkippedEntry, Token, TokenId, Usage, Verdict,
 };
@@ -104,7 +104,7 @@ async fn a_run_is_prepared_opened_and_closed_once(#[values(Backend::Sqlite, Back
 #[tokio::test]
 async fn what_a_tree_holds_changes_with_each_record(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let world = backend.open().await;
-    assert_eq!(world.ledger.held().await.unwrap(), Held::default());
+    assert_eq!(world.ledger.storage_totals().await.unwrap(), StorageTotals::default());
     let mut new = new_run("r1");
     new.run.disk = Disk { bytes: 100, files: 2 };
     world.ledger.create_run(&new, &new_token("r1", "tok-1")).await.unwrap();
@@ -121,19 +121,19 @@ async fn what_a_tree_holds_changes_with_each_record(#[values(Backend::Sqlite, Ba
     let import = ImportReport { files: 7, bytes: 8, ..ImportReport::default() };
     world.ledger.open_run(&other.run.run_id, "beef", &import).await.unwrap();
     assert_eq!(stored(&world, "r2").await.run.disk, Disk { bytes: 8, files: 7 });
-    assert_eq!(world.ledger.held().await.unwrap(), Held { runs: 2, bytes: 128 });
+    assert_eq!(world.ledger.storage_totals().await.unwrap(), StorageTotals { runs: 2, bytes: 128 });
     // What nobody has counted stays so, whatever is recorded, until somebody counts it.
     let r1 = new.run.run_id;
-    world.ledger.set_disk(&r1, None).await.unwrap();
+    world.ledger.set_disk_usage(&r1, None).await.unwrap();
     let mut more = write("r1", "tc_3", "c");
     more.disk = DiskChange { bytes: 50, files: 1 };
     world.ledger.append(more).await.unwrap();
-    assert_eq!(world.ledger.uncounted_runs().await.unwrap(), std::slice::from_ref(&r1));
-    world.ledger.set_disk(&r1, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
-    assert_eq!(world.ledger.uncounted_runs().await.unwrap(), []);
+    assert_eq!(world.ledger.runs_without_disk_usage().await.unwrap(), std::slice::from_ref(&r1));
+    world.ledger.set_disk_usage(&r1, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
+    assert_eq!(world.ledger.runs_without_disk_usage().await.unwrap(), []);
     assert_eq!(stored(&world, "r1").await.run.disk, Disk { bytes: 5, files: 1 });
     world.ledger.set_run_state(&r1, RunState::Deleted, Some("2026-01-03T00:00:00Z")).await.unwrap();
-    assert_eq!(world.ledger.held().await.unwrap(), Held { runs: 1, bytes: 8 });
+    assert_eq!(world.ledger.storage_totals().await.unwrap(), StorageTotals { runs: 1, bytes: 8 });
 }
 
 #[rstest]

@@ -48,18 +48,18 @@ async fn steps_are_kept_until_they_are_forgotten(#[values(Backend::Sqlite, Backe
         world.append(change(run, id, "src/a")).await;
     }
     world.reopen().await;
-    let open = world.ledger.open_steps(None).await.unwrap();
+    let open = world.ledger.pending_journal(None).await.unwrap();
     let places: Vec<_> = open.iter().map(|one| (one.run_id.clone(), one.seq)).collect();
     assert_eq!(places, [(r1.clone(), 1), (r1.clone(), 2), (r2.clone(), 1)]);
     assert!(open.iter().all(|one| one.steps == change("r1", "one", "src/a").steps), "{open:?}");
-    assert_eq!(world.ledger.open_steps(Some(&r1)).await.unwrap().len(), 2);
+    assert_eq!(world.ledger.pending_journal(Some(&r1)).await.unwrap().len(), 2);
 
-    world.ledger.forget(&[(r1.clone(), 1), (r2.clone(), 1), (run_id("nobody"), 7)]).await.unwrap();
-    let open = world.ledger.open_steps(None).await.unwrap();
+    world.ledger.prune(&[(r1.clone(), 1), (r2.clone(), 1), (run_id("nobody"), 7)]).await.unwrap();
+    let open = world.ledger.pending_journal(None).await.unwrap();
     assert_eq!(open.iter().map(|one| (one.run_id.clone(), one.seq)).collect::<Vec<_>>(), [(r1.clone(), 2)]);
-    world.ledger.forget(&[]).await.unwrap();
-    world.ledger.forget(&[(r1.clone(), 1), (r1.clone(), 2)]).await.unwrap();
-    assert!(world.ledger.open_steps(None).await.unwrap().is_empty());
+    world.ledger.prune(&[]).await.unwrap();
+    world.ledger.prune(&[(r1.clone(), 1), (r1.clone(), 2)]).await.unwrap();
+    assert!(world.ledger.pending_journal(None).await.unwrap().is_empty());
 }
 
 #[rstest]

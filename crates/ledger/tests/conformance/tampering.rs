@@ -96,11 +96,11 @@ async fn a_run_that_somebody_hides_is_found(#[values(Backend::Sqlite, Backend::P
     let tell = |report: &model::ChainReport| told.push((report.run_id.to_string(), report.intact));
     assert!(!ledger::verify_all(world.ledger.as_ref(), None, tell).await.unwrap());
     assert_eq!(told, [("r1".into(), false), ("r2".into(), true)]);
-    assert_eq!(world.ledger.lost_runs().await.unwrap(), 0);
+    assert_eq!(world.ledger.orphaned_runs().await.unwrap(), 0);
 
     world.raw("DELETE FROM token").await.unwrap();
     world.raw("DELETE FROM run WHERE run_id = 'r1'").await.unwrap();
-    assert_eq!(world.ledger.lost_runs().await.unwrap(), 1);
+    assert_eq!(world.ledger.orphaned_runs().await.unwrap(), 1);
 }
 
 /// The diff of a change is bound to its record: another is found, and one that is not kept any more is told.

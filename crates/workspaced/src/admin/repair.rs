@@ -7,7 +7,7 @@ mod list;
 use std::io::{self, BufRead as _};
 use std::sync::Arc;
 
-use ledger::{Appended, Artifact, Entry, Ledger, LedgerError, Needs, OpenSteps, StoredRun};
+use ledger::{Appended, Artifact, Entry, JournalEntry, Ledger, LedgerError, Preconditions, StoredRun};
 use model::{
     DiskChange, Draft, FileKind, LogicalPath, Outcome, RecordFile, Rules, Sha256, Step, StepBytes, StepContent, Usage,
     Verdict,
@@ -82,12 +82,12 @@ async fn usable(
     stored: &StoredRun,
     base: &io::Result<Arc<Base>>,
     workspace: &io::Result<Arc<Workspace>>,
-) -> Result<Option<Vec<OpenSteps>>, StartError> {
+) -> Result<Option<Vec<JournalEntry>>, StartError> {
     if !is_there(stored, base, workspace) {
         return Ok(None);
     }
     let run = &stored.run.run_id;
-    match ledger.open_steps(Some(run)).await {
+    match ledger.pending_journal(Some(run)).await {
         Err(error @ LedgerError::Internal(_)) => {
             let error = StartError::failed("a pending change in the database cannot be used", &error);
             print(&format!("{run}: needs repair; {error}"));
@@ -131,7 +131,7 @@ async fn accept_ledger(
     config: &RepairConfig,
     expected: &Past,
     differences: Vec<Difference>,
-    open: &[OpenSteps],
+    open: &[JournalEntry],
 ) -> Result<bool, StartError> {
     if let Some((above, beneath)) = LogicalPath::nested(expected.files().keys()) {
         // Of a version that did not refuse such a change yet.
@@ -186,7 +186,7 @@ async fn restore_of(
     offline: &Offline,
     expected: &Past,
     path: &LogicalPath,
-    open: &[OpenSteps],
+    open: &[JournalEntry],
 ) -> Result<Option<Restore>, StartError> {
     let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(Restore::Nothing)) };
     let (at, past, contents) = (path.clone(), file.clone(), offline.contents());
@@ -220,7 +220,7 @@ async fn accept_tree(
     config: &RepairConfig,
     expected: Past,
     differences: Vec<Difference>,
-    open: &[OpenSteps],
+    open: &[JournalEntry],
 ) -> Result<bool, StartError> {
     let odd: Vec<_> =
         differences.iter().filter(|one| one.found == Standing::Other).map(|one| one.path.clone()).collect();
@@ -254,7 +254,7 @@ async fn record(offline: &Offline, entry: Entry) -> Result<u64, StartError> {
             print(&format!("{}: recorded as {}, record {}", offline.run(), record.tool_call_id, record.seq));
             Ok(record.seq)
         }
-        Appended::Reused | Appended::Repeated | Appended::NotPending | Appended::Unmet(_) => {
+        Appended::Reused | Appended::Repeated | Appended::NotPending | Appended::PreconditionFailed(_) => {
             let error = io::Error::other("the repair could not be recorded");
             Err(StartError::failed("the database", &error))
         }
@@ -334,15 +334,15 @@ fn entry_of(draft: Draft) -> Entry {
     Entry {
         draft,
         input_sha256: Sha256::ZERO,
-        claimed: false,
+        client_supplied_id: false,
         reply: None,
         steps: Vec::new(),
         artifact: None,
         approval: None,
-        decides: None,
+        approval_decision: None,
         usage: Usage::default(),
         disk: DiskChange::default(),
-        needs: Needs::default(),
+        preconditions: Preconditions::default(),
     }
 }
 
@@ -363,9 +363,9 @@ fn step_of(found: OutsideChange) -> Option<Step> {
 async fn settle(offline: &Offline, seqs: impl Iterator<Item = u64>) -> Result<(), StartError> {
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     let done: Vec<_> = seqs.map(|seq| (offline.run().clone(), seq)).collect();
-    offline.ledger.forget(&done).await.map_err(database)?;
+    offline.ledger.prune(&done).await.map_err(database)?;
     // Other files may be there now: the next start counts them.
-    offline.ledger.set_disk(offline.run(), None).await.map_err(database)?;
+    offline.ledger.set_disk_usage(offline.run(), None).await.map_err(database)?;
     offline.ledger.set_needs_repair(offline.run(), false).await.map_err(database)?;
     offline.blocking("the workspace", |workspace| Ok(workspace.clear_tmp(&[])?)).await
 }

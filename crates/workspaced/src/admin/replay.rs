@@ -46,7 +46,7 @@ async fn replay_run(offline: &Offline, to: &Path) -> Result<bool, StartError> {
     let rebuilt = rebuild(offline, &expected, to).await?;
     let rebuilt = tell_rebuilt(offline, &expected, rebuilt).await?;
     let kept = content_integrity::earlier_are_sound(offline, &expected).await?;
-    let pending = offline.ledger.open_steps(Some(run)).await;
+    let pending = offline.ledger.pending_journal(Some(run)).await;
     let pending = pending.map_err(|error| StartError::failed("the database", &error))?.len();
     if pending > 0 {
         print(&format!("{run}: {pending} changes are pending; the service finishes them when it starts"));

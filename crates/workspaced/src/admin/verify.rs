@@ -54,7 +54,7 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
             broken += 1;
             print(&format!("{run}: BROKEN at seq 1: checkpoints hold its records, and the run is gone"));
         }
-        lost = ledger.lost_runs().await.map_err(|error| database(&error))?;
+        lost = ledger.orphaned_runs().await.map_err(|error| database(&error))?;
         if lost > 0 {
             print(&format!("BROKEN: there are records of {lost} runs that are gone"));
         }

@@ -1,7 +1,7 @@
 //! What becomes of calls that did not go well: their records, and what a repetition of them is answered.
 
 use futures_util::future::BoxFuture;
-use ledger::{Appended, Entry, LedgerError, Needs, Reply, Unmet};
+use ledger::{Appended, Entry, FailedPrecondition, LedgerError, Preconditions, Reply};
 use model::{Code, Draft, FileKind, LogicalPath, Outcome, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
@@ -26,7 +26,9 @@ impl Service {
                 }
             }
             Ok(Appended::Repeated) => repeated().into(),
-            Ok(Appended::Reused | Appended::NotPending | Appended::Unmet(_)) => self.record_reused(head).await,
+            Ok(Appended::Reused | Appended::NotPending | Appended::PreconditionFailed(_)) => {
+                self.record_reused(head).await
+            }
             Err(error) => error.into(),
         }
     }
@@ -60,10 +62,12 @@ impl Service {
         let mut draft = head.draft(Verdict::Allow, Outcome::Refused);
         draft.code = Some(refusal.code);
         draft.reasons = reasons_of(&refusal);
-        let entry = Entry { claimed: false, ..head.entry(draft, None) };
+        let entry = Entry { client_supplied_id: false, ..head.entry(draft, None) };
         match self.append_aside(entry).await {
             Ok(Appended::Recorded(record)) => refusal.recorded(record.seq, record.hash).into(),
-            Ok(Appended::Reused | Appended::Repeated | Appended::NotPending | Appended::Unmet(_)) => refusal.into(),
+            Ok(Appended::Reused | Appended::Repeated | Appended::NotPending | Appended::PreconditionFailed(_)) => {
+                refusal.into()
+            }
             Err(error) => error.into(),
         }
     }
@@ -75,18 +79,18 @@ impl Service {
 }
 
 /// What must hold still when a call is recorded that was carried out; one that was refused is recorded in any case.
-pub(crate) fn needs_of(caller: &Caller, draft: &Draft) -> Needs {
+pub(crate) fn needs_of(caller: &Caller, draft: &Draft) -> Preconditions {
     match draft.outcome {
-        Outcome::Ok | Outcome::Pending => Needs { open_run: draft.mutates, token: caller.token.clone() },
-        Outcome::Refused | Outcome::Failed => Needs::default(),
+        Outcome::Ok | Outcome::Pending => Preconditions { open_run: draft.mutates, token: caller.token.clone() },
+        Outcome::Refused | Outcome::Failed => Preconditions::default(),
     }
 }
 
 /// The refusal of a call that could not be recorded, since what it needs does not hold any more.
-pub(crate) fn refusal_of(unmet: Unmet) -> Refusal {
+pub(crate) fn refusal_of(unmet: FailedPrecondition) -> Refusal {
     match unmet {
-        Unmet::Run(state) => run_not_open(state),
-        Unmet::Token => Refusal::new(
+        FailedPrecondition::Run(state) => run_not_open(state),
+        FailedPrecondition::Token => Refusal::new(
             Code::Unauthenticated,
             "the token was revoked or has expired while the call was under way; nothing was changed",
             "Ask the orchestrator for another token.",
@@ -120,7 +124,7 @@ pub(crate) fn refused_entry(head: &Head, paths: &[LogicalPath], refusal: &Refusa
     let reply = (head.tool.mutates() && !passes).then(|| stored_reply(refusal));
     let mut entry = head.entry(draft, reply);
     // What passes by itself is no answer to keep: the caller is told to try the same call again.
-    entry.claimed &= !passes;
+    entry.client_supplied_id &= !passes;
     entry
 }
 
@@ -130,7 +134,7 @@ pub(crate) fn failed_entry(head: &Head, paths: &[LogicalPath]) -> Entry {
     draft.code = Some(Code::Internal);
     draft.files = asked(paths);
     // Another call's ID must not be taken by a failure: the caller may try the same call again.
-    Entry { claimed: false, ..head.entry(draft, None) }
+    Entry { client_supplied_id: false, ..head.entry(draft, None) }
 }
 
 /// What a repetition of a refused mutation is answered, without credentials.

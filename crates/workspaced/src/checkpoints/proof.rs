@@ -98,7 +98,7 @@ impl Service {
         };
         let proof = self.prove(&plan).await?;
         // What is told was checked first: somebody may have changed the nodes that it was made of.
-        let root_of = async |size| Ok::<_, CallError>(self.0.ledger.tree_edge(size).await?.map(|edge| edge.root()));
+        let root_of = async |size| Ok::<_, CallError>(self.0.ledger.tree_frontier(size).await?.map(|edge| edge.root()));
         let old = root_of(from).await?;
         let new = if to == signed.size { Some(signed.root) } else { root_of(to).await? };
         let holds = old.zip(new).is_some_and(|(old, new)| verify_consistency(from, to, old, new, &proof));
@@ -159,7 +159,7 @@ impl Service {
     }
 
     async fn records_between(&self, run: &RunId, first: u64, last: u64) -> Result<Vec<Value>, CallError> {
-        let stored = self.0.ledger.stretch(run, first, last, MAX_RECORDS.into()).await?;
+        let stored = self.0.ledger.record_range(run, first, last, MAX_RECORDS.into()).await?;
         let parsed: Result<_, _> = stored.iter().map(|record| serde_json::from_str(&record.text)).collect();
         parsed.map_err(|error| CallError::Internal(Box::new(error)))
     }

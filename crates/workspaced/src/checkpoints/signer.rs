@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{CheckpointRound, Ledger, LedgerError, MovedHead, StoredCheckpoint};
+use ledger::{AdvancedHead, Ledger, LedgerError, NewCheckpoint, StoredCheckpoint};
 use model::merkle::Edge;
 use model::{CheckpointInvalid, CheckpointKey, Sha256};
 use tokio::sync::watch;
@@ -144,7 +144,7 @@ impl Signer {
             sleep(self.every).await;
             return;
         };
-        let mut newest = self.ledger.newest();
+        let mut newest = self.ledger.newest_position();
         while *newest.borrow_and_update() <= tree.looked {
             if newest.changed().await.is_err() {
                 // The ledger has ended, and the service with it.
@@ -163,7 +163,7 @@ impl Signer {
             Some(tree) => tree,
             None => self.load().await?,
         };
-        let newest = *self.ledger.newest().borrow();
+        let newest = *self.ledger.newest_position().borrow();
         while tree.looked < newest {
             tree = self.round(tree, newest).await?;
         }
@@ -173,8 +173,8 @@ impl Signer {
 
     async fn round(&self, mut tree: Tree, newest: i64) -> Result<Tree, Fault> {
         let to = newest.min(tree.looked.saturating_add(MAX_RECORDS));
-        let moved = self.ledger.moved_heads(tree.looked, to).await?;
-        if let Some(MovedHead { leaf, .. }) = moved.iter().find(|moved| !moved.follows) {
+        let moved = self.ledger.advanced_heads(tree.looked, to).await?;
+        if let Some(AdvancedHead { leaf, .. }) = moved.iter().find(|moved| !moved.extends_last_leaf) {
             let why = format!("the chain of run {} does not hold what was signed of it before", leaf.run_id);
             return Err(Fault::Diverged(why));
         }
@@ -189,7 +189,7 @@ impl Signer {
         let (folder, size) = (self.note.clone(), checkpoint.size);
         let noted = tokio::task::spawn_blocking(move || folder.expect_checkpoint(size)).await;
         noted.map_err(io::Error::other).flatten().map_err(Fault::Note)?;
-        self.ledger.append_checkpoint(CheckpointRound { leaves, nodes, checkpoint: checkpoint.clone() }).await?;
+        self.ledger.append_checkpoint(NewCheckpoint { leaves, nodes, checkpoint: checkpoint.clone() }).await?;
         failpoint::hit("checkpoint.stored");
         tree.file = append(tree.file, vec![checkpoint.note.clone()]).await?;
         self.publish(checkpoint, tree.edge.root());
@@ -210,7 +210,7 @@ impl Signer {
         };
         let file = self.level(edge.size()).await?;
         let position = latest.as_ref().map_or(0, |latest| latest.position);
-        let newest = *self.ledger.newest().borrow();
+        let newest = *self.ledger.newest_position().borrow();
         if newest < position {
             return Err(Fault::Diverged("records that a checkpoint covers are gone".to_owned()));
         }
@@ -227,7 +227,7 @@ impl Signer {
             error => Fault::Diverged(format!("the newest checkpoint in the database: {error}")),
         })?;
         let fits = |edge: &Edge| edge.size() == signed.size && edge.root() == signed.root;
-        if let Some(edge) = self.ledger.tree_edge(latest.size).await?.filter(fits) {
+        if let Some(edge) = self.ledger.tree_frontier(latest.size).await?.filter(fits) {
             return Ok(edge);
         }
         tracing::warn!("the tree of the checkpoints is built anew from its leaves");

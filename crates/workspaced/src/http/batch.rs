@@ -177,7 +177,7 @@ async fn together(
 /// What calls must have in common to be one change.
 fn check_together(heads: &[Call]) -> Result<(), Refusal> {
     let mut ids = HashSet::new();
-    if let Some((head, _)) = heads.iter().find(|(head, _)| head.claimed && !ids.insert(&head.tool_call_id)) {
+    if let Some((head, _)) = heads.iter().find(|(head, _)| head.client_supplied_id && !ids.insert(&head.tool_call_id)) {
         let message = format!("two calls of the batch have the tool call ID `{}`", head.tool_call_id);
         return Err(Refusal::invalid(message, "Give every call an ID of its own, or leave toolCallId out."));
     }

@@ -1,6 +1,6 @@
 //! Bytes that the ledger keeps beside its records: the chain covers their hashes, and nothing but these covers them.
 
-use ledger::OpenSteps;
+use ledger::JournalEntry;
 use model::{RunId, Sha256, StepBytes};
 
 /// The ledger keeps other bytes than a record has left: somebody has changed them there.
@@ -26,7 +26,7 @@ pub(crate) fn sound(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> R
 
 /// The first pending step whose bytes are not those that its record has left. What is staged in a file is not looked at:
 /// it lies in the run's folder, not in the ledger.
-pub(crate) fn damaged_step(open: &[OpenSteps]) -> Option<Damaged> {
+pub(crate) fn damaged_step(open: &[JournalEntry]) -> Option<Damaged> {
     let steps = open.iter().flat_map(|open| open.steps.iter().map(move |step| (open, step)));
     let mut contents = steps.filter_map(|(open, step)| Some((open, step.after.as_ref()?)));
     contents.find_map(|(open, content)| match &content.bytes {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::{Decides, Entry};
+use ledger::{ApprovalDecision, Entry};
 use model::{
     Approval, ApprovalFile, ApprovalId, ApprovalState, Code, Effect, LogicalPath, Outcome, Permission, Record, Refusal,
     RunId, Sha256, ToolCallId, Verdict,
@@ -328,10 +328,10 @@ impl Service {
     async fn carry_out_approved(&self, approval: &Approval, decider: &Decider) -> Result<Option<ChainHead>, CallError> {
         let heads = self.heads_of(approval, Some(decider)).await?;
         let live = self.live(&approval.run_id).await?;
-        let decides = decision_of(approval, Some(decider), ApprovalState::Approved);
+        let approval_decision = decision_of(approval, Some(decider), ApprovalState::Approved);
         let done = match heads.as_slice() {
             [head] if approval.tool != BATCH => match self.judge_again(head, &live, approval).await {
-                Ok((_pass, judged)) => match carry_out(self, head, &live, judged, Some(decides)).await {
+                Ok((_pass, judged)) => match carry_out(self, head, &live, judged, Some(approval_decision)).await {
                     Err(error) if is_unmet(&error) => Err(error),
                     done => Ok(done?.head),
                 },
@@ -339,7 +339,7 @@ impl Service {
             },
             heads => match self.judge_all_again(heads, &live, approval).await {
                 Ok((_pass, plan)) => {
-                    let done = self.commit_together(heads, &live, plan, Some(decides)).await;
+                    let done = self.commit_together(heads, &live, plan, Some(approval_decision)).await;
                     let head_of =
                         |done: Together| done.answers.iter().flatten().filter_map(|answer| answer.head).next_back();
                     match done.map_err(Failure::into_error) {
@@ -426,7 +426,7 @@ impl Service {
         let paths: Vec<_> = paths.into_iter().collect();
         let mut entries: Vec<_> = heads.iter().map(|head| undone_entry(head, &paths, refusal)).collect();
         if let Some(first) = entries.first_mut() {
-            first.decides = Some(decision_of(approval, decider, state));
+            first.approval_decision = Some(decision_of(approval, decider, state));
         }
         let records = self.record_together(heads, entries).await?;
         // A run that nobody has open learns it from the ledger.
@@ -464,7 +464,7 @@ fn head_of(run: &RunId, call: KeptCall, input_sha256: Sha256, decider: Option<&D
         tool,
         tool_call_id: call.tool_call_id,
         // The ID is this call's own: nothing to check.
-        claimed: false,
+        client_supplied_id: false,
         step_id: None,
         input_sha256,
         input: call.input,
@@ -511,8 +511,8 @@ fn undone_entry(head: &Head, paths: &[LogicalPath], refusal: &Refusal) -> Entry 
     head.entry(draft, None)
 }
 
-fn decision_of(approval: &Approval, decider: Option<&Decider>, state: ApprovalState) -> Decides {
-    Decides {
+fn decision_of(approval: &Approval, decider: Option<&Decider>, state: ApprovalState) -> ApprovalDecision {
+    ApprovalDecision {
         approval_id: approval.approval_id.clone(),
         state,
         decided_by: decider.map(|decider| decider.decided_by.clone()),

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ledger::{Ledger, OpenSteps};
+use ledger::{JournalEntry, Ledger};
 use model::{ChainCheck, Outcome, Record, RunId, Sha256, Step};
 
 use crate::CallError;
@@ -29,7 +29,7 @@ pub(super) struct Unbound {
 pub(super) async fn unbound(
     ledger: &dyn Ledger,
     run: &RunId,
-    open: &[OpenSteps],
+    open: &[JournalEntry],
     head: (u64, Sha256),
 ) -> Result<Option<Unbound>, CallError> {
     let Some(first) = open.iter().map(|open| open.seq).min() else { return Ok(None) };
@@ -45,7 +45,7 @@ pub(super) async fn unbound(
     let mut steps: HashMap<u64, &[Step]> = open.iter().map(|open| (open.seq, &open.steps[..])).collect();
     let mut check = ChainCheck::after(run, first - 1, before);
     while check.next_seq() <= head.0 {
-        let page = ledger.stretch(run, check.next_seq(), head.0, PAGE.into()).await?;
+        let page = ledger.record_range(run, check.next_seq(), head.0, PAGE.into()).await?;
         for stored in page.iter() {
             let seq = check.next_seq();
             if !check.push(&stored.text) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ledger::OpenSteps;
+use ledger::JournalEntry;
 use model::{LogicalPath, RunId, Sha256, Step};
 use workspace::{Applied, Redo};
 
@@ -59,10 +59,10 @@ pub(super) async fn enter_settled<'a>(
 async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError> {
     // A commit that is in doubt is waited for: what it has left is pending, and what it used up counts, or nothing of it is
     // ever there.
-    let settled = service.0.ledger.settled(&live.run_id).await?.ok_or_else(run_not_found)?;
-    discard_doubtful(service, live, &settled.open).await?;
+    let settled = service.0.ledger.settled_run(&live.run_id).await?.ok_or_else(run_not_found)?;
+    discard_doubtful(service, live, &settled.journal).await?;
     let head = (settled.stored.run.head_seq, settled.stored.run.head_hash);
-    redo(service, live, settled.open, head).await?;
+    redo(service, live, settled.journal, head).await?;
     // Whose call it was has not told: what it changed, and what it used up, is known to the tree and the ledger alone.
     live.changed.forget();
     live.lane.start_anew(settled.stored.usage);
@@ -75,7 +75,7 @@ async fn settle(service: &Service, live: &Arc<LiveRun>) -> Result<(), CallError>
 }
 
 /// Removes the staged files of calls whose commits were in doubt and did not take place.
-async fn discard_doubtful(service: &Service, live: &Arc<LiveRun>, open: &[OpenSteps]) -> Result<(), CallError> {
+async fn discard_doubtful(service: &Service, live: &Arc<LiveRun>, open: &[JournalEntry]) -> Result<(), CallError> {
     let mut doubtful = live.lane.take_doubtful();
     let named: Vec<_> = open.iter().flat_map(|open| large::names(&open.steps)).collect();
     doubtful.retain(|name| !named.contains(name));
@@ -94,8 +94,8 @@ async fn discard_doubtful(service: &Service, live: &Arc<LiveRun>, open: &[OpenSt
 pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seqs: &[u64]) -> Result<(), CallError> {
     // Should this fail too, the next call does it again.
     live.lane.set_unsettled(true);
-    let settled = service.0.ledger.settled(&live.run_id).await?.ok_or_else(run_not_found)?;
-    let (mut open, head) = (settled.open, (settled.stored.run.head_seq, settled.stored.run.head_hash));
+    let settled = service.0.ledger.settled_run(&live.run_id).await?.ok_or_else(run_not_found)?;
+    let (mut open, head) = (settled.journal, (settled.stored.run.head_seq, settled.stored.run.head_hash));
     open.retain(|steps| seqs.contains(&steps.seq));
     if !is_sound(service, live, &open, head).await? {
         return Err(needs_repair().into());
@@ -157,7 +157,7 @@ pub(crate) async fn all_applied(service: &Service, live: &Arc<LiveRun>) -> Resul
 
 /// `error`, why pending changes could not be finished, where the tree has a part of one of them.
 async fn unless_half_done(service: &Service, live: &Arc<LiveRun>, error: CallError) -> Result<(), CallError> {
-    for open in service.0.ledger.open_steps(Some(&live.run_id)).await? {
+    for open in service.0.ledger.pending_journal(Some(&live.run_id)).await? {
         let run = Arc::clone(live);
         if service.blocking(move || run.workspace.is_half_done(&open.steps).map_err(CallError::from)).await? {
             return Err(error);
@@ -180,7 +180,7 @@ pub(crate) async fn settle_left(service: &Service) {
 async fn redo(
     service: &Service,
     live: &Arc<LiveRun>,
-    open: Vec<OpenSteps>,
+    open: Vec<JournalEntry>,
     head: (u64, Sha256),
 ) -> Result<(), CallError> {
     if !is_sound(service, live, &open, head).await? {
@@ -204,7 +204,7 @@ async fn redo(
                 })
                 .await?;
             let done: Vec<_> = seq.into_iter().map(|seq| (live.run_id.clone(), seq)).collect();
-            Ok(service.0.ledger.forget(&done).await?)
+            Ok(service.0.ledger.prune(&done).await?)
         }
         Redo::ChangedOutside(paths) => mark_for_repair(service, live, &paths).await,
     }
@@ -214,7 +214,7 @@ async fn redo(
 /// Where that fails for a run, it alone is left for its next call, or for its operator.
 pub(crate) async fn recover(service: &Service) -> Result<usize, CallError> {
     let mut found = 0;
-    for run in service.0.ledger.runs_with_steps().await? {
+    for run in service.0.ledger.runs_with_pending_journal().await? {
         match recover_run(service, &run).await {
             Ok(count) => found += count,
             Err(error) => {
@@ -228,7 +228,7 @@ pub(crate) async fn recover(service: &Service) -> Result<usize, CallError> {
 
 async fn recover_run(service: &Service, run_id: &RunId) -> Result<usize, CallError> {
     let live = service.live(run_id).await?;
-    let found = service.0.ledger.open_steps(Some(run_id)).await?.len();
+    let found = service.0.ledger.pending_journal(Some(run_id)).await?.len();
     settle(service, &live).await?;
     let changed_outside = live.needs_repair.load(Ordering::Acquire);
     tracing::info!(run.id = %run_id, changed_outside, "pending changes were finished");
@@ -236,7 +236,7 @@ async fn recover_run(service: &Service, run_id: &RunId) -> Result<usize, CallErr
 }
 
 /// The records that steps belong to, and the steps in order.
-fn merge(open: Vec<OpenSteps>) -> Option<(Vec<u64>, Vec<Step>)> {
+fn merge(open: Vec<JournalEntry>) -> Option<(Vec<u64>, Vec<Step>)> {
     let mut seqs = Vec::new();
     let mut steps = Vec::new();
     for one in open {
@@ -251,7 +251,7 @@ fn merge(open: Vec<OpenSteps>) -> Option<(Vec<u64>, Vec<Step>)> {
 async fn is_sound(
     service: &Service,
     live: &LiveRun,
-    open: &[OpenSteps],
+    open: &[JournalEntry],
     head: (u64, Sha256),
 ) -> Result<bool, CallError> {
     let damaged: Option<Box<dyn std::error::Error + Send + Sync>> = match damaged_step(open) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ledger::{AppendedAll, Decides, Entry};
+use ledger::{AppendedAll, ApprovalDecision, Entry};
 use model::{Code, Decision, LogicalPath, Record, Refusal, RunState, Usage, Verdict};
 use serde_json::{Map, Value};
 
@@ -103,13 +103,14 @@ impl Service {
         live: &Arc<LiveRun>,
         members: Vec<Map<String, Value>>,
     ) -> Result<Together, CallError> {
-        let claimed: BTreeSet<_> = heads.iter().filter(|head| head.claimed).map(|head| &head.tool_call_id).collect();
+        let client_ids: BTreeSet<_> =
+            heads.iter().filter(|head| head.client_supplied_id).map(|head| &head.tool_call_id).collect();
         let mut turns = Vec::new();
         // In one order for all, so that no two batches wait for each other.
-        for id in &claimed {
+        for id in &client_ids {
             turns.push(live.claims.enter(id).await);
         }
-        if !claimed.is_empty() && live.lane.is_unsettled() {
+        if !client_ids.is_empty() && live.lane.is_unsettled() {
             drop(recover::enter_settled(self, live, Vec::new()).await?);
         }
         let mut told = Vec::with_capacity(heads.len());
@@ -273,7 +274,7 @@ impl Service {
         heads: &[Head],
         live: &Arc<LiveRun>,
         plan: Plan,
-        decides: Option<Decides>,
+        approval_decision: Option<ApprovalDecision>,
     ) -> Result<Together, Failure> {
         let (steps, disk, change) = (plan.ahead.steps(), plan.disk, plan.change);
         let run = Arc::clone(live);
@@ -304,7 +305,7 @@ impl Service {
             });
         }
         if let Some(Row::Change(first, _)) = rows.iter_mut().find(|row| matches!(row, Row::Change(..))) {
-            (first.decides, first.disk) = (decides, change);
+            (first.approval_decision, first.disk) = (approval_decision, change);
         }
         live.lane.reserve(&used);
         failpoint::hit("pipeline.staged");
@@ -355,7 +356,7 @@ impl Service {
             AppendedAll::Recorded(records) => Ok(records),
             AppendedAll::NotPending => Err(super::not_pending().into()),
             AppendedAll::Repeated(_) => Err(super::repeated().into()),
-            AppendedAll::Unmet(unmet) => Err(refusal_of(unmet).into()),
+            AppendedAll::PreconditionFailed(unmet) => Err(refusal_of(unmet).into()),
             AppendedAll::Reused(place) => {
                 let head = heads.iter().find(|head| head.tool_call_id == ids[place]);
                 match head {
@@ -390,7 +391,7 @@ impl Service {
             let mut entry = refused_entry(head, paths, &answer);
             if error.passes() || answer.code == Code::ToolCallIdReused {
                 // It may be tried again under the same IDs, or the ID is another call's.
-                (entry.reply, entry.claimed) = (None, false);
+                (entry.reply, entry.client_supplied_id) = (None, false);
             }
             entries.push(entry);
             answers.push(Some(answer));

@@ -143,7 +143,7 @@ async fn a_search_whose_caller_has_gone_stops(#[values(Backend::Sqlite)] backend
     second.write_all(raw(&run.agent, &run.id, "search_text", &query).as_bytes()).unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     drop((stream, second));
-    until("a look was broken off", async || number(&server, "workspaced_looks_cancelled_total").await >= 1.0).await;
+    until("a look was broken off", async || number(&server, "workspaced_reads_cancelled_total").await >= 1.0).await;
     // The only place is free again, long before two such searches could have ended.
     assert_eq!(run.ok("search_text", json!({"query": "a", "path": "a.txt"})).await["filesSearched"], 1);
     assert_eq!(run.verify().await["intact"], true);
