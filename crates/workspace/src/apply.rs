@@ -20,13 +20,13 @@ use sha2::Digest as _;
 
 use crate::Workspace;
 use crate::base::manifest::Stamp;
-use crate::guard::{self, Goes, GuardFault, Place, Root};
+use crate::guard::{self, Goes, GuardError, Place, Root};
 use crate::import::fresh_name;
 
-pub use redo::Redo;
-pub use restore::Restore;
+pub use redo::Replay;
+pub use restore::RestoreTarget;
 use stage::Folder;
-pub use stage::{Staged, StagedFile, is_lost_sync};
+pub use stage::{Staged, StagedFile, is_fsync_failure};
 pub use sync::Applied;
 
 /// How often the folder that a file goes to is made again, where other changes take it away because they have emptied it.
@@ -34,7 +34,7 @@ const MAX_RACES: u32 = 256;
 
 /// Why steps could not be carried out after the journal had them.
 #[derive(Debug, thiserror::Error)]
-pub enum ApplyFault {
+pub enum ApplyError {
     /// Something else stands where a step expects its `before`: changed from outside. Steps up to it are done.
     #[error("the tree was changed from outside at {0:?}")]
     ChangedOutside(Vec<LogicalPath>),
@@ -49,18 +49,18 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// See [`ApplyFault`].
-    pub fn apply(&self, mut staged: Staged) -> Result<Applied, ApplyFault> {
+    /// See [`ApplyError`].
+    pub fn apply(&self, mut staged: Staged) -> Result<Applied, ApplyError> {
         let root = &self.tree().root;
         let changed = staged.look_again(root)?;
         if !changed.is_empty() {
-            return Err(ApplyFault::ChangedOutside(changed));
+            return Err(ApplyError::ChangedOutside(changed));
         }
         let mut applied = Applied::new(root.clone(), staged.tmp.clone());
         // What goes may stand where a folder or a file comes.
         for item in staged.items.iter().filter(|item| item.file.is_none()) {
             let taken = take_out(&staged.tmp, root, &item.path, Leaving::File(item.stamp), &mut applied);
-            taken.map_err(|fault| fault.at(&item.path))?;
+            taken.map_err(|error| error.at(&item.path))?;
             failpoint::hit("apply.step");
         }
         for folder in &mut staged.folders {
@@ -70,7 +70,7 @@ impl Workspace {
         for item in &staged.items {
             let Some(name) = &item.file else { continue };
             let moved = move_in(&staged.tmp, name, root, &item.path, item.leaving(), &mut applied);
-            moved.map_err(|fault| fault.at(&item.path))?;
+            moved.map_err(|error| error.at(&item.path))?;
             failpoint::hit("apply.step");
         }
         for folder in staged.folders.iter().filter(|folder| folder.moved) {
@@ -101,7 +101,7 @@ impl Workspace {
 
 /// What stands at a path, for a step to be compared with.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum TargetState {
     Nothing,
     /// A file of one name, under this stamp.
     File(Stamp),
@@ -111,24 +111,24 @@ enum Found {
 }
 
 /// Why a rename did not happen.
-enum MoveFault {
+enum MoveError {
     Outside,
     /// The same, where what is renamed or a folder on its way is not there.
     Missing,
     Io(io::Error),
 }
 
-impl MoveFault {
+impl MoveError {
     /// What comes of it for the step at `path`.
-    fn at(self, path: &LogicalPath) -> ApplyFault {
+    fn at(self, path: &LogicalPath) -> ApplyError {
         match self {
-            Self::Outside | Self::Missing => ApplyFault::ChangedOutside(vec![path.clone()]),
-            Self::Io(fault) => ApplyFault::Io(fault),
+            Self::Outside | Self::Missing => ApplyError::ChangedOutside(vec![path.clone()]),
+            Self::Io(error) => ApplyError::Io(error),
         }
     }
 }
 
-impl From<Errno> for MoveFault {
+impl From<Errno> for MoveError {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::NOENT => Self::Missing,
@@ -145,33 +145,33 @@ impl From<Errno> for MoveFault {
     }
 }
 
-impl From<GuardFault> for MoveFault {
-    fn from(fault: GuardFault) -> Self {
-        if matches!(fault, GuardFault::Missing) {
+impl From<GuardError> for MoveError {
+    fn from(error: GuardError) -> Self {
+        if matches!(error, GuardError::Missing) {
             return Self::Missing;
         }
         // The service made what it wrote to, or found it readable before.
-        fault.unless_disk().map_or_else(Self::Io, |()| Self::Outside)
+        error.unless_disk().map_or_else(Self::Io, |()| Self::Outside)
     }
 }
 
 /// What stands at `path`; what `goes` with the same steps is in nobody's way, nor are folders with nothing else in them.
-fn look(root: &Root, path: &LogicalPath, goes: Goes<'_>) -> io::Result<Found> {
+fn look(root: &Root, path: &LogicalPath, goes: Goes<'_>) -> io::Result<TargetState> {
     let found = match root.place(path) {
         Ok(place) => match place.stat()? {
-            None => Found::Nothing,
+            None => TargetState::Nothing,
             Some(stat) if FileType::from_raw_mode(stat.st_mode).is_file() && !guard::is_hard_linked(&stat) => {
-                Found::File(Stamp::of(&stat))
+                TargetState::File(Stamp::of(&stat))
             }
-            Some(_) => Found::Other,
+            Some(_) => TargetState::Other,
         },
-        Err(GuardFault::Missing) => Found::Nothing,
-        Err(fault) => {
-            fault.unless_disk()?;
-            Found::Other
+        Err(GuardError::Missing) => TargetState::Nothing,
+        Err(error) => {
+            error.unless_disk()?;
+            TargetState::Other
         }
     };
-    Ok(if found == Found::Other && root.is_vacant(path, goes)? { Found::Nothing } else { found })
+    Ok(if found == TargetState::Other && root.is_vacant(path, goes)? { TargetState::Nothing } else { found })
 }
 
 /// Whether a path is one of `paths`, which are only put in order where it is asked.
@@ -184,8 +184,8 @@ fn among<'a, I: Iterator<Item = &'a LogicalPath>>(paths: impl FnOnce() -> I) -> 
 pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, Stamp)>> {
     let opened = match root.open_unlinked(path) {
         Ok(opened) => opened,
-        Err(fault) => {
-            fault.unless_disk()?;
+        Err(error) => {
+            error.unless_disk()?;
             return Ok(None);
         }
     };
@@ -207,19 +207,19 @@ fn digest(file: &mut File, size: u64) -> io::Result<Sha256> {
         match file.read(&mut buffer) {
             Ok(0) => return Ok(Sha256::from_bytes(sha256.finalize().into())),
             Ok(count) => sha256.update(&buffer[..count]),
-            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
-            Err(fault) => return Err(fault),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }
 
 /// Renames a staged folder to its place. Where there is one by now, it is left to whoever opens places beneath it.
-fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut Folder) -> Result<(), ApplyFault> {
+fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut Folder) -> Result<(), ApplyError> {
     let place = match root.place(&folder.path) {
         Ok(place) => place,
-        Err(fault) => {
+        Err(error) => {
             // The folder above has gone, or is none any more: whoever opens the place sees.
-            return Ok(fault.unless_disk()?);
+            return Ok(error.unless_disk()?);
         }
     };
     match rustix::fs::renameat_with(tmp, &*folder.name, &place.dir, &*place.name, RenameFlags::NOREPLACE) {
@@ -270,15 +270,15 @@ fn move_in(
     path: &LogicalPath,
     replaces: Option<Leaving>,
     applied: &mut Applied,
-) -> Result<(), MoveFault> {
+) -> Result<(), MoveError> {
     let made_folders = if let Some(leaving) = replaces {
         let (place, grown) = root.make_place(path)?;
         // Exchanged, and freed with the sync: a rename over a file would wait for its blocks.
         let exchange = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::EXCHANGE);
         exchange()?;
-        if !leaving.has_left(tmp, name).map_err(MoveFault::Io)? {
+        if !leaving.has_left(tmp, name).map_err(MoveError::Io)? {
             exchange()?;
-            return Err(MoveFault::Outside);
+            return Err(MoveError::Outside);
         }
         applied.took_away(name.to_owned());
         !grown.is_empty()
@@ -286,7 +286,7 @@ fn move_in(
         in_its_folder(root, path, |place| {
             let arrive = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE);
             match arrive() {
-                Err(Errno::EXIST) if root.is_vacant(path, &|_| false).map_err(MoveFault::Io)? => {
+                Err(Errno::EXIST) if root.is_vacant(path, &|_| false).map_err(MoveError::Io)? => {
                     root.remove_vacant(place)?;
                     failpoint::hit("apply.emptied");
                     Ok(arrive()?)
@@ -304,16 +304,16 @@ fn move_in(
 fn in_its_folder(
     root: &Root,
     path: &LogicalPath,
-    arrive: impl Fn(&Place) -> Result<(), MoveFault>,
-) -> Result<bool, MoveFault> {
+    arrive: impl Fn(&Place) -> Result<(), MoveError>,
+) -> Result<bool, MoveError> {
     let (mut made_folders, mut races) = (false, 0..MAX_RACES);
     loop {
-        let arrived = root.make_place(path).map_err(MoveFault::from).and_then(|(place, grown)| {
+        let arrived = root.make_place(path).map_err(MoveError::from).and_then(|(place, grown)| {
             made_folders |= !grown.is_empty();
             arrive(&place)
         });
         match arrived {
-            Err(MoveFault::Missing) if races.next().is_some() => made_folders = true,
+            Err(MoveError::Missing) if races.next().is_some() => made_folders = true,
             arrived => return arrived.map(|()| made_folders),
         }
     }
@@ -326,16 +326,16 @@ fn take_out(
     path: &LogicalPath,
     leaving: Leaving,
     applied: &mut Applied,
-) -> Result<(), MoveFault> {
+) -> Result<(), MoveError> {
     let place = root.place(path)?;
     let name = fresh_name("gone-");
     rustix::fs::renameat_with(&place.dir, &*place.name, tmp, &*name, RenameFlags::NOREPLACE)?;
-    if !leaving.has_left(tmp, &name).map_err(MoveFault::Io)? {
+    if !leaving.has_left(tmp, &name).map_err(MoveError::Io)? {
         let put_back = |place: &Place| {
             Ok(rustix::fs::renameat_with(tmp, &*name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?)
         };
         in_its_folder(root, path, put_back)?;
-        return Err(MoveFault::Outside);
+        return Err(MoveError::Outside);
     }
     applied.took_away(name);
     applied.removed(path);

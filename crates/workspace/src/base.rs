@@ -21,7 +21,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 pub(crate) use blobs::{Blobs, OpenBlobs};
-use kept::Kept;
+use kept::BlobCache;
 use manifest::{FileIndex, Head, Manifest, Stamp};
 pub(crate) use parts::Part;
 use parts::Parts;
@@ -58,7 +58,7 @@ pub(crate) struct Loaded {
     /// Changes that were diffed.
     parts: Mutex<Parts>,
     /// Files whose bytes in the base are in memory.
-    kept: Mutex<Kept>,
+    kept: Mutex<BlobCache>,
 }
 
 impl fmt::Debug for Base {

@@ -17,10 +17,10 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::base::Loaded;
-use crate::git::GitFault;
-use crate::guard::{GuardFault, Wait};
-use crate::{Fault, Workspace};
-pub use after::{DiffAfter, Overlay};
+use crate::git::GitError;
+use crate::guard::{Blocking, GuardError};
+use crate::{Workspace, WorkspaceError};
+pub use after::{PlannedDiff, PlannedFile};
 use report::{Out, Report};
 pub(crate) use scan::Candidate;
 use scan::{Scan, Where};
@@ -37,9 +37,9 @@ pub struct DiffQuery {
 }
 
 /// The paths of so many changed files are told together at the most, and so many bytes of them.
-pub const MAX_CHANGED: usize = 10_000;
-/// See [`MAX_CHANGED`].
-pub const MAX_CHANGED_BYTES: usize = 4 << 20;
+pub const MAX_CHANGED_PATHS: usize = 10_000;
+/// See [`MAX_CHANGED_PATHS`].
+pub const MAX_CHANGED_PATHS_BYTES: usize = 4 << 20;
 
 /// How the tree differs from its base.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Workspace {
     /// # Errors
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND` for the path; `Cancelled`.
-    pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
+    pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, WorkspaceError> {
         self.diff_to(rules, query, None, Out::Nowhere, cancel)
     }
 
@@ -108,12 +108,12 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails; `Cancelled`.
-    pub fn diff_each(
+    pub fn diff_files(
         &self,
         rules: &Rules,
         each: &mut dyn FnMut(&LogicalPath, &DiffFile),
         cancel: &AtomicBool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), WorkspaceError> {
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
         self.diff_to(rules, &query, None, Out::Each(each), cancel).map(drop)
     }
@@ -123,13 +123,13 @@ impl Workspace {
     /// # Errors
     ///
     /// As for [`diff`](Self::diff).
-    pub fn diff_among(
+    pub fn diff_paths(
         &self,
         rules: &Rules,
         query: &DiffQuery,
         among: &BTreeSet<LogicalPath>,
         cancel: &AtomicBool,
-    ) -> Result<WorkspaceDiff, Fault> {
+    ) -> Result<WorkspaceDiff, WorkspaceError> {
         self.diff_to(rules, query, Some(among), Out::Nowhere, cancel)
     }
 
@@ -139,7 +139,12 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk or `out` fails; `Cancelled`.
-    pub fn write_patch(&self, rules: &Rules, out: &mut dyn Write, cancel: &AtomicBool) -> Result<WorkspaceDiff, Fault> {
+    pub fn write_patch(
+        &self,
+        rules: &Rules,
+        out: &mut dyn Write,
+        cancel: &AtomicBool,
+    ) -> Result<WorkspaceDiff, WorkspaceError> {
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
         self.diff_to(rules, &query, None, Out::Text(out), cancel)
     }
@@ -151,7 +156,7 @@ impl Workspace {
         among: Option<&BTreeSet<LogicalPath>>,
         out: Out<'_>,
         cancel: &AtomicBool,
-    ) -> Result<WorkspaceDiff, Fault> {
+    ) -> Result<WorkspaceDiff, WorkspaceError> {
         let loaded = self.base().load()?;
         let place = self.find(rules, query.path.as_ref(), &loaded)?;
         let mut report = Report::new(self, rules, &loaded, query);
@@ -175,7 +180,7 @@ impl Workspace {
         place: &Where,
         among: Option<&BTreeSet<LogicalPath>>,
         cancel: &AtomicBool,
-    ) -> Result<Vec<Candidate>, Fault> {
+    ) -> Result<Vec<Candidate>, WorkspaceError> {
         let mut candidates = match among {
             None => Scan::run(self.tree(), loaded, place, cancel)?,
             Some(among) => Scan::run_files(self.tree(), loaded, among.iter().filter(|path| place.holds(path)), cancel)?,
@@ -186,14 +191,14 @@ impl Workspace {
     }
 
     /// Every path, hidden ones too, whose file or link is not surely the base's; ignored ones left out.
-    pub(crate) fn touched_paths(&self, cancel: &AtomicBool) -> Result<Vec<LogicalPath>, Fault> {
+    pub(crate) fn touched_paths(&self, cancel: &AtomicBool) -> Result<Vec<LogicalPath>, WorkspaceError> {
         let loaded = self.base().load()?;
         let candidates = Scan::run(self.tree(), &loaded, &Where::Folder(LogicalPath::root()), cancel)?;
         Ok(candidates.into_iter().map(|candidate| candidate.path).collect())
     }
 
     /// Every file that differs and that policy lets the caller know of, in the order of paths.
-    pub(crate) fn changes(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Vec<Candidate>, Fault> {
+    pub(crate) fn changes(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Vec<Candidate>, WorkspaceError> {
         let loaded = self.base().load()?;
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
         let candidates = self.candidates(rules, &loaded, &Where::Folder(LogicalPath::root()), None, cancel)?;
@@ -201,31 +206,36 @@ impl Workspace {
     }
 
     /// Adds every candidate to `report`, with git at hand where it is needed.
-    fn fill(&self, report: &mut Report<'_>, candidates: &[Candidate], cancel: &AtomicBool) -> Result<(), Fault> {
+    fn fill(
+        &self,
+        report: &mut Report<'_>,
+        candidates: &[Candidate],
+        cancel: &AtomicBool,
+    ) -> Result<(), WorkspaceError> {
         if !candidates.iter().any(|candidate| report.asks_git(candidate)) {
             return report.add_all(candidates, None, cancel);
         }
-        let mut fault = None;
+        let mut error = None;
         let said = self.base().blobs().with(cancel, |blobs| {
             report.add_all(candidates, Some(blobs), cancel).map_err(|found| {
-                fault = Some(found);
+                error = Some(found);
                 io::Error::from(io::ErrorKind::Interrupted)
             })
         });
-        match (fault, said) {
-            (Some(fault), _) => Err(fault),
+        match (error, said) {
+            (Some(error), _) => Err(error),
             (None, Ok(())) => Ok(()),
-            (None, Err(GitFault::Cancelled)) => Err(Fault::Cancelled),
-            (None, Err(fault)) => Err(Fault::Io(io::Error::other(fault))),
+            (None, Err(GitError::Cancelled)) => Err(WorkspaceError::Cancelled),
+            (None, Err(error)) => Err(WorkspaceError::Io(io::Error::other(error))),
         }
     }
 
     /// Where to look: the whole tree, a folder, or one file. A link on the way is followed, as by any read.
-    fn find(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &Loaded) -> Result<Where, Fault> {
+    fn find(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &Loaded) -> Result<Where, WorkspaceError> {
         let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Where::Folder(LogicalPath::root())) };
         let tree = self.tree();
-        let found = match tree.root.open(path, Wait::Allowed) {
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+        let found = match tree.root.open(path, Blocking::Allowed) {
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             found => found,
         };
         let opened = found.as_ref().ok();
@@ -236,7 +246,7 @@ impl Workspace {
         {
             return Ok(Where::Folder(real.clone()));
         }
-        tree.judge(rules, Access::Read, path, opened, rules.kind_of_path(real), Wait::Allowed)?;
+        tree.judge(rules, Access::Read, path, opened, rules.kind_of_path(real), Blocking::Allowed)?;
         if opened.is_none() && manifest.get(path.as_str().as_bytes()).is_none() {
             return Err(Refusal::not_found(path).into());
         }
@@ -257,6 +267,6 @@ fn is_told(rules: &Rules, candidate: &Candidate) -> bool {
     model::judge_path(rules, Access::Read, &facts).is_ok()
 }
 
-fn check(cancel: &AtomicBool) -> Result<(), Fault> {
-    if cancel.load(Ordering::Relaxed) { Err(Fault::Cancelled) } else { Ok(()) }
+fn check(cancel: &AtomicBool) -> Result<(), WorkspaceError> {
+    if cancel.load(Ordering::Relaxed) { Err(WorkspaceError::Cancelled) } else { Ok(()) }
 }

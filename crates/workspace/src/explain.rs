@@ -3,10 +3,10 @@
 use model::{Access, Decision, FileKind, LogicalPath, PathFacts, Rules};
 use rustix::fs::FileType;
 
-use crate::guard::{GuardFault, Wait};
+use crate::guard::{Blocking, GuardError};
 use crate::read::kind_of;
 use crate::stat::head_of;
-use crate::{Fault, Tree};
+use crate::{Tree, WorkspaceError};
 
 impl Tree {
     /// What would be decided over an access to `path`, and the kind that it was judged as.
@@ -16,14 +16,19 @@ impl Tree {
     /// # Errors
     ///
     /// `PATH_REJECTED`.
-    pub fn explain(&self, rules: &Rules, access: Access, path: &LogicalPath) -> Result<(FileKind, Decision), Fault> {
+    pub fn explain(
+        &self,
+        rules: &Rules,
+        access: Access,
+        path: &LogicalPath,
+    ) -> Result<(FileKind, Decision), WorkspaceError> {
         let found = match access {
-            Access::Read | Access::Search => self.root.open(path, Wait::Allowed),
+            Access::Read | Access::Search => self.root.open(path, Blocking::Allowed),
             Access::Mutate => self.root.open_unlinked(path),
         };
         let opened = match found {
             Ok(opened) => Some(opened),
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             Err(_) => None,
         };
         let real_path = opened.as_ref().and_then(|opened| opened.real.as_ref());
@@ -33,7 +38,7 @@ impl Tree {
             path,
             real_path,
             kind: if is_folder { FileKind::Directory } else { rules.kind_of_path(name) },
-            ignored: self.is_ignored(path, real_path, Wait::Allowed)?,
+            ignored: self.is_ignored(path, real_path, Blocking::Allowed)?,
             hard_linked: opened.as_ref().is_some_and(crate::guard::Opened::is_hard_linked),
         };
         let told = if is_folder { rules.kind_of_dir(name) } else { facts.kind };

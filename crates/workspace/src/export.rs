@@ -15,12 +15,12 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
-use crate::fault::file_too_large;
+use crate::error::file_too_large;
 use crate::guard::{self, Opened};
-use crate::ignored::{RULES_NAME, Scope};
+use crate::ignored::{GITIGNORE_NAME, Scope};
 use crate::import::stays_inside;
 use crate::walk::each_entry;
-use crate::{Fault, Workspace};
+use crate::{Workspace, WorkspaceError};
 
 pub use bundle::Bundle;
 
@@ -34,7 +34,7 @@ impl Workspace {
     ///
     /// Where the disk or `out` fails, a file became shorter while it was written, or one is larger than the policy's
     /// `maxTransferBytes`: the archive is cut short then.
-    pub fn export(&self, rules: &Rules, out: &mut dyn Write) -> Result<(), Fault> {
+    pub fn export(&self, rules: &Rules, out: &mut dyn Write) -> Result<(), WorkspaceError> {
         let gzip = GzEncoder::new(out, Compression::fast());
         let mut export = Export { workspace: self, rules, tar: Builder::new(gzip) };
         let mut entries = export.entries(&LogicalPath::root(), &Scope::default())?;
@@ -66,7 +66,7 @@ struct Export<'a, W: Write> {
 
 impl<W: Write> Export<'_, W> {
     /// What the folder at `path`, which lies where `above` is in force, has to show, in reverse order.
-    fn entries(&self, path: &LogicalPath, above: &Scope) -> Result<Vec<Entry>, Fault> {
+    fn entries(&self, path: &LogicalPath, above: &Scope) -> Result<Vec<Entry>, WorkspaceError> {
         let tree = self.workspace.tree();
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let Some(opened) = self.open(path)? else { return Ok(Vec::new()) };
@@ -77,7 +77,7 @@ impl<W: Write> Export<'_, W> {
             Ok(())
         })?;
         let text = path.as_str().as_bytes();
-        let scope = if names.iter().any(|(name, _)| name.to_bytes() == RULES_NAME.as_bytes()) {
+        let scope = if names.iter().any(|(name, _)| name.to_bytes() == GITIGNORE_NAME.as_bytes()) {
             ignored.enter(&tree.root, above, text, opened.file.as_fd())?
         } else {
             ignored.enter_without_rules(above, text)?
@@ -104,7 +104,7 @@ impl<W: Write> Export<'_, W> {
     }
 
     /// Whether policy lets the caller have the file.
-    fn is_told(&self, path: &LogicalPath, file_type: FileType, scope: &Scope) -> Result<bool, Fault> {
+    fn is_told(&self, path: &LogicalPath, file_type: FileType, scope: &Scope) -> Result<bool, WorkspaceError> {
         if !matches!(file_type, FileType::RegularFile | FileType::Symlink) {
             return Ok(false);
         }
@@ -117,23 +117,23 @@ impl<W: Write> Export<'_, W> {
         Ok(model::judge_path(self.rules, Access::Read, &facts).is_ok())
     }
 
-    fn open(&self, path: &LogicalPath) -> Result<Option<Opened>, Fault> {
+    fn open(&self, path: &LogicalPath) -> Result<Option<Opened>, WorkspaceError> {
         match self.workspace.tree().root.open_unlinked(path) {
             Ok(opened) => Ok(Some(opened)),
-            Err(fault) => {
+            Err(error) => {
                 // It went away or became something else since its folder was read.
-                fault.unless_disk()?;
+                error.unless_disk()?;
                 Ok(None)
             }
         }
     }
 
-    fn folder(&mut self, path: &LogicalPath) -> Result<(), Fault> {
+    fn folder(&mut self, path: &LogicalPath) -> Result<(), WorkspaceError> {
         let mut header = header(EntryType::Directory, 0o755, 0);
         Ok(self.tar.append_data(&mut header, format!("{path}/"), io::empty())?)
     }
 
-    fn file(&mut self, path: &LogicalPath) -> Result<(), Fault> {
+    fn file(&mut self, path: &LogicalPath) -> Result<(), WorkspaceError> {
         let Ok(place) = self.workspace.tree().root.place(path) else { return Ok(()) };
         let Some(stat) = place.stat()? else { return Ok(()) };
         if FileType::from_raw_mode(stat.st_mode).is_symlink() {
@@ -159,7 +159,7 @@ impl<W: Write> Export<'_, W> {
         Ok(self.tar.append_data(&mut header, path.as_str(), &mut bytes)?)
     }
 
-    fn link(&mut self, path: &LogicalPath, target: &[u8]) -> Result<(), Fault> {
+    fn link(&mut self, path: &LogicalPath, target: &[u8]) -> Result<(), WorkspaceError> {
         let Ok(text) = std::str::from_utf8(target) else { return Ok(()) };
         if !stays_inside(path.as_str().as_bytes(), target) {
             return Ok(());

@@ -11,17 +11,17 @@ use model::{Access, FileKind, LogicalPath, Rules};
 use rustix::fs::{AtFlags, FileType};
 use serde::{Deserialize, Serialize};
 
-use crate::first::{MAX_TOLD_BYTES, entry_bytes};
+use crate::first::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::globs::Globs;
 use crate::list::{is_made, passing};
 use crate::stat::Hashing;
-use crate::survey::{Candidate, Ground, Survey, survey};
-use crate::{EntryType, Fault, Tree};
+use crate::survey::{Candidate, Visitor, WalkRoot, survey};
+use crate::{EntryType, Tree, WorkspaceError};
 
 /// So many hits are kept beyond those that are told, before they are thinned out.
 const SLACK: usize = 4096;
 /// And so many bytes of them.
-const SLACK_BYTES: usize = 2 * MAX_TOLD_BYTES;
+const SLACK_BYTES: usize = 2 * MAX_ENTRIES_BYTES;
 /// What a file is told with beside its path, in bytes of JSON.
 const BESIDE_PATH: usize = 144;
 
@@ -53,7 +53,7 @@ pub struct FindQuery {
 
 /// What was found.
 #[derive(Debug)]
-pub struct Findings {
+pub struct FindReport {
     /// In the order that was asked for, then by path; as many as were asked for and fit an answer.
     pub entries: Vec<FoundFile>,
     /// Whether files are missing because there were too many.
@@ -106,12 +106,12 @@ impl Tree {
     ///
     /// `INVALID_REQUEST` for a bad glob; `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`,
     /// `NOT_A_DIRECTORY` for the path; `Cancelled` once `cancel` is set.
-    pub fn find(&self, rules: &Rules, query: &FindQuery, cancel: &AtomicBool) -> Result<Findings, Fault> {
+    pub fn find(&self, rules: &Rules, query: &FindQuery, cancel: &AtomicBool) -> Result<FindReport, WorkspaceError> {
         let globs = Globs::compile(&query.globs, &[])?;
-        let ground = Ground::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
-        let (passes_ignored, passes_made) = (!ground.is_ignored(), !ground.is_made(rules));
+        let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
+        let (passes_ignored, passes_made) = (!root.is_ignored(), !root.is_made(rules));
         let finder = Finder { rules, query, globs: &globs, passes_ignored, passes_made };
-        let mut hits = survey(self, &finder, ground, Hits::default(), cancel)?;
+        let mut hits = survey(self, &finder, root, Hits::default(), cancel)?;
         finder.thin_out(&mut hits);
         let fit = finder.fitting(&hits.list);
         let truncated = hits.list.len() > fit;
@@ -120,13 +120,18 @@ impl Tree {
         for hit in hits.list {
             entries.extend(self.tell(rules, &hit.path, cancel)?);
         }
-        Ok(Findings { entries, truncated })
+        Ok(FindReport { entries, truncated })
     }
 
     /// One entry; `None` where the file has gone away meanwhile.
-    fn tell(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<Option<FoundFile>, Fault> {
+    fn tell(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        cancel: &AtomicBool,
+    ) -> Result<Option<FoundFile>, WorkspaceError> {
         let stat = match self.stat_as(rules, path, Hashing::Spared, cancel) {
-            Err(Fault::Refused(_)) => return Ok(None),
+            Err(WorkspaceError::Refused(_)) => return Ok(None),
             stat => stat?,
         };
         let found = stat.and_then(|stat| stat.found);
@@ -166,7 +171,7 @@ impl Finder<'_> {
         let mut bytes = 0;
         let fits = hits.iter().take(self.query.max_results).take_while(|hit| {
             bytes += hit.bytes();
-            bytes <= MAX_TOLD_BYTES
+            bytes <= MAX_ENTRIES_BYTES
         });
         fits.count()
     }
@@ -178,19 +183,19 @@ impl Hit {
     }
 }
 
-impl Survey for Finder<'_> {
-    type Eye<'a>
+impl Visitor for Finder<'_> {
+    type Worker<'a>
         = ()
     where
         Self: 'a;
-    type Seen = Option<Hit>;
+    type Finding = Option<Hit>;
     type Outcome = Hits;
 
     fn rules(&self) -> &Rules {
         self.rules
     }
 
-    fn eye(&self) {}
+    fn worker(&self) {}
 
     fn takes(&self, file_type: FileType) -> bool {
         matches!(file_type, FileType::RegularFile | FileType::Symlink)
@@ -208,7 +213,12 @@ impl Survey for Finder<'_> {
         !(self.passes_ignored && candidate.ignored || self.passes_made && is_made(kind))
     }
 
-    fn look(&self, (): &mut (), dir: Option<BorrowedFd<'_>>, candidate: Candidate) -> Result<Option<Hit>, Fault> {
+    fn look(
+        &self,
+        (): &mut (),
+        dir: Option<BorrowedFd<'_>>,
+        candidate: Candidate,
+    ) -> Result<Option<Hit>, WorkspaceError> {
         let path = candidate.at.shown;
         let Some(dir) = dir else { return Ok(None) };
         if self.query.sort == FindSort::Path {
@@ -230,10 +240,10 @@ impl Survey for Finder<'_> {
         hits.bytes += hit.bytes();
         hits.list.push(hit);
         if self.query.sort == FindSort::Path {
-            return hits.list.len() > self.query.max_results || hits.bytes > MAX_TOLD_BYTES;
+            return hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;
         }
         let most = self.query.max_results.saturating_mul(2).saturating_add(SLACK);
-        if hits.list.len() > most || hits.bytes > MAX_TOLD_BYTES + SLACK_BYTES {
+        if hits.list.len() > most || hits.bytes > MAX_ENTRIES_BYTES + SLACK_BYTES {
             self.thin_out(hits);
         }
         false

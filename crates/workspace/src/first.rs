@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::LogicalPath;
 
 /// The entries of one answer have about so many bytes of JSON at the most; those after them are left out.
-pub const MAX_TOLD_BYTES: usize = 2 << 20;
+pub const MAX_ENTRIES_BYTES: usize = 2 << 20;
 
 /// How many bytes an entry has in JSON whose other members take `beside`.
 pub(crate) fn entry_bytes(path: &str, beside: usize) -> usize {
@@ -19,7 +19,7 @@ pub(crate) fn entry_bytes(path: &str, beside: usize) -> usize {
 
 /// The first entries in the order of their paths, however they come: as many as are asked for and as fit an answer.
 #[derive(Debug)]
-pub struct First<T> {
+pub struct BoundedEntries<T> {
     kept: BTreeMap<LogicalPath, T>,
     bytes: usize,
     max_entries: usize,
@@ -27,7 +27,7 @@ pub struct First<T> {
     truncated: bool,
 }
 
-impl<T> First<T> {
+impl<T> BoundedEntries<T> {
     /// None yet; at most `max_entries`, each of which has `beside` bytes beside its path.
     pub fn new(max_entries: usize, beside: usize) -> Self {
         Self { kept: BTreeMap::new(), bytes: 0, max_entries, beside, truncated: false }
@@ -39,7 +39,7 @@ impl<T> First<T> {
         if self.kept.insert(path, entry).is_none() {
             self.bytes += bytes;
         }
-        while self.kept.len() > self.max_entries || self.bytes > MAX_TOLD_BYTES {
+        while self.kept.len() > self.max_entries || self.bytes > MAX_ENTRIES_BYTES {
             let Some((path, _)) = self.kept.pop_last() else { break };
             self.bytes -= entry_bytes(path.as_str(), self.beside);
             self.truncated = true;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn kept(max_entries: usize, paths: impl IntoIterator<Item = String>) -> (Vec<String>, bool) {
-        let mut first = First::new(max_entries, 100);
+        let mut first = BoundedEntries::new(max_entries, 100);
         for path in paths {
             first.insert(LogicalPath::parse(&path).unwrap(), ());
         }
@@ -84,7 +84,7 @@ mod tests {
                 kept(usize::MAX, (0..2000).map(|number| format!("{number:04}{}", name.repeat(2000))));
             assert!(truncated);
             let told = kept.len() * (4 + 2000 * written + 100);
-            assert!((MAX_TOLD_BYTES - 20_000..=MAX_TOLD_BYTES).contains(&told), "{name:?}: {told}");
+            assert!((MAX_ENTRIES_BYTES - 20_000..=MAX_ENTRIES_BYTES).contains(&told), "{name:?}: {told}");
         }
     }
 }

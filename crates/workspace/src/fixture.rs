@@ -12,7 +12,7 @@ use model::{Code, LogicalPath, PolicyOverrides, Profiles, Rules};
 
 use crate::guard::{Root, open_ambient_folder};
 use crate::ignored::Baseline;
-use crate::{Fault, Tree};
+use crate::{Tree, WorkspaceError};
 
 /// What stands in every file outside of a tree: no answer may ever hold it.
 pub(crate) const CANARY: &str = "canary-from-outside";
@@ -133,9 +133,9 @@ pub(crate) fn rules_with(overrides: &PolicyOverrides) -> Rules {
 }
 
 /// The code that a call was refused with.
-pub(crate) fn code<T: std::fmt::Debug>(answer: Result<T, Fault>) -> Code {
+pub(crate) fn code<T: std::fmt::Debug>(answer: Result<T, WorkspaceError>) -> Code {
     match answer {
-        Err(Fault::Refused(refusal)) => refusal.code,
+        Err(WorkspaceError::Refused(refusal)) => refusal.code,
         other => panic!("not refused: {other:?}"),
     }
 }

@@ -50,7 +50,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// How a call of git fails.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum GitFault {
+pub(crate) enum GitError {
     /// It could not be started, or talking to it failed.
     #[error("git could not be run")]
     Io(#[from] io::Error),
@@ -87,7 +87,7 @@ impl Bounds<'_> {
 
 /// What one call of git needs of the machine, besides programs, libraries and certificates.
 #[derive(Clone, Debug, Default)]
-pub struct GitReach {
+pub struct GitAccess {
     /// The git folder that it writes.
     pub write: PathBuf,
     /// Folders that it reads.
@@ -103,7 +103,7 @@ pub trait ConfineGit: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// Where the kernel refuses.
-    fn confine(&self, reach: &GitReach) -> io::Result<()>;
+    fn confine(&self, reach: &GitAccess) -> io::Result<()>;
 }
 
 /// What all calls of git have in common.
@@ -120,14 +120,14 @@ pub(crate) struct GitHome {
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
     home: Arc<GitHome>,
-    reach: GitReach,
+    reach: GitAccess,
     extra: Vec<(String, OsString)>,
 }
 
 impl Git {
     /// Git on the git folder `dir`, with `home` in place of the user's home (see [`make_home`]).
     pub(crate) fn new(dir: PathBuf, home: &Arc<GitHome>) -> Self {
-        let reach = GitReach { read: vec![home.path.clone()], write: dir, port: None };
+        let reach = GitAccess { read: vec![home.path.clone()], write: dir, port: None };
         Self { home: Arc::clone(home), reach, extra: Vec::new() }
     }
 
@@ -178,14 +178,14 @@ impl Git {
     }
 
     /// Runs git to its end and returns what it wrote, at most `max_bytes` of it.
-    pub(crate) fn output(&self, args: &[&str], max_bytes: usize, bounds: &Bounds<'_>) -> Result<Vec<u8>, GitFault> {
+    pub(crate) fn output(&self, args: &[&str], max_bytes: usize, bounds: &Bounds<'_>) -> Result<Vec<u8>, GitError> {
         self.talk(args, bounds, |stdin, stdout| {
             drop(stdin);
             let mut out = Vec::new();
             stdout.take(max_bytes as u64 + 1).read_to_end(&mut out)?;
             Ok(out)
         })
-        .and_then(|out| if out.len() > max_bytes { Err(GitFault::TooMuch) } else { Ok(out) })
+        .and_then(|out| if out.len() > max_bytes { Err(GitError::TooMuch) } else { Ok(out) })
     }
 
     /// Runs git while `talk` writes to it and reads from it. What `talk` says counts, unless git was stopped or failed.
@@ -194,11 +194,11 @@ impl Git {
         args: &[&str],
         bounds: &Bounds<'_>,
         talk: impl FnOnce(ChildStdin, ChildStdout) -> io::Result<T>,
-    ) -> Result<T, GitFault> {
+    ) -> Result<T, GitError> {
         let mut child = self.spawn(args)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(GitFault::Io(io::ErrorKind::BrokenPipe.into()));
+            return Err(GitError::Io(io::ErrorKind::BrokenPipe.into()));
         };
         let done = Done::default();
         let pid = Pid::from_child(&child);
@@ -214,12 +214,12 @@ impl Git {
             let stopped = watch.join().unwrap_or(None);
             let complaints = complaints.join().unwrap_or_default();
             match (stopped, said, status?) {
-                (Some(fault), _, _) => Err(fault),
+                (Some(error), _, _) => Err(error),
                 (None, Ok(said), status) if status.success() => Ok(said),
-                (None, Err(fault), _) if fault.kind() != io::ErrorKind::BrokenPipe && complaints.is_empty() => {
-                    Err(fault.into())
+                (None, Err(error), _) if error.kind() != io::ErrorKind::BrokenPipe && complaints.is_empty() => {
+                    Err(error.into())
                 }
-                (None, _, _) => Err(GitFault::Failed(complaints)),
+                (None, _, _) => Err(GitError::Failed(complaints)),
             }
         })
     }
@@ -280,7 +280,7 @@ const CONFIG_NAME: &str = "config";
 /// this configuration, and no other place that reaches `upload-pack`, allows it.
 pub(crate) fn make_home(home: &Path) -> io::Result<()> {
     match std::fs::create_dir(home) {
-        Err(fault) if fault.kind() != io::ErrorKind::AlreadyExists => return Err(fault),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     std::fs::write(home.join(CONFIG_NAME), "[safe]\n\tdirectory = *\n")
@@ -297,22 +297,22 @@ impl Done {
     }
 
     /// Kills the call when it passes its bounds, and says which.
-    fn watch(&self, pid: Pid, bounds: &Bounds<'_>) -> Option<GitFault> {
+    fn watch(&self, pid: Pid, bounds: &Bounds<'_>) -> Option<GitError> {
         let start = Instant::now();
         let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !*done {
-            let fault = if (bounds.stop)() {
-                Some(GitFault::Cancelled)
+            let error = if (bounds.stop)() {
+                Some(GitError::Cancelled)
             } else if (bounds.too_much)() {
-                Some(GitFault::TooMuch)
+                Some(GitError::TooMuch)
             } else if start.elapsed() > bounds.time {
-                Some(GitFault::TooLong)
+                Some(GitError::TooLong)
             } else {
                 None
             };
-            if fault.is_some() {
+            if error.is_some() {
                 kill_group(pid);
-                return fault;
+                return error;
             }
             done = self.1.wait_timeout(done, TICK).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -59,7 +59,7 @@ pub(crate) struct Stamp {
 
 /// Whether a call may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum Blocking {
     /// It may.
     Allowed,
     /// It may not, and fails with `WouldBlock` where it would have to.
@@ -77,7 +77,7 @@ pub(crate) struct Place {
 
 /// Why a path did not become a handle.
 #[derive(Debug)]
-pub(crate) enum GuardFault {
+pub(crate) enum GuardError {
     /// The path breaks a rule, whatever is there.
     Rejected(PathRejected),
     /// Nothing is there: no such name, a link that dangles or leads to itself.
@@ -118,10 +118,10 @@ impl Root {
     }
 
     /// Opens what is at `path` for reading. Symbolic links are followed as long as they stay beneath the root.
-    pub(crate) fn open(&self, path: &LogicalPath, wait: Wait) -> Result<Opened, GuardFault> {
+    pub(crate) fn open(&self, path: &LogicalPath, wait: Blocking) -> Result<Opened, GuardError> {
         let extra = match wait {
-            Wait::Allowed => ResolveFlags::empty(),
-            Wait::Never => ResolveFlags::CACHED,
+            Blocking::Allowed => ResolveFlags::empty(),
+            Blocking::Never => ResolveFlags::CACHED,
         };
         match self.resolve(path.as_str(), OFlags::RDONLY, extra | ResolveFlags::NO_SYMLINKS) {
             // A link is on the way. Where it leads has to be asked for, which plain paths need not pay for.
@@ -133,7 +133,7 @@ impl Root {
             let opened = Opened::new(self.resolve(path.as_str(), OFlags::RDONLY, extra)?, None)?;
             match self.name_of(&opened) {
                 // The file may have been replaced after it was opened: its name is no answer to the path any more.
-                Err(GuardFault::Missing | GuardFault::Rejected(PathRejected::LinkOut)) if tries.next().is_some() => {}
+                Err(GuardError::Missing | GuardError::Rejected(PathRejected::LinkOut)) if tries.next().is_some() => {}
                 real => {
                     let real = real?;
                     return Ok(Opened { real: (real != *path).then_some(real), ..opened });
@@ -144,16 +144,16 @@ impl Root {
 
     /// What is at `raw`, a clean path that nobody outside named, where no symbolic link is on the way; `None` where
     /// nothing is or a link is.
-    pub(crate) fn probe(&self, raw: &str, wait: Wait) -> io::Result<Option<Stat>> {
+    pub(crate) fn probe(&self, raw: &str, wait: Blocking) -> io::Result<Option<Stat>> {
         let extra = match wait {
-            Wait::Allowed => ResolveFlags::NO_SYMLINKS,
-            Wait::Never => ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED,
+            Blocking::Allowed => ResolveFlags::NO_SYMLINKS,
+            Blocking::Never => ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED,
         };
         match self.resolve(raw, OFlags::PATH, extra) {
             Ok(file) => Ok(Some(rustix::fs::fstat(&file)?)),
             Err(Errno::AGAIN) => Err(Errno::AGAIN.into()),
-            Err(errno) => match GuardFault::from(errno) {
-                GuardFault::Io(error) => Err(error),
+            Err(errno) => match GuardError::from(errno) {
+                GuardError::Io(error) => Err(error),
                 _ => Ok(None),
             },
         }
@@ -165,43 +165,43 @@ impl Root {
     }
 
     /// Opens what is at `path` for reading where no symbolic link is on the way, as a mutation needs it.
-    pub(crate) fn open_unlinked(&self, path: &LogicalPath) -> Result<Opened, GuardFault> {
+    pub(crate) fn open_unlinked(&self, path: &LogicalPath) -> Result<Opened, GuardError> {
         let file =
-            self.resolve(path.as_str(), OFlags::RDONLY, ResolveFlags::NO_SYMLINKS).map_err(GuardFault::in_mutation)?;
+            self.resolve(path.as_str(), OFlags::RDONLY, ResolveFlags::NO_SYMLINKS).map_err(GuardError::in_mutation)?;
         Opened::new(file, None)
     }
 
     /// The place that a mutation of `path` acts on. The folder it lies in must be there.
-    pub(crate) fn place(&self, path: &LogicalPath) -> Result<Place, GuardFault> {
-        let parent = path.parent().ok_or(GuardFault::Special)?;
+    pub(crate) fn place(&self, path: &LogicalPath) -> Result<Place, GuardError> {
+        let parent = path.parent().ok_or(GuardError::Special)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = self.resolve(parent.as_str(), flags, ResolveFlags::NO_SYMLINKS).map_err(GuardFault::in_mutation)?;
+        let dir = self.resolve(parent.as_str(), flags, ResolveFlags::NO_SYMLINKS).map_err(GuardError::in_mutation)?;
         Ok(Place { dir, name: path.file_name().to_owned() })
     }
 
     /// As [`place`](Self::place), and makes the folders that are missing on the way. Also gives a handle of every folder
     /// that got a new entry, for the caller to sync.
-    pub(crate) fn make_place(&self, path: &LogicalPath) -> Result<(Place, Vec<OwnedFd>), GuardFault> {
+    pub(crate) fn make_place(&self, path: &LogicalPath) -> Result<(Place, Vec<OwnedFd>), GuardError> {
         match self.place(path) {
-            Err(GuardFault::Missing) => {}
+            Err(GuardError::Missing) => {}
             done => return done.map(|place| (place, Vec::new())),
         }
-        let parent = path.parent().ok_or(GuardFault::Special)?;
-        let mut dir = self.enter(self.dir(), ".").map_err(GuardFault::in_mutation)?;
+        let parent = path.parent().ok_or(GuardError::Special)?;
+        let mut dir = self.enter(self.dir(), ".").map_err(GuardError::in_mutation)?;
         let mut grown = Vec::new();
         for name in parent.names() {
             let next = match self.enter(dir.as_fd(), name) {
                 Err(Errno::NOENT) => {
                     match rustix::fs::mkdirat(&dir, name, FOLDER_MODE) {
-                        Ok(()) => grown.push(dir.try_clone().map_err(GuardFault::Io)?),
+                        Ok(()) => grown.push(dir.try_clone().map_err(GuardError::Io)?),
                         Err(Errno::EXIST) => {}
-                        Err(errno) => return Err(GuardFault::in_mutation(errno)),
+                        Err(errno) => return Err(GuardError::in_mutation(errno)),
                     }
                     self.enter(dir.as_fd(), name)
                 }
                 done => done,
             };
-            dir = next.map_err(GuardFault::in_mutation)?;
+            dir = next.map_err(GuardError::in_mutation)?;
         }
         Ok((Place { dir, name: path.file_name().to_owned() }, grown))
     }
@@ -217,22 +217,22 @@ impl Root {
     }
 
     /// Where `opened` is, as the kernel knows it now.
-    fn name_of(&self, opened: &Opened) -> Result<LogicalPath, GuardFault> {
+    fn name_of(&self, opened: &Opened) -> Result<LogicalPath, GuardError> {
         if opened.stat.st_nlink == 0 {
-            return Err(GuardFault::Missing);
+            return Err(GuardError::Missing);
         }
         // Asked for each time: the root itself may have been moved since.
         let root = kernel_name(self.dir())?;
         let name = kernel_name(opened.file.as_fd())?;
-        let outside = GuardFault::Rejected(PathRejected::LinkOut);
+        let outside = GuardError::Rejected(PathRejected::LinkOut);
         let Some(beneath) = name.strip_prefix(root.strip_suffix(b"/").unwrap_or(&root)) else { return Err(outside) };
         let beneath = match beneath {
             [] => return Ok(LogicalPath::root()),
             [b'/', rest @ ..] => rest,
             _ => return Err(outside),
         };
-        let text = std::str::from_utf8(beneath).map_err(|_| GuardFault::Rejected(PathRejected::LinkToUnnameable))?;
-        LogicalPath::parse(text).map_err(GuardFault::Rejected)
+        let text = std::str::from_utf8(beneath).map_err(|_| GuardError::Rejected(PathRejected::LinkToUnnameable))?;
+        LogicalPath::parse(text).map_err(GuardError::Rejected)
     }
 }
 
@@ -244,13 +244,13 @@ impl fmt::Debug for Root {
 }
 
 impl Opened {
-    fn new(file: OwnedFd, real: Option<LogicalPath>) -> Result<Self, GuardFault> {
+    fn new(file: OwnedFd, real: Option<LogicalPath>) -> Result<Self, GuardError> {
         let stat = rustix::fs::fstat(&file)?;
         Ok(Self { file, stat, real })
     }
 
     /// What a handle from [`Root::open_entry`] is open on.
-    pub(crate) fn of(file: OwnedFd) -> Result<Self, GuardFault> {
+    pub(crate) fn of(file: OwnedFd) -> Result<Self, GuardError> {
         Self::new(file, None)
     }
 
@@ -315,7 +315,7 @@ pub(crate) fn is_hard_linked(stat: &Stat) -> bool {
     stat.st_nlink > 1 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-impl GuardFault {
+impl GuardError {
     fn in_mutation(errno: Errno) -> Self {
         match errno {
             Errno::LOOP => Self::Rejected(PathRejected::LinkInMutation),
@@ -324,7 +324,7 @@ impl GuardFault {
     }
 }
 
-impl From<Errno> for GuardFault {
+impl From<Errno> for GuardError {
     fn from(errno: Errno) -> Self {
         match errno {
             // The kernel's word for leaving the root; `..` and absolute paths never get this far, so it was a link.
@@ -363,7 +363,7 @@ fn open_beneath<P: Arg + Copy>(
 }
 
 /// The kernel's own name for what `fd` is open on.
-fn kernel_name(fd: BorrowedFd<'_>) -> Result<Vec<u8>, GuardFault> {
+fn kernel_name(fd: BorrowedFd<'_>) -> Result<Vec<u8>, GuardError> {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let name = rustix::fs::readlinkat(CWD, OsStr::from_bytes(link.as_bytes()), Vec::new())?;
     Ok(name.into_bytes())

@@ -18,12 +18,12 @@ use model::LogicalPath;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
-use crate::guard::{GuardFault, Root, Stamp, Wait};
+use crate::guard::{Blocking, GuardError, Root, Stamp};
 use rules::verdict;
 pub(crate) use rules::{RuleFile, read as read_rules};
 
 /// The name of a file with rules.
-pub const RULES_NAME: &str = ".gitignore";
+pub const GITIGNORE_NAME: &str = ".gitignore";
 /// So many compiled files with rules are kept a tree.
 const MAX_COMPILED: usize = 64;
 
@@ -109,7 +109,7 @@ impl Ignored {
     }
 
     /// Whether the file, or what would be one, at `path` is ignored.
-    pub(crate) fn holds_file(&self, root: &Root, path: &LogicalPath, wait: Wait) -> io::Result<bool> {
+    pub(crate) fn holds_file(&self, root: &Root, path: &LogicalPath, wait: Blocking) -> io::Result<bool> {
         if path.is_root() {
             return Ok(false);
         }
@@ -119,14 +119,14 @@ impl Ignored {
         }
         let parent = path.parent().unwrap_or_else(LogicalPath::root);
         let scope = self.scope_of(root, &parent, wait)?;
-        if wait == Wait::Never && scope.excludes(path.as_str().as_bytes(), false) && !self.baseline.is_loaded() {
+        if wait == Blocking::Never && scope.excludes(path.as_str().as_bytes(), false) && !self.baseline.is_loaded() {
             return Err(Errno::AGAIN.into());
         }
         self.hides(&scope, path.as_str().as_bytes(), false)
     }
 
     /// The rules in force in `folder`.
-    pub(crate) fn scope_of(&self, root: &Root, folder: &LogicalPath, wait: Wait) -> io::Result<Scope> {
+    pub(crate) fn scope_of(&self, root: &Root, folder: &LogicalPath, wait: Blocking) -> io::Result<Scope> {
         let mut scope = self.enter_by_path(root, &Scope::default(), ".", wait)?;
         if folder.is_root() {
             return Ok(scope);
@@ -148,8 +148,8 @@ impl Ignored {
         }
         let now = match root.open_entry(dir, c".gitignore") {
             Ok(file) => self.compile(&rustix::fs::fstat(&file)?, || read_rules(file))?,
-            Err(errno) => match GuardFault::from(errno) {
-                GuardFault::Io(error) => return Err(error),
+            Err(errno) => match GuardError::from(errno) {
+                GuardError::Io(error) => return Err(error),
                 _ => None,
             },
         };
@@ -176,8 +176,8 @@ impl Ignored {
     }
 
     /// Whether the base tracks `path` or something that `path` lies beneath, such as a symbolic link to a folder.
-    pub(crate) fn tracks_on_the_way(&self, path: &LogicalPath, wait: Wait) -> io::Result<bool> {
-        if wait == Wait::Never && !self.baseline.is_loaded() {
+    pub(crate) fn tracks_on_the_way(&self, path: &LogicalPath, wait: Blocking) -> io::Result<bool> {
+        if wait == Blocking::Never && !self.baseline.is_loaded() {
             return Err(Errno::AGAIN.into());
         }
         let text = path.as_str();
@@ -189,23 +189,23 @@ impl Ignored {
         Ok(false)
     }
 
-    fn enter_by_path(&self, root: &Root, above: &Scope, folder: &str, wait: Wait) -> io::Result<Scope> {
+    fn enter_by_path(&self, root: &Root, above: &Scope, folder: &str, wait: Blocking) -> io::Result<Scope> {
         if above.excludes_folder(folder.as_bytes()) {
             return Ok(Scope { excluded: true, ..above.clone() });
         }
-        let place = if folder == "." { RULES_NAME.to_owned() } else { format!("{folder}/{RULES_NAME}") };
+        let place = if folder == "." { GITIGNORE_NAME.to_owned() } else { format!("{folder}/{GITIGNORE_NAME}") };
         let now = match root.probe(&place, wait)? {
             None => None,
             Some(stat) => self.compile(&stat, || match wait {
-                Wait::Never => Err(Errno::AGAIN.into()),
-                Wait::Allowed => match LogicalPath::parse(&place).map(|path| root.open_unlinked(&path)) {
+                Blocking::Never => Err(Errno::AGAIN.into()),
+                Blocking::Allowed => match LogicalPath::parse(&place).map(|path| root.open_unlinked(&path)) {
                     Ok(Ok(opened)) => read_rules(opened.file),
                     // It was there a moment ago. What is gone has no rules.
                     Ok(Err(_)) | Err(_) => Ok(Vec::new()),
                 },
             })?,
         };
-        if wait == Wait::Never && self.base.get().is_none() {
+        if wait == Blocking::Never && self.base.get().is_none() {
             return Err(Errno::AGAIN.into());
         }
         self.descend(above, folder.as_bytes(), now)

@@ -36,7 +36,7 @@ pub(crate) use sink::stays_inside;
 pub(crate) use tracked::{folder_rules, is_folder_ignored};
 
 use directory::FolderId;
-use sink::{LeftOutReport, Sink};
+use sink::{ImportWriter, LeftOutReport};
 
 /// How the name of a folder in the making begins; no run has such a name.
 const STAGING: &str = ".import-";
@@ -127,7 +127,7 @@ pub enum ImportSource<'a> {
 }
 
 /// Told of an import's progress, and asked whether to go on.
-pub trait ImportWatch: Sync {
+pub trait ImportObserver: Sync {
     /// So many files and bytes are in; `stage` is `fetching`, `writing` or `committing`.
     fn progress(&self, stage: &'static str, files: u64, bytes: u64);
 
@@ -139,14 +139,14 @@ pub trait ImportWatch: Sync {
     /// # Errors
     ///
     /// The refusal of the whole import, where that is more than it may.
-    fn may_hold(&self, _files: u64, _bytes: u64) -> Result<(), Refusal> {
+    fn check_quota(&self, _files: u64, _bytes: u64) -> Result<(), Refusal> {
         Ok(())
     }
 }
 
 /// What came in.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportedRun {
     /// The workspace, ready.
     pub workspace: Arc<Workspace>,
     /// The base commit.
@@ -163,7 +163,7 @@ pub struct Imported {
 
 /// Why an import failed; nothing of it is left.
 #[derive(Debug, thiserror::Error)]
-pub enum ImportFault {
+pub enum ImportError {
     /// The source is bad: the orchestrator can act on it.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -258,32 +258,32 @@ impl Workspaces {
     ///
     /// # Errors
     ///
-    /// See [`ImportFault`].
+    /// See [`ImportError`].
     pub fn import(
         &self,
         run: &RunId,
         source: ImportSource<'_>,
         rules: &Rules,
-        watch: &dyn ImportWatch,
-    ) -> Result<Imported, ImportFault> {
+        watch: &dyn ImportObserver,
+    ) -> Result<ImportedRun, ImportError> {
         if rustix::fs::statat(&self.dir, run.as_str(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(exists(run).into());
         }
         let mut staging = Staging::new(self)?;
         let done = self.fill(&staging, source, rules, watch)?;
         if watch.cancelled() {
-            return Err(ImportFault::Cancelled);
+            return Err(ImportError::Cancelled);
         }
         settle::sync(&staging.dir, done.entries)?;
         match rustix::fs::renameat_with(&self.dir, &*staging.name, &self.dir, run.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => staging.kept = true,
             Err(Errno::EXIST | Errno::NOTEMPTY) => return Err(exists(run).into()),
-            Err(errno) => return Err(ImportFault::Io(errno.into())),
+            Err(errno) => return Err(ImportError::Io(errno.into())),
         }
         rustix::fs::fsync(&self.dir).map_err(io::Error::from)?;
         watch.progress("done", done.files, done.bytes);
         let Done { base_commit, files, bytes, left_out: LeftOutReport { entries: left_out, more, .. }, .. } = done;
-        Ok(Imported { workspace: self.get(run)?, base_commit, files, bytes, left_out, left_out_more: more })
+        Ok(ImportedRun { workspace: self.get(run)?, base_commit, files, bytes, left_out, left_out_more: more })
     }
 
     fn fill(
@@ -291,8 +291,8 @@ impl Workspaces {
         staging: &Staging<'_>,
         source: ImportSource<'_>,
         rules: &Rules,
-        watch: &dyn ImportWatch,
-    ) -> Result<Done, ImportFault> {
+        watch: &dyn ImportObserver,
+    ) -> Result<Done, ImportError> {
         for folder in FOLDERS {
             rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU).map_err(io::Error::from)?;
         }
@@ -301,7 +301,7 @@ impl Workspaces {
         bare::make(&git_dir)?;
         let git = Git::new(git_dir, &self.home);
         let repo = open_folder(&staging.dir, "repo")?;
-        let mut sink = Sink::new(repo.try_clone()?, self.limits, watch);
+        let mut sink = ImportWriter::new(repo.try_clone()?, self.limits, watch);
         let commit = self.copy(&git, source, watch, &mut sink)?;
         linked::leave_out(&mut sink, repo.as_fd(), rules)?;
         let folders = sink.folders()?;
@@ -328,9 +328,9 @@ impl Workspaces {
         &self,
         git: &Git,
         source: ImportSource<'_>,
-        watch: &dyn ImportWatch,
-        sink: &mut Sink<'_>,
-    ) -> Result<Option<String>, ImportFault> {
+        watch: &dyn ImportObserver,
+        sink: &mut ImportWriter<'_>,
+    ) -> Result<Option<String>, ImportError> {
         let (origin, reference) = match source {
             ImportSource::Empty => return Ok(None),
             ImportSource::Directory(path) => {
@@ -444,9 +444,9 @@ impl Drop for Staging<'_> {
         if self.kept {
             return;
         }
-        if let Err(fault) = remove::tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
+        if let Err(error) = remove::tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
             // The next start sweeps it.
-            tracing::warn!(error = %fault, "what a failed import left could not be removed");
+            tracing::warn!(%error, "what a failed import left could not be removed");
         }
     }
 }

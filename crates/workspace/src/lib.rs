@@ -7,9 +7,9 @@
 mod apply;
 mod base;
 mod diff;
+mod error;
 mod explain;
 mod export;
-mod fault;
 mod find;
 mod first;
 #[cfg(test)]
@@ -35,23 +35,25 @@ mod transfer;
 mod tree;
 mod walk;
 
-pub use apply::{Applied, ApplyFault, Redo, Restore, Staged, StagedFile, is_lost_sync};
+pub use apply::{Applied, ApplyError, Replay, RestoreTarget, Staged, StagedFile, is_fsync_failure};
 pub use base::{Base, BaseFile};
-pub use diff::{DiffAfter, DiffFile, DiffQuery, MAX_CHANGED, MAX_CHANGED_BYTES, Overlay, WorkspaceDiff};
+pub use diff::{
+    DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, WorkspaceDiff,
+};
+pub use error::WorkspaceError;
 pub use export::Bundle;
-pub use fault::Fault;
-pub use find::{FindQuery, FindSort, Findings, FoundFile};
-pub use first::{First, MAX_TOLD_BYTES};
-pub use git::{ConfineGit, GitReach};
-pub use ignored::RULES_NAME;
-pub use import::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, RunFolder, Workspaces};
+pub use find::{FindQuery, FindReport, FindSort, FoundFile};
+pub use first::{BoundedEntries, MAX_ENTRIES_BYTES};
+pub use git::{ConfineGit, GitAccess};
+pub use ignored::GITIGNORE_NAME;
+pub use import::{ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, RunFolder, Workspaces};
 pub use list::{Entry, EntryType, ListQuery, Listing};
-pub use past::{Contents, Kept, OutsideChange, Past, PastFile};
+pub use past::{ContentLocation, ContentStore, DriftEntry, Snapshot, SnapshotFile};
 pub use preview::Preview;
-pub use read::FileRead;
-pub use rebuild::{Difference, Rebuilt, Standing};
+pub use read::FileContent;
+pub use rebuild::{Drift, EntryState, RebuildReport};
 pub use search::{Match, SearchMode, SearchQuery, SearchReport};
-pub use stat::{Found, PathStat, RANGED_FACTOR};
+pub use stat::{Found, PathStat, RANGED_READ_FACTOR};
 pub use stats::{Tally, TreeStats};
 pub use transfer::Transfer;
-pub use tree::{Seen, Target, Tree, Workspace};
+pub use tree::{FileStamp, Target, Tree, Workspace};

@@ -11,10 +11,10 @@ use model::{Access, FileKind, LogicalPath, Refusal, Rules};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-use crate::fault::not_a_directory;
-use crate::guard::{GuardFault, Opened, Wait};
-use crate::walk::Whereabouts;
-use crate::{Fault, Tree};
+use crate::error::not_a_directory;
+use crate::guard::{Blocking, GuardError, Opened};
+use crate::walk::WalkPath;
+use crate::{Tree, WorkspaceError};
 pub(crate) use entry::passing;
 use lister::Lister;
 pub(crate) use lister::is_made;
@@ -103,9 +103,9 @@ impl Tree {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_DIRECTORY`; `Cancelled` once
     /// `cancel` is set.
-    pub fn list(&self, rules: &Rules, query: &ListQuery, cancel: &AtomicBool) -> Result<Listing, Fault> {
+    pub fn list(&self, rules: &Rules, query: &ListQuery, cancel: &AtomicBool) -> Result<Listing, WorkspaceError> {
         let opened = self.open_folder(rules, Access::Read, &query.path)?;
-        let at = Whereabouts { shown: query.path.clone(), real: opened.real.clone() };
+        let at = WalkPath { shown: query.path.clone(), real: opened.real.clone() };
         let mut lister = Lister::new(self, rules, query, cancel, at.real())?;
         lister.enter(&opened.file, &at)?;
         Ok(lister.finish())
@@ -113,19 +113,24 @@ impl Tree {
 
     /// Opens the folder at `path`. That something is a folder is told whatever policy says of it; anything else is
     /// judged first.
-    pub(crate) fn open_folder(&self, rules: &Rules, access: Access, path: &LogicalPath) -> Result<Opened, Fault> {
-        let found = match self.root.open(path, Wait::Allowed) {
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+    pub(crate) fn open_folder(
+        &self,
+        rules: &Rules,
+        access: Access,
+        path: &LogicalPath,
+    ) -> Result<Opened, WorkspaceError> {
+        let found = match self.root.open(path, Blocking::Allowed) {
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             Ok(opened) if opened.file_type() == FileType::Directory => return Ok(opened),
             found => found,
         };
         let opened = found.as_ref().ok();
         let kind = rules.kind_of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
-        self.judge(rules, access, path, opened, kind, Wait::Allowed)?;
+        self.judge(rules, access, path, opened, kind, Blocking::Allowed)?;
         Err(match found {
-            Ok(_) | Err(GuardFault::Special) => not_a_directory(path).into(),
-            Err(GuardFault::NotADirectory) => Refusal::not_found(path).into(),
-            Err(fault) => fault.at(path),
+            Ok(_) | Err(GuardError::Special) => not_a_directory(path).into(),
+            Err(GuardError::NotADirectory) => Refusal::not_found(path).into(),
+            Err(error) => error.at(path),
         })
     }
 }

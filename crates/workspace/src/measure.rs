@@ -15,7 +15,7 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn measure(&self) -> io::Result<Disk> {
+    pub fn disk_usage(&self) -> io::Result<Disk> {
         let mut disk = Disk::default();
         measure(self.tree().root.dir(), &mut disk)?;
         Ok(disk)

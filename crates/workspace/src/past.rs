@@ -7,7 +7,7 @@ mod found;
 mod list;
 mod read;
 
-pub use found::OutsideChange;
+pub use found::DriftEntry;
 pub(crate) use read::was_not_there;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use std::sync::atomic::AtomicBool;
 use model::{FileKind, LogicalPath, Record, Sha256, diff_modes};
 
 use crate::base::manifest::MODE_LINK;
-use crate::git::GitFault;
-use crate::{Base, BaseFile, Fault, Workspace};
+use crate::git::GitError;
+use crate::{Base, BaseFile, Workspace, WorkspaceError};
 
 /// The type bits of a mode, in git's words.
 const TYPE_BITS: u32 = 0o170_000;
@@ -28,15 +28,15 @@ const DEFAULT_MODE: u32 = 0o644;
 
 /// A run's files at one of its records.
 #[derive(Clone, Debug, Default)]
-pub struct Past {
-    files: BTreeMap<LogicalPath, PastFile>,
+pub struct Snapshot {
+    files: BTreeMap<LogicalPath, SnapshotFile>,
     /// Every path that a record has written.
     written: BTreeSet<LogicalPath>,
 }
 
 /// One file or symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PastFile {
+pub struct SnapshotFile {
     /// Hash of its bytes; of a link, of where it led.
     pub sha256: Sha256,
     /// Its permission bits: `0o644` or `0o755`.
@@ -44,12 +44,12 @@ pub struct PastFile {
     /// Whether it was a symbolic link.
     pub is_link: bool,
     /// Where its bytes are.
-    pub kept: Kept,
+    pub location: ContentLocation,
 }
 
 /// Where the bytes of a past file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum ContentLocation {
     /// In the base.
     Base {
         /// How many there are.
@@ -65,7 +65,7 @@ pub enum Kept {
 }
 
 /// What the ledger keeps.
-pub trait Contents {
+pub trait ContentStore {
     /// The bytes that the record `seq` has left under `sha256`; `None` where they were too many to be kept.
     ///
     /// # Errors
@@ -74,14 +74,14 @@ pub trait Contents {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>>;
 }
 
-impl Past {
+impl Snapshot {
     /// The files that a run started with.
     ///
     /// # Errors
     ///
     /// Where the disk fails.
     pub fn of_base(base: &Base) -> io::Result<Self> {
-        let files = base.files()?.into_iter().map(|file| (file.path.clone(), PastFile::of_base(&file)));
+        let files = base.files()?.into_iter().map(|file| (file.path.clone(), SnapshotFile::of_base(&file)));
         Ok(Self { files: files.collect(), written: BTreeSet::new() })
     }
 
@@ -91,7 +91,7 @@ impl Past {
     ///
     /// Where the disk fails.
     pub fn of_base_file(base: &Base, path: &LogicalPath) -> io::Result<Self> {
-        let file = base.file(path)?.map(|file| (path.clone(), PastFile::of_base(&file)));
+        let file = base.file(path)?.map(|file| (path.clone(), SnapshotFile::of_base(&file)));
         Ok(Self { files: file.into_iter().collect(), written: BTreeSet::new() })
     }
 
@@ -107,11 +107,11 @@ impl Past {
             let Some(sha256) = file.new_sha256 else { continue };
             let mut told = modes.iter().filter(|modes| modes.path == file.path).peekable();
             let from = told.peek().map_or(&file.path, |modes| &modes.from);
-            let before = self.files.get(from).map(PastFile::git_mode);
+            let before = self.files.get(from).map(SnapshotFile::git_mode);
             // A link in place of a file is told as one that goes and one that comes.
             let mode = told.find_map(|modes| modes.new).or(before).unwrap_or(DEFAULT_MODE);
-            let kept = Kept::Ledger { seq: record.seq, kind: file.kind };
-            let past = PastFile { sha256, mode: mode & 0o777, is_link: mode & TYPE_BITS == MODE_LINK, kept };
+            let location = ContentLocation::Ledger { seq: record.seq, kind: file.kind };
+            let past = SnapshotFile { sha256, mode: mode & 0o777, is_link: mode & TYPE_BITS == MODE_LINK, location };
             after.push((file.path.clone(), past));
         }
         for file in &record.files {
@@ -121,7 +121,7 @@ impl Past {
     }
 
     /// Every file and link, sorted by path.
-    pub fn files(&self) -> &BTreeMap<LogicalPath, PastFile> {
+    pub fn files(&self) -> &BTreeMap<LogicalPath, SnapshotFile> {
         &self.files
     }
 
@@ -136,7 +136,10 @@ impl Past {
     }
 
     /// What lies beneath the folder at `path`.
-    fn beneath<'a>(&'a self, path: &LogicalPath) -> impl Iterator<Item = (&'a LogicalPath, &'a PastFile)> + use<'a> {
+    fn beneath<'a>(
+        &'a self,
+        path: &LogicalPath,
+    ) -> impl Iterator<Item = (&'a LogicalPath, &'a SnapshotFile)> + use<'a> {
         let prefix = if path.is_root() { String::new() } else { format!("{path}/") };
         // Names that begin with the folder's own, such as `a.txt` beside `a`, may stand before what lies in it.
         let low = if path.is_root() { Bound::Unbounded } else { Bound::Excluded(path.clone()) };
@@ -151,10 +154,10 @@ impl Past {
     }
 }
 
-impl PastFile {
+impl SnapshotFile {
     fn of_base(file: &BaseFile) -> Self {
-        let kept = Kept::Base { size_bytes: file.size_bytes };
-        Self { sha256: file.sha256, mode: file.mode, is_link: file.is_link, kept }
+        let location = ContentLocation::Base { size_bytes: file.size_bytes };
+        Self { sha256: file.sha256, mode: file.mode, is_link: file.is_link, location }
     }
 
     /// Its mode with its type, in git's words.
@@ -165,14 +168,14 @@ impl PastFile {
 
 impl Workspace {
     /// The bytes of a past file; of a link, where it led. `None` where they were too many to be kept.
-    pub(crate) fn past_bytes(
+    pub(crate) fn snapshot_bytes(
         &self,
         path: &LogicalPath,
-        file: &PastFile,
-        contents: &dyn Contents,
+        file: &SnapshotFile,
+        contents: &dyn ContentStore,
         cancel: &AtomicBool,
-    ) -> Result<Option<Vec<u8>>, Fault> {
-        if let Kept::Ledger { seq, .. } = file.kept {
+    ) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        if let ContentLocation::Ledger { seq, .. } = file.location {
             return Ok(contents.content(seq, &file.sha256)?);
         }
         let loaded = self.base().load()?;
@@ -187,9 +190,9 @@ impl Workspace {
     }
 }
 
-pub(crate) fn of_git(fault: GitFault) -> Fault {
-    match fault {
-        GitFault::Cancelled => Fault::Cancelled,
-        fault => Fault::Io(io::Error::other(fault)),
+pub(crate) fn of_git(error: GitError) -> WorkspaceError {
+    match error {
+        GitError::Cancelled => WorkspaceError::Cancelled,
+        error => WorkspaceError::Io(io::Error::other(error)),
     }
 }

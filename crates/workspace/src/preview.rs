@@ -8,7 +8,7 @@ use std::sync::Arc;
 use model::LogicalPath;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use crate::guard::{GuardFault, Root, Wait};
+use crate::guard::{Blocking, GuardError, Root};
 use crate::import::{fresh_name, remove_all_in};
 use crate::{Tree, Workspace};
 
@@ -46,8 +46,8 @@ impl Workspace {
 
 impl Tree {
     /// Where `path` leads, if a symbolic link is on the way.
-    pub fn leads_to(&self, path: &LogicalPath) -> Option<LogicalPath> {
-        self.root.open(path, Wait::Allowed).ok()?.real
+    pub fn real_path(&self, path: &LogicalPath) -> Option<LogicalPath> {
+        self.root.open(path, Blocking::Allowed).ok()?.real
     }
 }
 
@@ -58,8 +58,8 @@ impl Preview {
     }
 
     fn put(&self, path: &LogicalPath, bytes: &[u8], mode: u32) -> io::Result<()> {
-        let (place, _) = self.tree.root.make_place(path).map_err(|fault| match fault {
-            GuardFault::Io(fault) => fault,
+        let (place, _) = self.tree.root.make_place(path).map_err(|error| match error {
+            GuardError::Io(error) => error,
             // Nobody else knows of the folder.
             _ => io::Error::other("a planned file has no place"),
         })?;
@@ -75,9 +75,9 @@ impl Drop for Preview {
     fn drop(&mut self) {
         let emptied = remove_all_in(&self.dir, &[]);
         let removed = emptied.and_then(|()| Ok(rustix::fs::unlinkat(&self.tmp, &*self.name, AtFlags::REMOVEDIR)?));
-        if let Err(fault) = removed {
+        if let Err(error) = removed {
             // The next start empties the folder that it lies in.
-            tracing::warn!(error = %fault, "a preview could not be removed");
+            tracing::warn!(%error, "a preview could not be removed");
         }
     }
 }

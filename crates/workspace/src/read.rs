@@ -10,9 +10,9 @@ use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules, Sha256};
 use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::fault::{file_too_large, not_a_file, unsupported_binary};
-use crate::guard::{GuardFault, Opened, Stamp, Wait};
-use crate::{Fault, Tree};
+use crate::error::{file_too_large, not_a_file, unsupported_binary};
+use crate::guard::{Blocking, GuardError, Opened, Stamp};
+use crate::{Tree, WorkspaceError};
 
 /// So many first bytes tell a file's kind.
 pub(crate) const HEAD_BYTES: usize = 8 * 1024;
@@ -23,7 +23,7 @@ const MAX_PROMPT_HASH_BYTES: usize = 256 * 1024;
 
 /// A file that was read.
 #[derive(Debug)]
-pub struct FileRead {
+pub struct FileContent {
     /// As the caller named it.
     pub path: LogicalPath,
     /// Where it led, if a symbolic link was on the way.
@@ -53,20 +53,31 @@ impl Tree {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_FILE`, `FILE_TOO_LARGE`,
     /// `UNSUPPORTED_BINARY`, the first that applies.
-    pub fn read(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<FileRead, Fault> {
-        self.read_as(rules, path, max_bytes, Wait::Allowed)
+    pub fn read(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<FileContent, WorkspaceError> {
+        self.read_as(rules, path, max_bytes, Blocking::Allowed)
     }
 
     /// As [`read`](Self::read), but never waits for a disk, so that it may run where nothing may block: `None` where the
     /// answer is not all in memory, or would take long to hash.
-    pub fn try_read(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Option<Result<FileRead, Fault>> {
-        match self.read_as(rules, path, max_bytes, Wait::Never) {
-            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => None,
+    pub fn try_read(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        max_bytes: u64,
+    ) -> Option<Result<FileContent, WorkspaceError>> {
+        match self.read_as(rules, path, max_bytes, Blocking::Never) {
+            Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => None,
             done => Some(done),
         }
     }
 
-    fn read_as(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64, wait: Wait) -> Result<FileRead, Fault> {
+    fn read_as(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        max_bytes: u64,
+        wait: Blocking,
+    ) -> Result<FileContent, WorkspaceError> {
         let Admitted { opened, kind: by_name } = self.admit(rules, Access::Read, path, wait)?;
         if opened.size() > max_bytes {
             return Err(file_too_large(path, max_bytes, opened.size()).into());
@@ -84,7 +95,7 @@ impl Tree {
         }
         let sha256 = match stamp.as_ref().and_then(hashes::known) {
             Some(sha256) => sha256,
-            None if wait == Wait::Never && bytes.len() > MAX_PROMPT_HASH_BYTES => return Err(Errno::AGAIN.into()),
+            None if wait == Blocking::Never && bytes.len() > MAX_PROMPT_HASH_BYTES => return Err(Errno::AGAIN.into()),
             None => {
                 let sha256 = Sha256::of(&bytes);
                 hashes::keep(stamp, sha256);
@@ -92,7 +103,7 @@ impl Tree {
             }
         };
         let mode = opened.stat.st_mode & 0o7777;
-        Ok(FileRead { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })
+        Ok(FileContent { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })
     }
 
     /// Opens the regular file at `path` and judges it: policy comes before existence.
@@ -101,18 +112,18 @@ impl Tree {
         rules: &Rules,
         access: Access,
         path: &LogicalPath,
-        wait: Wait,
-    ) -> Result<Admitted, Fault> {
+        wait: Blocking,
+    ) -> Result<Admitted, WorkspaceError> {
         let found = match self.root.open(path, wait) {
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             found => found,
         };
         let opened = found.as_ref().ok();
         let kind = rules.kind_of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
         self.judge(rules, access, path, opened, kind, wait)?;
-        let opened = found.map_err(|fault| match fault {
-            GuardFault::NotADirectory => Refusal::not_found(path).into(),
-            fault => fault.at(path),
+        let opened = found.map_err(|error| match error {
+            GuardError::NotADirectory => Refusal::not_found(path).into(),
+            error => error.at(path),
         })?;
         match opened.file_type() {
             FileType::RegularFile => Ok(Admitted { opened, kind }),
@@ -128,8 +139,8 @@ impl Tree {
         path: &LogicalPath,
         opened: Option<&Opened>,
         kind: FileKind,
-        wait: Wait,
-    ) -> Result<(), Fault> {
+        wait: Blocking,
+    ) -> Result<(), WorkspaceError> {
         let real_path = opened.and_then(|opened| opened.real.as_ref());
         let facts = PathFacts {
             path,
@@ -146,7 +157,7 @@ impl Tree {
         &self,
         path: &LogicalPath,
         real_path: Option<&LogicalPath>,
-        wait: Wait,
+        wait: Blocking,
     ) -> io::Result<bool> {
         let Some(ignored) = &self.ignored else { return Ok(false) };
         let Some(real_path) = real_path else { return ignored.holds_file(&self.root, path, wait) };
@@ -178,15 +189,15 @@ pub(crate) fn is_binary(kind: FileKind, bytes: &[u8]) -> bool {
 
 /// All bytes of `opened`, and the version they are; no version where it was written to meanwhile. A byte more than
 /// `max_bytes` where it has grown beyond that.
-pub(crate) fn read_whole(opened: &Opened, max_bytes: u64, wait: Wait) -> io::Result<(Vec<u8>, Option<Stamp>)> {
+pub(crate) fn read_whole(opened: &Opened, max_bytes: u64, wait: Blocking) -> io::Result<(Vec<u8>, Option<Stamp>)> {
     let mut before = opened.stat;
     let mut bytes = Vec::new();
     for _ in 0..TORN_READS {
         let limit = usize::try_from(max_bytes.saturating_add(1)).unwrap_or(usize::MAX);
         let size = usize::try_from(before.st_size).unwrap_or(0).min(limit);
         bytes = match wait {
-            Wait::Allowed => read_bytes(opened, size)?,
-            Wait::Never => read_cached_bytes(opened, size)?,
+            Blocking::Allowed => read_bytes(opened, size)?,
+            Blocking::Never => read_cached_bytes(opened, size)?,
         };
         let after = rustix::fs::fstat(&opened.file)?;
         if Stamp::of(&after) == Stamp::of(&before) {

@@ -12,9 +12,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use sha2::Digest as _;
 
 use crate::base::OpenBlobs;
-use crate::guard::{GuardFault, Root, open_ambient_folder};
+use crate::guard::{GuardError, Root, open_ambient_folder};
 use crate::past::of_git;
-use crate::{Base, Contents, Fault, Kept, Past, PastFile, Workspace};
+use crate::{Base, ContentLocation, ContentStore, Snapshot, SnapshotFile, Workspace, WorkspaceError};
 
 /// So many files are made while git is attached once.
 const BATCH: usize = 2000;
@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 
 /// What was made.
 #[derive(Debug, Default)]
-pub struct Rebuilt {
+pub struct RebuildReport {
     /// Files whose bytes have the hash that they should have.
     pub files: u64,
     /// Symbolic links, which lead where they led; nothing follows them.
@@ -38,7 +38,7 @@ pub struct Rebuilt {
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum EntryState {
     /// Nothing.
     Nothing,
     /// A file.
@@ -61,13 +61,13 @@ pub enum Standing {
 
 /// A path at which something else stands than the ledger says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct Drift {
     /// The path.
     pub path: LogicalPath,
     /// What the ledger says.
-    pub expected: Standing,
+    pub expected: EntryState,
     /// What is there.
-    pub found: Standing,
+    pub found: EntryState,
 }
 
 impl Base {
@@ -76,27 +76,32 @@ impl Base {
     /// # Errors
     ///
     /// Where the disk or the ledger fails; [`io::ErrorKind::DirectoryNotEmpty`] where something is in `to`.
-    pub fn rebuild(&self, past: &Past, to: &Path, contents: &dyn Contents) -> Result<Rebuilt, Fault> {
+    pub fn rebuild(
+        &self,
+        past: &Snapshot,
+        to: &Path,
+        contents: &dyn ContentStore,
+    ) -> Result<RebuildReport, WorkspaceError> {
         let root = Root::of_run(empty_folder(to)?);
         let never = AtomicBool::new(false);
         let loaded = self.load()?;
-        let mut rebuilt = Rebuilt::default();
+        let mut rebuilt = RebuildReport::default();
         // Links come last, so that no file is ever written through one.
         let (links, files): (Vec<_>, Vec<_>) = past.files().iter().partition(|(_, file)| file.is_link);
         for batch in files.chunks(BATCH).chain(links.chunks(BATCH)) {
-            let mut fault = None;
+            let mut error = None;
             let made = self.blobs().with(&never, |blobs| {
                 for (path, file) in batch {
                     let oid = loaded.manifest.get(path.as_str().as_bytes()).map(|at| loaded.manifest.oid(at));
                     if let Err(found) = make(&root, path, file, (blobs, oid), contents, &mut rebuilt) {
-                        fault = Some(found);
+                        error = Some(found);
                         return Err(io::ErrorKind::Interrupted.into());
                     }
                 }
                 Ok(())
             });
-            if let Some(fault) = fault {
-                return Err(fault);
+            if let Some(error) = error {
+                return Err(error);
             }
             made.map_err(of_git)?;
         }
@@ -110,54 +115,56 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn compare(&self, past: &Past) -> Result<Vec<Difference>, Fault> {
+    pub fn find_drift(&self, past: &Snapshot) -> Result<Vec<Drift>, WorkspaceError> {
         let mut paths: BTreeSet<LogicalPath> = past.files().keys().chain(past.written()).cloned().collect();
         paths.extend(self.touched_paths(&AtomicBool::new(false))?);
         let mut differences = Vec::new();
         for path in paths {
-            let expected = past.files().get(&path).map_or(Standing::Nothing, Standing::of);
+            let expected = past.files().get(&path).map_or(EntryState::Nothing, EntryState::of);
             let found = self.standing(&path)?;
-            let is_no_file = matches!(found, Standing::Nothing | Standing::Folder | Standing::Other);
-            if expected != found && !(expected == Standing::Nothing && is_no_file) {
-                differences.push(Difference { path, expected, found });
+            let is_no_file = matches!(found, EntryState::Nothing | EntryState::Folder | EntryState::Other);
+            if expected != found && !(expected == EntryState::Nothing && is_no_file) {
+                differences.push(Drift { path, expected, found });
             }
         }
         Ok(differences)
     }
 
     /// What stands at `path` now.
-    fn standing(&self, path: &LogicalPath) -> Result<Standing, Fault> {
+    fn standing(&self, path: &LogicalPath) -> Result<EntryState, WorkspaceError> {
         let root = &self.tree().root;
         let place = match root.place(path) {
             Ok(place) => place,
-            Err(GuardFault::Missing | GuardFault::NotADirectory) => return Ok(Standing::Nothing),
-            Err(GuardFault::Io(error)) => return Err(error.into()),
-            Err(GuardFault::Rejected(_) | GuardFault::Special | GuardFault::Unreadable) => return Ok(Standing::Other),
+            Err(GuardError::Missing | GuardError::NotADirectory) => return Ok(EntryState::Nothing),
+            Err(GuardError::Io(error)) => return Err(error.into()),
+            Err(GuardError::Rejected(_) | GuardError::Special | GuardError::Unreadable) => {
+                return Ok(EntryState::Other);
+            }
         };
-        let Some(stat) = place.stat()? else { return Ok(Standing::Nothing) };
+        let Some(stat) = place.stat()? else { return Ok(EntryState::Nothing) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&place.dir, &*place.name, Vec::new())?;
-                Ok(Standing::Link { sha256: Sha256::of(target.as_bytes()) })
+                Ok(EntryState::Link { sha256: Sha256::of(target.as_bytes()) })
             }
             FileType::RegularFile => {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
                 let file = rustix::fs::openat(&place.dir, &*place.name, flags, Mode::empty())?;
                 let sha256 = copy(&mut File::from(file), &mut io::sink())?;
-                Ok(Standing::File { sha256, executable: stat.st_mode & 0o111 != 0 })
+                Ok(EntryState::File { sha256, executable: stat.st_mode & 0o111 != 0 })
             }
-            FileType::Directory => Ok(Standing::Folder),
+            FileType::Directory => Ok(EntryState::Folder),
             FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
-            | FileType::Unknown => Ok(Standing::Other),
+            | FileType::Unknown => Ok(EntryState::Other),
         }
     }
 }
 
-impl Standing {
-    fn of(file: &PastFile) -> Self {
+impl EntryState {
+    fn of(file: &SnapshotFile) -> Self {
         if file.is_link {
             Self::Link { sha256: file.sha256 }
         } else {
@@ -194,20 +201,20 @@ fn empty_folder(to: &Path) -> io::Result<OwnedFd> {
 fn make(
     root: &Root,
     path: &LogicalPath,
-    file: &PastFile,
+    file: &SnapshotFile,
     (blobs, oid): (&mut OpenBlobs, Option<&[u8; 20]>),
-    contents: &dyn Contents,
-    rebuilt: &mut Rebuilt,
-) -> Result<(), Fault> {
+    contents: &dyn ContentStore,
+    rebuilt: &mut RebuildReport,
+) -> Result<(), WorkspaceError> {
     let mut kept = None;
-    if let Kept::Ledger { seq, .. } = file.kept {
+    if let ContentLocation::Ledger { seq, .. } = file.location {
         kept = contents.content(seq, &file.sha256)?;
         if kept.is_none() {
             rebuilt.not_kept.push(path.clone());
             return Ok(());
         }
     }
-    let (place, _) = root.make_place(path).map_err(|fault| fault.at(path))?;
+    let (place, _) = root.make_place(path).map_err(|error| error.at(path))?;
     let lacking = || io::Error::from(io::ErrorKind::InvalidData);
     let made = if file.is_link {
         let target = kept.map_or_else(|| blobs.get(oid.ok_or_else(lacking)?), Ok);

@@ -1,11 +1,11 @@
 //! Text search with ripgrep's own crates, in process.
 
-mod hunt;
 mod pattern;
 mod scan;
 mod snippet;
 #[cfg(test)]
 mod tests;
+mod visitor;
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::globs::Globs;
-use crate::guard::{GuardFault, Wait};
-use crate::survey::{Ground, survey};
-use crate::walk::Whereabouts;
-use crate::{Fault, Tree};
-use hunt::{Gathered, Hunt};
+use crate::guard::{Blocking, GuardError};
+use crate::survey::{WalkRoot, survey};
+use crate::walk::WalkPath;
+use crate::{Tree, WorkspaceError};
 use pattern::{Pattern, Until};
+use visitor::{Gathered, SearchVisitor};
 
 /// How a query is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -98,24 +98,29 @@ impl Tree {
     ///
     /// `INVALID_REQUEST` for a bad expression or glob; `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`,
     /// `NOT_FOUND`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY` for the path; `Cancelled` once `cancel` is set.
-    pub fn search(&self, rules: &Rules, query: &SearchQuery, cancel: &AtomicBool) -> Result<SearchReport, Fault> {
+    pub fn search(
+        &self,
+        rules: &Rules,
+        query: &SearchQuery,
+        cancel: &AtomicBool,
+    ) -> Result<SearchReport, WorkspaceError> {
         let pattern = Pattern::compile(query)?;
         let globs = Globs::compile(&query.include_glob, &query.exclude_glob)?;
         let until = Until { deadline: Instant::now() + query.max_time, cancel };
-        let hunt = Hunt { tree: self, rules, query, pattern: &pattern, globs: &globs, until };
+        let visitor = SearchVisitor { tree: self, rules, query, pattern: &pattern, globs: &globs, until };
         let path = &query.path;
-        match self.root.open(path, Wait::Allowed) {
+        match self.root.open(path, Blocking::Allowed) {
             Ok(opened) if opened.file_type() == FileType::Directory => {
-                self.judge(rules, Access::Search, path, Some(&opened), FileKind::Directory, Wait::Allowed)?;
-                let ground = Ground::of(self, opened, path)?;
-                Ok(survey(self, &hunt, ground, Gathered::default(), cancel)?.into_report())
+                self.judge(rules, Access::Search, path, Some(&opened), FileKind::Directory, Blocking::Allowed)?;
+                let root = WalkRoot::of(self, opened, path)?;
+                Ok(survey(self, &visitor, root, Gathered::default(), cancel)?.into_report())
             }
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => Err(fault.at(path)),
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => Err(error.at(path)),
             // A file, or nothing: policy is asked before either is told.
             _ => {
-                let admitted = self.admit(rules, Access::Search, path, Wait::Allowed)?;
-                let at = Whereabouts { shown: path.clone(), real: admitted.opened.real.clone() };
-                hunt.file(&admitted.opened, &at, admitted.kind)
+                let admitted = self.admit(rules, Access::Search, path, Blocking::Allowed)?;
+                let at = WalkPath { shown: path.clone(), real: admitted.opened.real.clone() };
+                visitor.file(&admitted.opened, &at, admitted.kind)
             }
         }
     }

@@ -7,16 +7,16 @@ use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
-use crate::guard::{GuardFault, Opened, Stamp, Wait, is_hard_linked};
+use crate::guard::{Blocking, GuardError, Opened, Stamp, is_hard_linked};
 use crate::read::{hashes, kind_of};
-use crate::{EntryType, Fault, Tree};
+use crate::{EntryType, Tree, WorkspaceError};
 
 /// So many first bytes tell a file's kind.
 const HEAD_BYTES: usize = 8 * 1024;
 /// What is read at a time.
 const PIECE_BYTES: usize = 256 * 1024;
 /// A ranged read takes files up to so many times `maxFileBytes`; larger ones are not hashed either.
-pub const RANGED_FACTOR: u64 = 16;
+pub const RANGED_READ_FACTOR: u64 = 16;
 
 /// What is at a path.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub(crate) enum Hashing {
 }
 
 /// What stands at a name, without following it.
-struct Standing {
+struct NameStat {
     stat: Stat,
     /// Where it is, if a symbolic link was on the way.
     real: Option<LogicalPath>,
@@ -71,7 +71,7 @@ impl Tree {
     /// # Errors
     ///
     /// `PATH_REJECTED`; `Cancelled` once `cancel` is set.
-    pub fn stat(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<PathStat, Fault> {
+    pub fn stat(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<PathStat, WorkspaceError> {
         if let Some(stat) = self.stat_as(rules, path, Hashing::Wanted, cancel)? {
             return Ok(stat);
         }
@@ -87,9 +87,9 @@ impl Tree {
         path: &LogicalPath,
         hashing: Hashing,
         cancel: &AtomicBool,
-    ) -> Result<Option<PathStat>, Fault> {
-        let Some(standing) = self.standing(path)? else { return Ok(None) };
-        let stat = &standing.stat;
+    ) -> Result<Option<PathStat>, WorkspaceError> {
+        let Some(name_stat) = self.name_stat(path)? else { return Ok(None) };
+        let stat = &name_stat.stat;
         let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
         let mut found = Found {
             entry_type,
@@ -105,13 +105,13 @@ impl Tree {
             EntryType::Other => found.refused = Some(Code::NotAFile),
             EntryType::Symlink => found.refused = self.refusal_behind(rules, path)?,
             EntryType::Directory => {
-                found.kind = Some(rules.kind_of_dir(standing.real.as_ref().unwrap_or(path)));
-                found.refused = self.refusal_of(rules, path, &standing, FileKind::Directory)?;
+                found.kind = Some(rules.kind_of_dir(name_stat.real.as_ref().unwrap_or(path)));
+                found.refused = self.refusal_of(rules, path, &name_stat, FileKind::Directory)?;
             }
             EntryType::File => {
-                self.look_into(rules, path, &standing, hashing, cancel, &mut found)?;
+                self.look_into(rules, path, &name_stat, hashing, cancel, &mut found)?;
                 // No mutation follows a link, and what a tool cannot read it cannot write.
-                let open = standing.real.is_none() && found.refused.is_none();
+                let open = name_stat.real.is_none() && found.refused.is_none();
                 let kind = found.kind.unwrap_or(FileKind::Unknown);
                 writable = open && self.may_change(rules, path, kind, is_hard_linked(stat))?;
                 writable &= found.size_bytes.is_some_and(|size| size <= rules.policy().max_file_bytes);
@@ -121,29 +121,29 @@ impl Tree {
     }
 
     /// Whether a mutation could make a file at `path`, where nothing is: no file and no link is on the way.
-    fn has_way_to(&self, path: &LogicalPath) -> Result<bool, Fault> {
+    fn has_way_to(&self, path: &LogicalPath) -> Result<bool, WorkspaceError> {
         match self.root.open_unlinked(path) {
-            Err(GuardFault::Missing) => Ok(true),
-            Err(fault @ GuardFault::Io(_)) => Err(fault.at(path)),
+            Err(GuardError::Missing) => Ok(true),
+            Err(error @ GuardError::Io(_)) => Err(error.at(path)),
             Ok(_) | Err(_) => Ok(false),
         }
     }
 
     /// What stands at `path`, its last name not followed.
-    fn standing(&self, path: &LogicalPath) -> Result<Option<Standing>, Fault> {
+    fn name_stat(&self, path: &LogicalPath) -> Result<Option<NameStat>, WorkspaceError> {
         let parent = path.parent().unwrap_or_else(LogicalPath::root);
-        let folder = match self.root.open(&parent, Wait::Allowed) {
+        let folder = match self.root.open(&parent, Blocking::Allowed) {
             Ok(folder) if folder.file_type() == FileType::Directory => folder,
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             Ok(_) | Err(_) => return Ok(None),
         };
         if path.is_root() {
-            return Ok(Some(Standing { stat: folder.stat, real: None }));
+            return Ok(Some(NameStat { stat: folder.stat, real: None }));
         }
         let rejected = |rule| Refusal::path(path.as_str(), rule);
         let real = folder.real.map(|real| real.child(path.file_name())).transpose().map_err(rejected)?;
         match rustix::fs::statat(&folder.file, path.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(Standing { stat, real })),
+            Ok(stat) => Ok(Some(NameStat { stat, real })),
             Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -154,29 +154,29 @@ impl Tree {
         &self,
         rules: &Rules,
         path: &LogicalPath,
-        standing: &Standing,
+        name_stat: &NameStat,
         hashing: Hashing,
         cancel: &AtomicBool,
         found: &mut Found,
-    ) -> Result<(), Fault> {
-        let kind = rules.kind_of_path(standing.real.as_ref().unwrap_or(path));
-        let size = u64::try_from(standing.stat.st_size).unwrap_or(0);
+    ) -> Result<(), WorkspaceError> {
+        let kind = rules.kind_of_path(name_stat.real.as_ref().unwrap_or(path));
+        let size = u64::try_from(name_stat.stat.st_size).unwrap_or(0);
         (found.kind, found.size_bytes) = (Some(kind), Some(size));
-        found.refused = self.refusal_of(rules, path, standing, kind)?;
+        found.refused = self.refusal_of(rules, path, name_stat, kind)?;
         if found.refused.is_some() {
             return Ok(());
         }
-        if size > rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR) {
+        if size > rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR) {
             found.refused = Some(Code::FileTooLarge);
             return Ok(());
         }
-        let opened = match self.admit(rules, Access::Read, path, Wait::Allowed) {
+        let opened = match self.admit(rules, Access::Read, path, Blocking::Allowed) {
             Ok(admitted) => admitted.opened,
-            Err(Fault::Refused(refusal)) => {
+            Err(WorkspaceError::Refused(refusal)) => {
                 found.refused = Some(refusal.code);
                 return Ok(());
             }
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         };
         let head = head_of(&opened)?;
         let kind = kind_of(rules, opened.real.as_ref().unwrap_or(path), &head);
@@ -196,43 +196,49 @@ impl Tree {
         &self,
         rules: &Rules,
         path: &LogicalPath,
-        standing: &Standing,
+        name_stat: &NameStat,
         kind: FileKind,
-    ) -> Result<Option<Code>, Fault> {
-        let real_path = standing.real.as_ref();
-        let ignored = self.is_ignored(path, real_path, Wait::Allowed)?;
-        let facts = PathFacts { path, real_path, kind, ignored, hard_linked: is_hard_linked(&standing.stat) };
+    ) -> Result<Option<Code>, WorkspaceError> {
+        let real_path = name_stat.real.as_ref();
+        let ignored = self.is_ignored(path, real_path, Blocking::Allowed)?;
+        let facts = PathFacts { path, real_path, kind, ignored, hard_linked: is_hard_linked(&name_stat.stat) };
         Ok(model::judge_path(rules, Access::Read, &facts).err().map(|refusal| refusal.code))
     }
 
     /// What reading through the link at `path` would be refused with.
-    pub(crate) fn refusal_behind(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<Code>, Fault> {
-        let admitted = match self.root.open(path, Wait::Allowed) {
+    pub(crate) fn refusal_behind(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<Code>, WorkspaceError> {
+        let admitted = match self.root.open(path, Blocking::Allowed) {
             Ok(opened) if opened.file_type() == FileType::Directory => {
-                self.judge(rules, Access::Read, path, Some(&opened), FileKind::Directory, Wait::Allowed)
+                self.judge(rules, Access::Read, path, Some(&opened), FileKind::Directory, Blocking::Allowed)
             }
-            _ => self.admit(rules, Access::Read, path, Wait::Allowed).map(drop),
+            _ => self.admit(rules, Access::Read, path, Blocking::Allowed).map(drop),
         };
         match admitted {
             Ok(()) => Ok(None),
-            Err(Fault::Refused(refusal)) => Ok(Some(refusal.code)),
-            Err(fault) => Err(fault),
+            Err(WorkspaceError::Refused(refusal)) => Ok(Some(refusal.code)),
+            Err(error) => Err(error),
         }
     }
 
     /// Whether policy would let a mutation of `path` pass; nothing in a mount is ever changed.
-    fn may_change(&self, rules: &Rules, path: &LogicalPath, kind: FileKind, hard_linked: bool) -> Result<bool, Fault> {
+    fn may_change(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        kind: FileKind,
+        hard_linked: bool,
+    ) -> Result<bool, WorkspaceError> {
         if self.ignored.is_none() {
             return Ok(false);
         }
-        let ignored = self.is_ignored(path, None, Wait::Allowed)?;
+        let ignored = self.is_ignored(path, None, Blocking::Allowed)?;
         let facts = PathFacts { path, real_path: None, kind, ignored, hard_linked };
         Ok(model::judge_path(rules, Access::Mutate, &facts).is_ok())
     }
 }
 
 /// The first bytes of `opened`.
-pub(crate) fn head_of(opened: &Opened) -> Result<Vec<u8>, Fault> {
+pub(crate) fn head_of(opened: &Opened) -> Result<Vec<u8>, WorkspaceError> {
     let mut head = vec![0; HEAD_BYTES];
     let length = rustix::io::pread(&opened.file, &mut head, 0)?;
     head.truncate(length);
@@ -240,7 +246,7 @@ pub(crate) fn head_of(opened: &Opened) -> Result<Vec<u8>, Fault> {
 }
 
 /// Hash and length of all that `opened` holds.
-fn hash_of(opened: &Opened, cancel: &AtomicBool) -> Result<(Sha256, u64), Fault> {
+fn hash_of(opened: &Opened, cancel: &AtomicBool) -> Result<(Sha256, u64), WorkspaceError> {
     let stamp = Stamp::of(&opened.stat);
     if let Some(sha256) = hashes::known(&stamp) {
         return Ok((sha256, opened.size()));
@@ -257,12 +263,16 @@ fn hash_of(opened: &Opened, cancel: &AtomicBool) -> Result<(Sha256, u64), Fault>
 }
 
 /// Tells `tell` all that `opened` holds, piece by piece.
-pub(crate) fn each_piece(opened: &Opened, cancel: &AtomicBool, mut tell: impl FnMut(&[u8])) -> Result<(), Fault> {
+pub(crate) fn each_piece(
+    opened: &Opened,
+    cancel: &AtomicBool,
+    mut tell: impl FnMut(&[u8]),
+) -> Result<(), WorkspaceError> {
     let length = usize::try_from(opened.size()).unwrap_or(PIECE_BYTES).clamp(1, PIECE_BYTES);
     let (mut piece, mut offset) = (vec![0; length], 0);
     loop {
         if cancel.load(Ordering::Relaxed) {
-            return Err(Fault::Cancelled);
+            return Err(WorkspaceError::Cancelled);
         }
         match rustix::io::pread(&opened.file, &mut piece, offset) {
             Ok(0) => return Ok(()),

@@ -11,10 +11,10 @@ use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-use crate::guard::{GuardFault, Opened};
-use crate::stat::{RANGED_FACTOR, each_piece, head_of};
-use crate::survey::{Candidate, Ground, Survey, survey};
-use crate::{Fault, Tree};
+use crate::guard::{GuardError, Opened};
+use crate::stat::{RANGED_READ_FACTOR, each_piece, head_of};
+use crate::survey::{Candidate, Visitor, WalkRoot, survey};
+use crate::{Tree, WorkspaceError};
 
 /// The longest extension that is one; what is longer is a name with a dot in it.
 const MAX_EXTENSION_BYTES: usize = 16;
@@ -60,11 +60,11 @@ impl Tree {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_DIRECTORY`; `Cancelled` once
     /// `cancel` is set.
-    pub fn stats(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<TreeStats, Fault> {
-        let ground = Ground::of(self, self.open_folder(rules, Access::Read, path)?, path)?;
-        let passes_ignored = !ground.is_ignored();
+    pub fn stats(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<TreeStats, WorkspaceError> {
+        let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, path)?, path)?;
+        let passes_ignored = !root.is_ignored();
         let counter = Counter { tree: self, rules, cancel, passes_ignored, directories: AtomicU64::new(0) };
-        let mut stats = survey(self, &counter, ground, TreeStats::default(), cancel)?;
+        let mut stats = survey(self, &counter, root, TreeStats::default(), cancel)?;
         stats.directories = counter.directories.into_inner();
         stats.join_rare_extensions();
         Ok(stats)
@@ -89,19 +89,19 @@ struct Counted {
     lines: Option<u64>,
 }
 
-impl Survey for Counter<'_> {
-    type Eye<'a>
+impl Visitor for Counter<'_> {
+    type Worker<'a>
         = ()
     where
         Self: 'a;
-    type Seen = Option<Counted>;
+    type Finding = Option<Counted>;
     type Outcome = TreeStats;
 
     fn rules(&self) -> &Rules {
         self.rules
     }
 
-    fn eye(&self) {}
+    fn worker(&self) {}
 
     fn is_asked_for(&self, _path: &LogicalPath, _is_folder: bool) -> bool {
         true
@@ -115,15 +115,20 @@ impl Survey for Counter<'_> {
         admitted
     }
 
-    fn look(&self, (): &mut (), dir: Option<BorrowedFd<'_>>, candidate: Candidate) -> Result<Option<Counted>, Fault> {
+    fn look(
+        &self,
+        (): &mut (),
+        dir: Option<BorrowedFd<'_>>,
+        candidate: Candidate,
+    ) -> Result<Option<Counted>, WorkspaceError> {
         let Some(dir) = dir else { return Ok(None) };
-        let opened = self.tree.root.open_entry(dir, &candidate.name).map_err(GuardFault::from).and_then(Opened::of);
+        let opened = self.tree.root.open_entry(dir, &candidate.name).map_err(GuardError::from).and_then(Opened::of);
         let opened = match opened {
             Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
             // It was a file a moment ago.
             Ok(_) => return Ok(None),
-            Err(fault) => {
-                fault.unless_disk()?;
+            Err(error) => {
+                error.unless_disk()?;
                 return Ok(None);
             }
         };
@@ -142,7 +147,7 @@ impl Survey for Counter<'_> {
 
 impl Counter<'_> {
     /// A file's kind and, where they may be told, its lines.
-    fn count(&self, opened: &Opened, candidate: &Candidate) -> Result<(FileKind, Option<u64>), Fault> {
+    fn count(&self, opened: &Opened, candidate: &Candidate) -> Result<(FileKind, Option<u64>), WorkspaceError> {
         let Candidate { at, kind, ignored, .. } = candidate;
         let (path, real_path, hard_linked) = (&at.shown, at.real.as_ref(), opened.is_hard_linked());
         let facts = PathFacts { path, real_path, kind: *kind, ignored: *ignored, hard_linked };
@@ -151,7 +156,7 @@ impl Counter<'_> {
         }
         let head = head_of(opened)?;
         let kind = self.rules.kind_of_file(at.real(), &head);
-        let too_large = opened.size() > self.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
+        let too_large = opened.size() > self.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
         if too_large || kind == FileKind::Binary || model::is_binary(&head) {
             return Ok((kind, None));
         }
@@ -200,7 +205,7 @@ fn extension(name: &str) -> String {
 }
 
 /// How many lines a text has; the last one counts whether or not it is ended.
-fn lines_of(opened: &Opened, head: &[u8], cancel: &AtomicBool) -> Result<u64, Fault> {
+fn lines_of(opened: &Opened, head: &[u8], cancel: &AtomicBool) -> Result<u64, WorkspaceError> {
     let wide = match head {
         [0xff, 0xfe, ..] => Some(b"\n\0"),
         [0xfe, 0xff, ..] => Some(b"\0\n"),

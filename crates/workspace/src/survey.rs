@@ -16,11 +16,11 @@ use std::thread;
 use model::{LogicalPath, Rules};
 use rustix::fs::FileType;
 
-use crate::guard::{GuardFault, Opened, Wait};
+use crate::guard::{Blocking, GuardError, Opened};
 use crate::ignored::Scope;
 use crate::list::is_made;
-use crate::walk::Whereabouts;
-use crate::{Fault, Tree};
+use crate::walk::WalkPath;
+use crate::{Tree, WorkspaceError};
 pub(crate) use folder::Candidate;
 use folder::{Entering, Item, Reader};
 use progress::{Node, Progress, Slot};
@@ -33,13 +33,13 @@ const BATCH: usize = 32;
 const MAX_HELD_DEPTH: usize = 64;
 
 /// What a walk is for. All threads share it.
-pub(crate) trait Survey: Sync {
+pub(crate) trait Visitor: Sync {
     /// What one thread works with.
-    type Eye<'a>
+    type Worker<'a>
     where
         Self: 'a;
     /// What comes of one file.
-    type Seen: Send;
+    type Finding: Send;
     /// What the walk comes to.
     type Outcome: Send;
 
@@ -47,7 +47,7 @@ pub(crate) trait Survey: Sync {
     fn rules(&self) -> &Rules;
 
     /// What another thread works with.
-    fn eye(&self) -> Self::Eye<'_>;
+    fn worker(&self) -> Self::Worker<'_>;
 
     /// Whether entries of that type are looked at. Folders are entered in any case.
     fn takes(&self, file_type: FileType) -> bool {
@@ -63,28 +63,28 @@ pub(crate) trait Survey: Sync {
     /// Looks at a file that is, or was, in the folder `dir`; `None` where that is no folder any more.
     fn look(
         &self,
-        eye: &mut Self::Eye<'_>,
+        worker: &mut Self::Worker<'_>,
         dir: Option<BorrowedFd<'_>>,
         candidate: Candidate,
-    ) -> Result<Self::Seen, Fault>;
+    ) -> Result<Self::Finding, WorkspaceError>;
 
     /// Takes what came of the next file in order of path; whether that is enough.
-    fn take(&self, outcome: &mut Self::Outcome, seen: Self::Seen) -> bool;
+    fn take(&self, outcome: &mut Self::Outcome, seen: Self::Finding) -> bool;
 }
 
 /// The folder that was asked for.
-pub(crate) struct Ground {
+pub(crate) struct WalkRoot {
     dir: OwnedFd,
-    at: Whereabouts,
+    at: WalkPath,
     scope: Scope,
 }
 
-impl Ground {
+impl WalkRoot {
     /// The folder that is open as `opened` and was asked for as `path`.
-    pub(crate) fn of(tree: &Tree, opened: Opened, path: &LogicalPath) -> Result<Self, Fault> {
-        let at = Whereabouts { shown: path.clone(), real: opened.real };
+    pub(crate) fn of(tree: &Tree, opened: Opened, path: &LogicalPath) -> Result<Self, WorkspaceError> {
+        let at = WalkPath { shown: path.clone(), real: opened.real };
         let scope = match &tree.ignored {
-            Some(ignored) => ignored.scope_of(&tree.root, at.real(), Wait::Allowed)?,
+            Some(ignored) => ignored.scope_of(&tree.root, at.real(), Blocking::Allowed)?,
             None => Scope::default(),
         };
         Ok(Self { dir: opened.file, at, scope })
@@ -102,16 +102,16 @@ impl Ground {
 }
 
 /// Walks over all that lies beneath a folder, and adds to `outcome`.
-pub(crate) fn survey<S: Survey>(
+pub(crate) fn survey<S: Visitor>(
     tree: &Tree,
     survey: &S,
-    ground: Ground,
+    root: WalkRoot,
     outcome: S::Outcome,
     cancel: &AtomicBool,
-) -> Result<S::Outcome, Fault> {
-    let work = Work::Read { folder: ground.at, scope: Entering::Asked(ground.scope) };
-    let tasks = vec![Task { node: Progress::<S::Seen>::TOP, dir: Handle::Open(Arc::new(ground.dir)), work }];
-    let state = State { tasks, busy: 0, idle: 0, progress: Progress::new(), outcome, enough: false, fault: None };
+) -> Result<S::Outcome, WorkspaceError> {
+    let work = Work::Read { folder: root.at, scope: Entering::Asked(root.scope) };
+    let tasks = vec![Task { node: Progress::<S::Finding>::TOP, dir: Handle::Open(Arc::new(root.dir)), work }];
+    let state = State { tasks, busy: 0, idle: 0, progress: Progress::new(), outcome, enough: false, error: None };
     let shared = Shared { state: Mutex::new(state), wake: Condvar::new(), over: AtomicBool::new(false) };
     let hands = Hands { tree, survey, cancel, shared };
     thread::scope(|scope| {
@@ -121,36 +121,36 @@ pub(crate) fn survey<S: Survey>(
         hands.work();
     });
     let state = hands.shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    state.fault.map_or(Ok(state.outcome), Err)
+    state.error.map_or(Ok(state.outcome), Err)
 }
 
 /// What the threads of a survey share.
-struct Hands<'a, S: Survey> {
+struct Hands<'a, S: Visitor> {
     tree: &'a Tree,
     survey: &'a S,
     cancel: &'a AtomicBool,
     shared: Shared<S>,
 }
 
-struct Shared<S: Survey> {
+struct Shared<S: Visitor> {
     state: Mutex<State<S>>,
     wake: Condvar,
     /// Whether nothing more is needed.
     over: AtomicBool,
 }
 
-struct State<S: Survey> {
+struct State<S: Visitor> {
     /// Work to do; the last comes first in order of path.
     tasks: Vec<Task>,
     /// Threads that are at work.
     busy: usize,
     /// Threads that wait for work.
     idle: usize,
-    progress: Progress<S::Seen>,
+    progress: Progress<S::Finding>,
     outcome: S::Outcome,
     /// Whether the outcome is complete.
     enough: bool,
-    fault: Option<Fault>,
+    error: Option<WorkspaceError>,
 }
 
 /// A piece of work: what in a folder is read or looked at.
@@ -162,7 +162,7 @@ struct Task {
 
 enum Work {
     /// The folder is read, and more work found in it.
-    Read { folder: Whereabouts, scope: Entering },
+    Read { folder: WalkPath, scope: Entering },
     /// Some of its files are looked at, each with its place.
     Look(Vec<(usize, Candidate)>),
 }
@@ -172,7 +172,7 @@ enum Work {
 enum Handle {
     Open(Arc<OwnedFd>),
     In { above: Arc<OwnedFd>, name: CString },
-    At(Whereabouts),
+    At(WalkPath),
 }
 
 /// What came of a piece of work.
@@ -184,18 +184,18 @@ enum Found<T> {
         scope: Scope,
         items: Vec<Item>,
     },
-    Seen(Vec<(usize, T)>),
+    Findings(Vec<(usize, T)>),
 }
 
-impl<S: Survey> Hands<'_, S> {
+impl<S: Visitor> Hands<'_, S> {
     fn work(&self) {
         let mut reader = Reader::new(self.tree, self.survey, self.cancel);
-        let mut eye = self.survey.eye();
+        let mut worker = self.survey.worker();
         let mut task = self.shared.next(self.shared.lock());
         while let Some(Task { node, dir, work }) = task {
             let done = match work {
                 Work::Read { folder, scope } => self.read(&mut reader, &dir, folder, scope),
-                Work::Look(places) => self.look(&mut eye, &dir, places),
+                Work::Look(places) => self.look(&mut worker, &dir, places),
             };
             task = self.shared.next(self.shared.done(self.survey, node, done));
         }
@@ -205,9 +205,9 @@ impl<S: Survey> Hands<'_, S> {
         &self,
         reader: &mut Reader<'_, S>,
         dir: &Handle,
-        folder: Whereabouts,
+        folder: WalkPath,
         scope: Entering,
-    ) -> Result<Found<S::Seen>, Fault> {
+    ) -> Result<Found<S::Finding>, WorkspaceError> {
         let Some(dir) = self.open(dir)? else { return Ok(Found::Nothing) };
         let (scope, items) = reader.read(&dir, &folder, scope)?;
         let is_deep = folder.shown.names().count() > MAX_HELD_DEPTH;
@@ -217,43 +217,43 @@ impl<S: Survey> Hands<'_, S> {
 
     fn look(
         &self,
-        eye: &mut S::Eye<'_>,
+        worker: &mut S::Worker<'_>,
         dir: &Handle,
         places: Vec<(usize, Candidate)>,
-    ) -> Result<Found<S::Seen>, Fault> {
+    ) -> Result<Found<S::Finding>, WorkspaceError> {
         let mut seen = Vec::with_capacity(places.len());
         let dir = self.open(dir)?;
         for (place, candidate) in places {
             if self.cancel.load(Ordering::Relaxed) {
-                return Err(Fault::Cancelled);
+                return Err(WorkspaceError::Cancelled);
             }
             if self.shared.over.load(Ordering::Relaxed) {
                 break;
             }
             let dir = dir.as_ref().map(|dir| (**dir).as_fd());
-            seen.push((place, self.survey.look(eye, dir, candidate)?));
+            seen.push((place, self.survey.look(worker, dir, candidate)?));
         }
-        Ok(Found::Seen(seen))
+        Ok(Found::Findings(seen))
     }
 
     /// The folder's handle; `None` where it is no folder any more.
-    fn open(&self, dir: &Handle) -> Result<Option<Arc<OwnedFd>>, Fault> {
+    fn open(&self, dir: &Handle) -> Result<Option<Arc<OwnedFd>>, WorkspaceError> {
         let opened = match dir {
             Handle::Open(dir) => return Ok(Some(Arc::clone(dir))),
-            Handle::In { above, name } => self.tree.root.open_entry((**above).as_fd(), name).map_err(GuardFault::from),
+            Handle::In { above, name } => self.tree.root.open_entry((**above).as_fd(), name).map_err(GuardError::from),
             Handle::At(at) => self.tree.root.open_unlinked(at.real()).map(|opened| opened.file),
         };
         match opened {
             Ok(dir) => Ok(Some(Arc::new(dir))),
-            Err(fault) => {
-                fault.unless_disk()?;
+            Err(error) => {
+                error.unless_disk()?;
                 Ok(None)
             }
         }
     }
 }
 
-impl<S: Survey> Shared<S> {
+impl<S: Visitor> Shared<S> {
     fn lock(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -276,23 +276,28 @@ impl<S: Survey> Shared<S> {
     }
 
     /// Takes in what came of a piece of work.
-    fn done(&self, survey: &S, node: Node, found: Result<Found<S::Seen>, Fault>) -> MutexGuard<'_, State<S>> {
+    fn done(
+        &self,
+        survey: &S,
+        node: Node,
+        found: Result<Found<S::Finding>, WorkspaceError>,
+    ) -> MutexGuard<'_, State<S>> {
         let mut state = self.lock();
         state.busy -= 1;
         match found {
             Ok(Found::Nothing) => state.progress.fill(node, Vec::new()),
             Ok(Found::Items { dir, scope, items }) => state.add(node, &dir, &scope, items),
-            Ok(Found::Seen(seen)) => {
+            Ok(Found::Findings(seen)) => {
                 for (place, seen) in seen {
                     state.progress.finish(node, place, seen);
                 }
             }
-            Err(fault) => {
-                state.fault.get_or_insert(fault);
+            Err(error) => {
+                state.error.get_or_insert(error);
             }
         }
         state.advance(survey);
-        if state.fault.is_some() || state.enough {
+        if state.error.is_some() || state.enough {
             self.over.store(true, Ordering::Relaxed);
             state.tasks.clear();
         }
@@ -303,7 +308,7 @@ impl<S: Survey> Shared<S> {
     }
 }
 
-impl<S: Survey> State<S> {
+impl<S: Visitor> State<S> {
     /// A folder was read: its files are looked at, then the folders in it read, in order of path.
     fn add(&mut self, node: Node, dir: &Handle, scope: &Scope, items: Vec<Item>) {
         let mut slots = Vec::with_capacity(items.len());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use model::{PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
 
-use crate::{ImportFault, ImportLimits, ImportSource, ImportWatch, Imported, Workspace, Workspaces};
+use crate::{ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, Workspace, Workspaces};
 
 /// Workspaces in a folder of their own, with one import root beside them.
 pub(crate) struct Rig {
@@ -21,7 +21,7 @@ pub(crate) struct Rig {
 /// A watch that does not listen.
 pub(crate) struct Quiet;
 
-impl ImportWatch for Quiet {
+impl ImportObserver for Quiet {
     fn progress(&self, _: &'static str, _: u64, _: u64) {}
 
     fn cancelled(&self) -> bool {
@@ -65,7 +65,7 @@ impl Rig {
         self.run(run).join("repo")
     }
 
-    pub(crate) fn import(&self, run: &str, source: ImportSource<'_>) -> Result<Imported, ImportFault> {
+    pub(crate) fn import(&self, run: &str, source: ImportSource<'_>) -> Result<ImportedRun, ImportError> {
         self.workspaces.import(&RunId::parse(run).unwrap(), source, &rules(), &Quiet)
     }
 

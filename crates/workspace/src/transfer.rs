@@ -7,11 +7,11 @@ use model::{Access, ContentScan, FileState, LogicalPath, Rules, ScannedContent, 
 use rustix::fs::FileType;
 use sha2::Digest as _;
 
-use crate::fault::{file_too_large, not_a_file};
-use crate::guard::{Goes, GuardFault, Opened, Stamp, Wait};
+use crate::error::{file_too_large, not_a_file};
+use crate::guard::{Blocking, Goes, GuardError, Opened, Stamp};
 use crate::read::hashes;
-use crate::tree::There;
-use crate::{Fault, Seen, Tree, Workspace, read};
+use crate::tree::Existing;
+use crate::{FileStamp, Tree, Workspace, WorkspaceError, read};
 
 /// So many first bytes tell a file's kind.
 const HEAD_BYTES: usize = 8 * 1024;
@@ -42,8 +42,8 @@ impl Tree {
     /// # Errors
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_FILE`, `FILE_TOO_LARGE`.
-    pub fn open_transfer(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, Fault> {
-        let admitted = self.admit(rules, Access::Read, path, Wait::Allowed)?;
+    pub fn open_transfer(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, WorkspaceError> {
+        let admitted = self.admit(rules, Access::Read, path, Blocking::Allowed)?;
         transfer(rules, admitted.opened, path, max_bytes)
     }
 }
@@ -61,29 +61,29 @@ impl Workspace {
         path: &LogicalPath,
         goes: Goes<'_>,
         max_bytes: u64,
-    ) -> Result<There<Transfer>, Fault> {
+    ) -> Result<Existing<Transfer>, WorkspaceError> {
         let tree = self.tree();
         let found = match tree.root.open_unlinked(path) {
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             found => found,
         };
         let kind = rules.kind_of_path(path);
-        tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Wait::Allowed)?;
+        tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Blocking::Allowed)?;
         if let Some(refusal) = tree.room(path, &found, goes)? {
-            return Ok(There::Room(refusal));
+            return Ok(Existing::EmptyDir(refusal));
         }
         match found {
-            Ok(opened) => transfer(rules, opened, path, max_bytes).map(There::File),
-            Err(GuardFault::Missing) => Ok(There::Nothing),
-            Err(fault) => Err(fault.at(path)),
+            Ok(opened) => transfer(rules, opened, path, max_bytes).map(Existing::File),
+            Err(GuardError::Missing) => Ok(Existing::Nothing),
+            Err(error) => Err(error.at(path)),
         }
     }
 }
 
 impl Transfer {
     /// The version that was opened.
-    pub fn seen(&self) -> Seen {
-        Seen(self.stamp.in_tree())
+    pub fn seen(&self) -> FileStamp {
+        FileStamp(self.stamp.in_tree())
     }
 
     /// The bytes from `offset` on, at most 256 KiB of them; none at the end.
@@ -156,7 +156,7 @@ impl Transfer {
     }
 }
 
-fn transfer(rules: &Rules, opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, Fault> {
+fn transfer(rules: &Rules, opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, WorkspaceError> {
     if opened.file_type() != FileType::RegularFile {
         return Err(not_a_file(path).into());
     }
@@ -168,7 +168,7 @@ fn transfer(rules: &Rules, opened: Opened, path: &LogicalPath, max_bytes: u64) -
     let name = opened.real.clone().unwrap_or_else(|| path.clone());
     let one_piece = max_bytes.min(PIECE_BYTES as u64);
     if size <= one_piece {
-        let (bytes, version) = read::read_whole(&opened, one_piece, Wait::Allowed)?;
+        let (bytes, version) = read::read_whole(&opened, one_piece, Blocking::Allowed)?;
         let size_bytes = bytes.len() as u64;
         if size_bytes <= one_piece {
             let sha256 = version.as_ref().and_then(hashes::known).unwrap_or_else(|| Sha256::of(&bytes));
@@ -195,7 +195,12 @@ fn head_of(file: &File) -> std::io::Result<Vec<u8>> {
 }
 
 /// Hash and length of all bytes, and the first of them.
-fn hash_all(file: &File, path: &LogicalPath, max_bytes: u64, stamp: Stamp) -> Result<(Sha256, u64, Vec<u8>), Fault> {
+fn hash_all(
+    file: &File,
+    path: &LogicalPath,
+    max_bytes: u64,
+    stamp: Stamp,
+) -> Result<(Sha256, u64, Vec<u8>), WorkspaceError> {
     let (mut hash, mut size_bytes, mut head, mut piece) =
         (sha2::Sha256::new(), 0_u64, Vec::new(), vec![0; PIECE_BYTES]);
     loop {

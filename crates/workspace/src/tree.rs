@@ -16,10 +16,10 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::base::manifest::Stamp;
 use crate::base::{Base, gone};
-use crate::fault::{file_too_large, not_a_directory, not_a_file, unsupported_binary};
-use crate::guard::{self, Goes, GuardFault, Opened, Root, Wait};
+use crate::error::{file_too_large, not_a_directory, not_a_file, unsupported_binary};
+use crate::guard::{self, Blocking, Goes, GuardError, Opened, Root};
 use crate::ignored::{Baseline, Ignored};
-use crate::{Fault, read};
+use crate::{WorkspaceError, read};
 
 /// A tree that can be read: `repo/` of a run, or a mount.
 #[derive(Debug)]
@@ -46,32 +46,32 @@ pub struct Target {
     /// The file that is there; `None` where nothing is.
     pub before: Option<(FileState, Vec<u8>)>,
     /// What was learned of a text that is too large to be held, for which one NUL stands in `before`.
-    pub unread: Option<ScannedContent>,
+    pub scanned: Option<ScannedContent>,
     /// The version under which the file was read; `None` where nothing is, or where that is not known.
-    pub seen: Option<Seen>,
+    pub stamp: Option<FileStamp>,
     /// Whether git ignores it and does not track it; only looked at where policy then asks for a person.
     pub ignored: bool,
     /// What a call is told that needs a file here, where something makes room for one, such as a folder with nothing in it.
-    pub makes_room: Option<Refusal>,
+    pub not_a_file: Option<Refusal>,
 }
 
 /// A version of a file that was read: as long as it stands, the bytes are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen(pub(crate) Stamp);
+pub struct FileStamp(pub(crate) Stamp);
 
 /// A file that a mutation finds: its state, its bytes, the version that they were read from, and what was learned of them
 /// where they are a text that is too large to be held.
-type FoundFile = (FileState, Vec<u8>, Option<Seen>, Option<ScannedContent>);
+type FoundFile = (FileState, Vec<u8>, Option<FileStamp>, Option<ScannedContent>);
 
 /// What stands at a path.
-pub(crate) enum There<F> {
+pub(crate) enum Existing<F> {
     File(F),
     Nothing,
     /// No file, and what is there makes room for one; the refusal is of calls that need one.
-    Room(Refusal),
+    EmptyDir(Refusal),
 }
 
-type Look<'a> = &'a dyn Fn(&LogicalPath) -> Result<There<FoundFile>, Fault>;
+type Look<'a> = &'a dyn Fn(&LogicalPath) -> Result<Existing<FoundFile>, WorkspaceError>;
 
 impl Tree {
     /// Opens `path` as a mount: everything in it counts as tracked, nothing as ignored.
@@ -94,20 +94,20 @@ impl Tree {
         path.zip(self.ignored.as_ref()).is_some_and(|(path, ignored)| ignored.has_written(&path))
     }
 
-    fn target(&self, rules: &Rules, path: &LogicalPath, goes: Goes<'_>) -> Result<There<FoundFile>, Fault> {
+    fn target(&self, rules: &Rules, path: &LogicalPath, goes: Goes<'_>) -> Result<Existing<FoundFile>, WorkspaceError> {
         let found = match self.root.open_unlinked(path) {
-            Err(fault @ (GuardFault::Rejected(_) | GuardFault::Io(_))) => return Err(fault.at(path)),
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             found => found,
         };
         let by_name = rules.kind_of_path(path);
-        self.judge(rules, Access::Mutate, path, found.as_ref().ok(), by_name, Wait::Allowed)?;
+        self.judge(rules, Access::Mutate, path, found.as_ref().ok(), by_name, Blocking::Allowed)?;
         if let Some(refusal) = self.room(path, &found, goes)? {
-            return Ok(There::Room(refusal));
+            return Ok(Existing::EmptyDir(refusal));
         }
         let opened = match found {
             Ok(opened) => opened,
-            Err(GuardFault::Missing) => return Ok(There::Nothing),
-            Err(fault) => return Err(fault.at(path)),
+            Err(GuardError::Missing) => return Ok(Existing::Nothing),
+            Err(error) => return Err(error.at(path)),
         };
         if opened.file_type() != FileType::RegularFile {
             return Err(not_a_file(path).into());
@@ -116,22 +116,22 @@ impl Tree {
         if opened.size() > max_bytes {
             return Err(file_too_large(path, max_bytes, opened.size()).into());
         }
-        let (bytes, stamp) = read::read_whole(&opened, max_bytes, Wait::Allowed)?;
+        let (bytes, stamp) = read::read_whole(&opened, max_bytes, Blocking::Allowed)?;
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }
         let kind = read::kind_of(rules, path, &bytes);
         if kind != by_name {
-            self.judge(rules, Access::Mutate, path, Some(&opened), kind, Wait::Allowed)?;
+            self.judge(rules, Access::Mutate, path, Some(&opened), kind, Blocking::Allowed)?;
         }
         if read::is_binary(kind, &bytes) {
             return Err(unsupported_binary(path).into());
         }
         let (size_bytes, mode) = (bytes.len() as u64, opened.stat.st_mode & 0o7777);
-        Ok(There::File((
+        Ok(Existing::File((
             FileState { sha256: Sha256::of(&bytes), size_bytes, mode, kind },
             bytes,
-            stamp.map(|stamp| Seen(stamp.in_tree())),
+            stamp.map(|stamp| FileStamp(stamp.in_tree())),
             None,
         )))
     }
@@ -141,12 +141,12 @@ impl Tree {
     pub(crate) fn room(
         &self,
         path: &LogicalPath,
-        found: &Result<Opened, GuardFault>,
+        found: &Result<Opened, GuardError>,
         goes: Goes<'_>,
     ) -> io::Result<Option<Refusal>> {
         let refusal: fn(&LogicalPath) -> Refusal = match found {
             Ok(opened) if opened.file_type() == FileType::Directory => not_a_file,
-            Err(GuardFault::NotADirectory) => not_a_directory,
+            Err(GuardError::NotADirectory) => not_a_directory,
             Ok(_) | Err(_) => return Ok(None),
         };
         Ok(self.root.is_vacant(path, goes)?.then(|| refusal(path)))
@@ -206,7 +206,7 @@ impl Workspace {
         rules: &Rules,
         paths: &[LogicalPath],
         go: &BTreeSet<LogicalPath>,
-    ) -> Result<Vec<Target>, Fault> {
+    ) -> Result<Vec<Target>, WorkspaceError> {
         self.look_at(rules, paths, &|path| self.tree.target(rules, path, &|path| go.contains(path)))
     }
 
@@ -221,21 +221,21 @@ impl Workspace {
         rules: &Rules,
         paths: &[LogicalPath],
         over: impl Fn(&LogicalPath) -> Option<(FileState, Vec<u8>)>,
-    ) -> Result<Vec<Target>, Fault> {
+    ) -> Result<Vec<Target>, WorkspaceError> {
         self.look_at(rules, paths, &|path| {
             let Some((state, bytes)) = over(path) else { return self.tree.target(rules, path, &|_| false) };
             let by_name = rules.kind_of_path(path);
-            self.tree.judge(rules, Access::Mutate, path, None, by_name, Wait::Allowed)?;
+            self.tree.judge(rules, Access::Mutate, path, None, by_name, Blocking::Allowed)?;
             if state.kind != by_name {
-                self.tree.judge(rules, Access::Mutate, path, None, state.kind, Wait::Allowed)?;
+                self.tree.judge(rules, Access::Mutate, path, None, state.kind, Blocking::Allowed)?;
             }
-            Ok(There::File((state, bytes, None, None)))
+            Ok(Existing::File((state, bytes, None, None)))
         })
     }
 
     /// As [`targets`](Self::targets), for a mutation that neither tells nor makes contents: a text may have as many bytes as
     /// a transfer. Of one with more than `maxFileBytes` the bytes stay on the disk: one NUL stands for them, which makes any
-    /// diff a binary one, and [`Target::unread`] has what is to be judged of them.
+    /// diff a binary one, and [`Target::scanned`] has what is to be judged of them.
     ///
     /// # Errors
     ///
@@ -245,32 +245,39 @@ impl Workspace {
         rules: &Rules,
         paths: &[LogicalPath],
         go: &BTreeSet<LogicalPath>,
-    ) -> Result<Vec<Target>, Fault> {
+    ) -> Result<Vec<Target>, WorkspaceError> {
         let goes: Goes<'_> = &|path| go.contains(path);
         self.look_at(rules, paths, &|path| match self.tree.target(rules, path, goes) {
-            Err(Fault::Refused(refusal)) if refusal.code == Code::FileTooLarge => self.large_text(rules, path, goes),
+            Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::FileTooLarge => {
+                self.large_text(rules, path, goes)
+            }
             found => found,
         })
     }
 
     /// A text that is too large to be looked at as a whole.
-    fn large_text(&self, rules: &Rules, path: &LogicalPath, goes: Goes<'_>) -> Result<There<FoundFile>, Fault> {
+    fn large_text(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        goes: Goes<'_>,
+    ) -> Result<Existing<FoundFile>, WorkspaceError> {
         let transfer = match self.transfer_target(rules, path, goes, rules.policy().max_transfer_bytes)? {
-            There::Nothing => return Ok(There::Nothing),
-            There::Room(refusal) => return Ok(There::Room(refusal)),
-            There::File(transfer) => transfer,
+            Existing::Nothing => return Ok(Existing::Nothing),
+            Existing::EmptyDir(refusal) => return Ok(Existing::EmptyDir(refusal)),
+            Existing::File(transfer) => transfer,
         };
         let kind = transfer.state.kind;
-        self.tree.judge(rules, Access::Mutate, path, None, kind, Wait::Allowed)?;
+        self.tree.judge(rules, Access::Mutate, path, None, kind, Blocking::Allowed)?;
         if read::is_binary(kind, &transfer.piece(0, read::HEAD_BYTES as u64)?) {
             return Err(unsupported_binary(path).into());
         }
         let (seen, scanned) = (transfer.seen(), transfer.scan()?);
-        Ok(There::File((transfer.state, vec![0], Some(seen), Some(scanned))))
+        Ok(Existing::File((transfer.state, vec![0], Some(seen), Some(scanned))))
     }
 
     /// As [`targets`](Self::targets), for files of any kind and size. Of one with more than `max_bytes` the bytes stay on
-    /// the disk: one NUL stands for them, which makes any diff a binary one, and [`Target::unread`] has what is to be judged
+    /// the disk: one NUL stands for them, which makes any diff a binary one, and [`Target::scanned`] has what is to be judged
     /// of a text.
     ///
     /// # Errors
@@ -282,24 +289,24 @@ impl Workspace {
         paths: &[LogicalPath],
         go: &BTreeSet<LogicalPath>,
         max_bytes: u64,
-    ) -> Result<Vec<Target>, Fault> {
+    ) -> Result<Vec<Target>, WorkspaceError> {
         self.look_at(rules, paths, &|path| {
             Ok(match self.transfer_target(rules, path, &|path| go.contains(path), u64::MAX)? {
-                There::Nothing => There::Nothing,
-                There::Room(refusal) => There::Room(refusal),
-                There::File(transfer) => {
+                Existing::Nothing => Existing::Nothing,
+                Existing::EmptyDir(refusal) => Existing::EmptyDir(refusal),
+                Existing::File(transfer) => {
                     let seen = transfer.seen();
                     let (bytes, scanned) = match transfer.whole(max_bytes)? {
                         Some(bytes) => (bytes, None),
                         None => (vec![0], transfer.scan_text()?),
                     };
-                    There::File((transfer.state, bytes, Some(seen), scanned))
+                    Existing::File((transfer.state, bytes, Some(seen), scanned))
                 }
             })
         })
     }
 
-    fn look_at(&self, rules: &Rules, paths: &[LogicalPath], look: Look<'_>) -> Result<Vec<Target>, Fault> {
+    fn look_at(&self, rules: &Rules, paths: &[LogicalPath], look: Look<'_>) -> Result<Vec<Target>, WorkspaceError> {
         let asks_for_ignored = rules.policy().ignored_files == Verdict::RequireApproval;
         let mut targets = Vec::with_capacity(paths.len());
         let mut refusal: Option<Refusal> = None;
@@ -313,27 +320,29 @@ impl Workspace {
         for path in paths {
             match look(path) {
                 Ok(found) => {
-                    let ignored = asks_for_ignored && self.tree.is_ignored(path, None, Wait::Allowed)?;
+                    let ignored = asks_for_ignored && self.tree.is_ignored(path, None, Blocking::Allowed)?;
                     let path = path.clone();
-                    let mut target = Target { path, before: None, unread: None, seen: None, ignored, makes_room: None };
+                    let mut target =
+                        Target { path, before: None, scanned: None, stamp: None, ignored, not_a_file: None };
                     match found {
-                        There::File((state, bytes, seen, unread)) => {
+                        Existing::File((state, bytes, seen, scanned)) => {
                             held_bytes += bytes.len() as u64;
                             // The others are still looked at, for a refusal that comes before this one; none is kept.
                             match judge_call_bytes(rules, held_bytes) {
                                 Some(too_many) => first(too_many),
                                 None => {
-                                    (target.before, target.seen, target.unread) = (Some((state, bytes)), seen, unread);
+                                    (target.before, target.stamp, target.scanned) =
+                                        (Some((state, bytes)), seen, scanned);
                                 }
                             }
                         }
-                        There::Nothing => {}
-                        There::Room(refusal) => target.makes_room = Some(refusal),
+                        Existing::Nothing => {}
+                        Existing::EmptyDir(refusal) => target.not_a_file = Some(refusal),
                     }
                     targets.push(target);
                 }
-                Err(Fault::Refused(next)) => first(next),
-                Err(fault @ (Fault::Io(_) | Fault::Cancelled)) => return Err(fault),
+                Err(WorkspaceError::Refused(next)) => first(next),
+                Err(error @ (WorkspaceError::Io(_) | WorkspaceError::Cancelled)) => return Err(error),
             }
         }
         refusal.map_or(Ok(targets), |refusal| Err(refusal.into()))

@@ -8,19 +8,19 @@ use model::{LogicalPath, PathRejected};
 use rustix::fs::{AtFlags, FileType, RawDir};
 use rustix::io::Errno;
 
-use crate::Fault;
+use crate::WorkspaceError;
 
 /// So many bytes of entries are asked for at a time.
 const BUFFER_BYTES: usize = 32 * 1024;
 
 /// Where a walk is: what the caller calls the folder, and what it is where a link led there.
 #[derive(Clone, Debug)]
-pub(crate) struct Whereabouts {
+pub(crate) struct WalkPath {
     pub(crate) shown: LogicalPath,
     pub(crate) real: Option<LogicalPath>,
 }
 
-impl Whereabouts {
+impl WalkPath {
     /// The place `name` in this folder.
     pub(crate) fn child(&self, name: &str) -> Result<Self, PathRejected> {
         let real = self.real.as_ref().map(|real| real.child(name)).transpose()?;
@@ -38,14 +38,14 @@ pub(crate) fn each_entry(
     dir: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
     cancel: &AtomicBool,
-    mut tell: impl FnMut(&CStr, FileType) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    mut tell: impl FnMut(&CStr, FileType) -> Result<(), WorkspaceError>,
+) -> Result<(), WorkspaceError> {
     buffer.clear();
     buffer.reserve(BUFFER_BYTES);
     let mut entries = RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
         if cancel.load(Ordering::Relaxed) {
-            return Err(Fault::Cancelled);
+            return Err(WorkspaceError::Cancelled);
         }
         let entry = match entry {
             // The folder went away under the walk.

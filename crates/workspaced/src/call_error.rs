@@ -111,23 +111,23 @@ impl From<ledger::LedgerError> for CallError {
     }
 }
 
-impl From<workspace::Fault> for CallError {
-    fn from(fault: workspace::Fault) -> Self {
+impl From<workspace::WorkspaceError> for CallError {
+    fn from(fault: workspace::WorkspaceError) -> Self {
         match fault {
-            workspace::Fault::Refused(refusal) => Self::Refused(refusal),
-            workspace::Fault::Io(error) => error.into(),
-            workspace::Fault::Cancelled => Self::Internal(Box::new(fault)),
+            workspace::WorkspaceError::Refused(refusal) => Self::Refused(refusal),
+            workspace::WorkspaceError::Io(error) => error.into(),
+            workspace::WorkspaceError::Cancelled => Self::Internal(Box::new(fault)),
         }
     }
 }
 
-impl From<workspace::ImportFault> for CallError {
-    fn from(fault: workspace::ImportFault) -> Self {
+impl From<workspace::ImportError> for CallError {
+    fn from(fault: workspace::ImportError) -> Self {
         match fault {
-            workspace::ImportFault::Refused(refusal) => Self::Refused(refusal),
-            workspace::ImportFault::Io(error) => error.into(),
+            workspace::ImportError::Refused(refusal) => Self::Refused(refusal),
+            workspace::ImportError::Io(error) => error.into(),
             // Whoever asked has gone away, or the service is about to end.
-            workspace::ImportFault::Cancelled => Self::unavailable(&fault),
+            workspace::ImportError::Cancelled => Self::unavailable(&fault),
         }
     }
 }

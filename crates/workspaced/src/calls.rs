@@ -251,7 +251,7 @@ impl Service {
                 cancel: &cancel,
             };
             let looked = tool.read(&context);
-            if matches!(looked, Err(workspace::Fault::Cancelled)) {
+            if matches!(looked, Err(workspace::WorkspaceError::Cancelled)) {
                 // Nobody is there to hear of it.
                 tracing::debug!("a look was broken off: its caller went away, or its time was over");
                 telemetry::look_cancelled(name);

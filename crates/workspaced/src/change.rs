@@ -9,7 +9,7 @@ use model::{
     LogicalPath, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
-use workspace::{Overlay, Seen, Target};
+use workspace::{FileStamp, PlannedFile, Target};
 
 pub(crate) use ahead::{Ahead, Crossing, View};
 
@@ -58,7 +58,7 @@ pub(crate) struct Planned {
     /// Bytes that each change writes anew, where the diff tells; see [`bytes_written`].
     written: BTreeMap<LogicalPath, u64>,
     /// The versions that those bytes were read from.
-    seen: BTreeMap<LogicalPath, Seen>,
+    seen: BTreeMap<LogicalPath, FileStamp>,
     /// The paths that git ignores and does not track, where policy asks about them.
     ignored: BTreeSet<LogicalPath>,
     /// The tool's own members of the answer.
@@ -245,13 +245,13 @@ impl Planned {
     }
 
     /// The versions that the change was planned from.
-    pub(crate) fn seen(&self) -> &BTreeMap<LogicalPath, Seen> {
+    pub(crate) fn seen(&self) -> &BTreeMap<LogicalPath, FileStamp> {
         &self.seen
     }
 
     /// What the changes find and leave, for the workspace's diff.
-    pub(crate) fn overlay(&self) -> Vec<Overlay> {
-        let overlay = |change: &Change| Overlay {
+    pub(crate) fn overlay(&self) -> Vec<PlannedFile> {
+        let overlay = |change: &Change| PlannedFile {
             path: change.path.clone(),
             before: self.before.get(&change.path).cloned(),
             after: change.after.as_ref().map(|content| (content.inline().to_vec(), content.mode)),
@@ -346,7 +346,7 @@ struct Before {
     bytes: BTreeMap<LogicalPath, Vec<u8>>,
     unread: BTreeMap<LogicalPath, u64>,
     incoming: BTreeMap<LogicalPath, u64>,
-    seen: BTreeMap<LogicalPath, Seen>,
+    seen: BTreeMap<LogicalPath, FileStamp>,
     ignored: BTreeSet<LogicalPath>,
 }
 
@@ -357,10 +357,10 @@ impl Before {
             if target.ignored {
                 all.ignored.insert(target.path.clone());
             }
-            if let Some(seen) = target.seen {
+            if let Some(seen) = target.stamp {
                 all.seen.insert(target.path.clone(), seen);
             }
-            if let Some(scanned) = target.unread {
+            if let Some(scanned) = target.scanned {
                 all.unread.insert(target.path.clone(), scanned.lines);
             }
             if let Some((state, bytes)) = target.before {

@@ -148,7 +148,7 @@ fn explain_path(live: &LiveRun, path: LogicalPath) -> Result<PathExplanation, Ca
     let tree = live.workspace.tree();
     let said = |access| match tree.explain(&live.rules, access, &path) {
         Ok((kind, decision)) => Ok((kind, PolicyDecision::of(decision))),
-        Err(workspace::Fault::Refused(refusal)) => {
+        Err(workspace::WorkspaceError::Refused(refusal)) => {
             Ok((live.rules.kind_of_path(&path), PolicyDecision::refused(refusal)))
         }
         Err(fault) => Err(CallError::from(fault)),

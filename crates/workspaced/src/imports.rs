@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{Disk, DiskChange, Policy, Refusal, Run, RunId, RunState};
-use workspace::ImportWatch;
+use workspace::ImportObserver;
 
 use crate::quota::Reservation;
 
@@ -110,7 +110,7 @@ impl Import {
     }
 }
 
-impl ImportWatch for Import {
+impl ImportObserver for Import {
     fn progress(&self, stage: &'static str, files: u64, bytes: u64) {
         let number = STAGES.iter().position(|known| *known == stage).unwrap_or(0);
         let before = self.stage.swap(number, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl ImportWatch for Import {
         }
     }
 
-    fn may_hold(&self, files: u64, bytes: u64) -> Result<(), Refusal> {
+    fn check_quota(&self, files: u64, bytes: u64) -> Result<(), Refusal> {
         match &mut *lock(&self.disk) {
             Some(reservation) => reservation.resize(Disk { bytes, files }),
             None => Ok(()),

@@ -14,7 +14,7 @@ use lru::LruCache;
 use model::{Code, LogicalPath, MAX_PATH_BYTES, Mount, Refusal, Rules, RunId, RunState, Step};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
-use workspace::{MAX_CHANGED, MAX_CHANGED_BYTES, Tree, Workspace};
+use workspace::{MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, Tree, Workspace};
 
 use crate::claims::Claims;
 use crate::lane::Lane;
@@ -153,7 +153,8 @@ impl Changed {
 fn are_few(paths: &BTreeSet<LogicalPath>) -> bool {
     // Every mutation asks, and of few paths no lengths matter.
     let bytes = || paths.iter().map(|path| path.as_str().len()).sum::<usize>();
-    paths.len() <= MAX_CHANGED && (paths.len() * MAX_PATH_BYTES <= MAX_CHANGED_BYTES || bytes() <= MAX_CHANGED_BYTES)
+    paths.len() <= MAX_CHANGED_PATHS
+        && (paths.len() * MAX_PATH_BYTES <= MAX_CHANGED_PATHS_BYTES || bytes() <= MAX_CHANGED_PATHS_BYTES)
 }
 
 impl fmt::Debug for LiveRun {

@@ -9,7 +9,7 @@ use ledger::Ledger;
 use model::{ArtifactId, LogicalPath, Record, Refusal, RunId, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::SemaphorePermit;
-use workspace::{Base, Contents, Past};
+use workspace::{Base, ContentStore, Snapshot};
 
 use crate::CallError;
 use crate::calls::Head;
@@ -25,7 +25,7 @@ const PAGE: u32 = 500;
 /// What a call looks back at.
 pub(crate) struct PastView {
     /// The files.
-    pub(crate) files: Past,
+    pub(crate) files: Snapshot,
     /// What they held.
     pub(crate) contents: FromLedger,
 }
@@ -51,7 +51,7 @@ impl FromLedger {
 /// The same as it is kept, whatever has become of it: for whoever looks for what is wrong.
 pub(crate) struct AsKept(pub(crate) FromLedger);
 
-impl Contents for AsKept {
+impl ContentStore for AsKept {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
         self.0.as_kept(seq, sha256)
     }
@@ -60,13 +60,13 @@ impl Contents for AsKept {
 /// The same without what was changed there, as if it had never been kept: for whoever goes on without it.
 pub(crate) struct SoundAlone(pub(crate) FromLedger);
 
-impl Contents for SoundAlone {
+impl ContentStore for SoundAlone {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
         Ok(self.0.as_kept(seq, sha256)?.filter(|bytes| Sha256::of(bytes) == *sha256))
     }
 }
 
-impl Contents for FromLedger {
+impl ContentStore for FromLedger {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
         let kept = self.as_kept(seq, sha256)?;
         let kept = kept.map(|bytes| sound(bytes, &self.run, seq, sha256)).transpose();
@@ -85,9 +85,9 @@ pub(crate) async fn load(
     base: &Arc<Base>,
     seq: u64,
     with_modes: bool,
-) -> Result<Past, CallError> {
+) -> Result<Snapshot, CallError> {
     let base = Arc::clone(base);
-    let started = tokio::task::spawn_blocking(move || Past::of_base(&base)).await;
+    let started = tokio::task::spawn_blocking(move || Snapshot::of_base(&base)).await;
     let mut past = started.map_err(|error| CallError::Internal(Box::new(error)))??;
     let mut since = 0;
     loop {
@@ -155,10 +155,10 @@ impl Service {
     }
 
     /// The file at `path` at the record `seq`, where there was one.
-    async fn load_one(&self, live: &Arc<LiveRun>, seq: u64, path: &LogicalPath) -> Result<Past, CallError> {
+    async fn load_one(&self, live: &Arc<LiveRun>, seq: u64, path: &LogicalPath) -> Result<Snapshot, CallError> {
         let ledger = &self.0.ledger;
         let (run, at) = (Arc::clone(live), path.clone());
-        let mut files = self.blocking(move || Ok(Past::of_base_file(run.workspace.base(), &at)?)).await?;
+        let mut files = self.blocking(move || Ok(Snapshot::of_base_file(run.workspace.base(), &at)?)).await?;
         if let Some(stored) = ledger.last_change(&live.run_id, path, seq).await? {
             let record = versions::parse(&stored.text)?;
             files.add(&record, &diff_of(ledger.as_ref(), &live.run_id, &record).await?);

@@ -24,7 +24,7 @@ use model::{
     judge_count, judge_new_text,
 };
 use serde_json::{Map, Value};
-use workspace::{ApplyFault, Staged, Target};
+use workspace::{ApplyError, Staged, Target};
 
 use crate::CallError;
 use crate::calls::{Answer, Head, forbidden, is_unmet, refusal_of, run_not_open};
@@ -324,7 +324,7 @@ impl Judged {
 
     fn stage(&mut self, live: &LiveRun) -> Result<(), CallError> {
         let steps = self.planned.changes.to_steps();
-        live.workspace.keep_ignored(&live.rules, steps.iter().map(|step| &step.path))?;
+        live.workspace.add_ignored_to_base(&live.rules, steps.iter().map(|step| &step.path))?;
         large::copy(live, &self.planned)?;
         let staged = live.workspace.stage(&steps, self.planned.seen()).map_err(CallError::from);
         let staged = staged.and_then(|staged| match staged.changed_outside() {
@@ -357,7 +357,7 @@ fn plan(live: &LiveRun, head: &Head, tool: &dyn Mutation, ahead: &Ahead) -> Resu
         return Err(forbidden(&[needed]).into());
     }
     let context = PlanContext { rules: &live.rules, base_commit: live.workspace.base_commit() };
-    let rooms: Vec<_> = targets.iter().filter_map(|target| target.makes_room.clone()).collect();
+    let rooms: Vec<_> = targets.iter().filter_map(|target| target.not_a_file.clone()).collect();
     let mut planned = tool.plan(&context, targets).map_err(|refusal| told_of_room(refusal, rooms))?;
     // Here alone, since every change set passes: what no tree can hold must never come into the journal.
     if let Some(crossing) = ahead.crossing(&planned) {
@@ -400,7 +400,7 @@ fn brought_secret(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
 fn workspace_diff_after(live: &LiveRun, planned: &Planned, ahead: &Ahead) -> Result<Option<Sha256>, CallError> {
     let known = live.changed.get();
     let overlay = ahead.overlay(planned);
-    let after = live.workspace.diff_after(&live.rules, known.as_ref(), &overlay, Instant::now() + MAX_DIFF_TIME)?;
+    let after = live.workspace.planned_diff(&live.rules, known.as_ref(), &overlay, Instant::now() + MAX_DIFF_TIME)?;
     let hash = after.map(|after| {
         live.changed.set(after.changed);
         after.diff_sha256
@@ -468,7 +468,7 @@ async fn carry_out(
 
 /// Notes what a record that is journalled has written.
 fn note_written(live: &LiveRun, record: &Record) {
-    if record.paths_written.iter().any(|path| path.file_name() == workspace::RULES_NAME) {
+    if record.paths_written.iter().any(|path| path.file_name() == workspace::GITIGNORE_NAME) {
         // Other rules hide other files, or none.
         live.changed.forget();
     }
@@ -493,11 +493,11 @@ async fn bring_in(service: &Service, live: &Arc<LiveRun>, staged: Staged, record
     }
     match applied {
         Ok(Ok(applied)) => service.0.syncer.push(live, seqs, applied).await,
-        Ok(Err(ApplyFault::ChangedOutside(changed))) => {
+        Ok(Err(ApplyError::ChangedOutside(changed))) => {
             recover::mark_for_repair(service, live, &changed).await?;
             return Err(needs_repair().into());
         }
-        Ok(Err(ApplyFault::Io(error))) => {
+        Ok(Err(ApplyError::Io(error))) => {
             tracing::warn!(run.id = %live.run_id, ?seqs, %error, "a change is journalled but not applied: once more");
             recover::apply_again(service, live, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ledger::LedgerError;
 use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
-use workspace::{ImportFault, ImportSource, ImportWatch as _, Imported};
+use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
 use crate::imports::{CancelOnDrop, Importing};
 use crate::live::{has_expired, unreadable};
@@ -220,7 +220,7 @@ impl Service {
     }
 
     /// Brings a run's files in, when there is a place for the work; it waits for one as long as for an answer. Nothing is left where it fails.
-    async fn import(&self, run: &RunId, importing: &Importing, origin: Origin) -> Result<Imported, CallError> {
+    async fn import(&self, run: &RunId, importing: &Importing, origin: Origin) -> Result<ImportedRun, CallError> {
         let pools = &self.0.pools;
         let pool = match origin {
             // As much work as a small change.
@@ -238,7 +238,7 @@ impl Service {
         let mut origin = origin;
         self.blocking(move || {
             if import.cancelled() {
-                return Err(ImportFault::Cancelled.into());
+                return Err(ImportError::Cancelled.into());
             }
             let rules = Rules::compile(import.policy().clone())?;
             Ok(workspaces.import(&run, origin.source(), &rules, &*import)?)
@@ -248,7 +248,7 @@ impl Service {
 
     /// Ends a run's preparation, false where it had ended already; where the outcome of that is in doubt, tries once more, which
     /// has to wait for the first attempt.
-    async fn open_imported(&self, run: &RunId, imported: &Imported) -> ledger::Result<bool> {
+    async fn open_imported(&self, run: &RunId, imported: &ImportedRun) -> ledger::Result<bool> {
         let report = report_of(imported);
         match self.0.ledger.open_run(run, &imported.base_commit, &report).await {
             Err(LedgerError::InDoubt(_)) => {
@@ -323,7 +323,7 @@ impl Origin {
     }
 }
 
-fn report_of(imported: &Imported) -> ImportReport {
+fn report_of(imported: &ImportedRun) -> ImportReport {
     ImportReport {
         files: imported.files,
         bytes: imported.bytes,

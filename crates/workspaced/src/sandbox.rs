@@ -16,7 +16,7 @@ use landlock::{
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
 };
 use rustix::fs::Mode;
-use workspace::{ConfineGit, GitReach};
+use workspace::{ConfineGit, GitAccess};
 
 use crate::config::{BadSetting, Config, SandboxMode};
 
@@ -148,7 +148,7 @@ struct GitSandbox {
 }
 
 impl ConfineGit for GitSandbox {
-    fn confine(&self, reach: &GitReach) -> io::Result<()> {
+    fn confine(&self, reach: &GitAccess) -> io::Result<()> {
         let rights = || AccessFs::from_all(RIGHTS);
         let enforce = || -> Result<(), RulesetError> {
             let mut ruleset = Ruleset::default()

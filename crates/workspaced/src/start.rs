@@ -160,7 +160,7 @@ async fn count_uncounted(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -> R
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     for run in ledger.runs_without_disk_usage().await.map_err(database)? {
         let (started, workspaces, id) = (Instant::now(), Arc::clone(workspaces), run.clone());
-        let counted = tokio::task::spawn_blocking(move || workspaces.get(&id)?.measure()).await;
+        let counted = tokio::task::spawn_blocking(move || workspaces.get(&id)?.disk_usage()).await;
         match counted.map_err(io::Error::other).flatten() {
             Ok(disk) => {
                 ledger.set_disk_usage(&run, Some(disk)).await.map_err(database)?;

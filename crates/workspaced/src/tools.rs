@@ -27,7 +27,7 @@ use model::{Code, FileKind, FileModes, LogicalPath, Permission, RecordFile, Refu
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use workspace::{Fault, Target, Transfer, Tree, Workspace};
+use workspace::{Target, Transfer, Tree, Workspace, WorkspaceError};
 
 use crate::change::{Crossing, Planned};
 use crate::live::Changed;
@@ -74,7 +74,7 @@ pub(crate) type Parse<T> = fn(Map<String, Value>) -> Result<Box<T>, Refusal>;
 /// The parsed input of a reading tool.
 pub(crate) trait Read: Send {
     /// Looks without ever waiting for a disk, so that it needs no thread of its own; `None` where it would have to.
-    fn try_read(&self, _context: &ReadContext<'_>) -> Option<Result<Told, Fault>> {
+    fn try_read(&self, _context: &ReadContext<'_>) -> Option<Result<Told, WorkspaceError>> {
         None
     }
 
@@ -93,7 +93,7 @@ pub(crate) trait Read: Send {
     }
 
     /// Looks, where blocking is allowed.
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault>;
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError>;
 
     /// The paths that the caller named: what a refusal is about.
     fn paths(&self) -> Vec<LogicalPath>;
@@ -154,7 +154,7 @@ pub(crate) fn told_apart(_: &&str) -> bool {
 
 impl Told {
     /// Serialises `output`.
-    pub(crate) fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, Fault> {
+    pub(crate) fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, WorkspaceError> {
         let output = serde_json::to_string(output).map_err(std::io::Error::other)?;
         Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None })
     }
@@ -166,7 +166,7 @@ impl Told {
         name: &str,
         text: &str,
         paths_read: Vec<LogicalPath>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, WorkspaceError> {
         // As much as is asked for where every character takes six: what is not written to costs nothing.
         let mut json = Vec::with_capacity(text.len() * 6 + 1024);
         serde_json::to_writer(&mut json, output).map_err(std::io::Error::other)?;
@@ -236,7 +236,12 @@ pub(crate) trait Mutation: Send {
 
     /// Looks at what is there; the answers stand in the order of [`paths`](Self::paths). Files that `go` in the same change
     /// are in no other's way.
-    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
         workspace.targets(rules, &self.paths(), go)
     }
 

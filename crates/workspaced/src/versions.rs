@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use model::{LogicalPath, Record, Sha256};
-use workspace::Fault;
+use workspace::WorkspaceError;
 
 use crate::service::{LiveRun, Service};
 use crate::{CallError, past};
@@ -69,7 +69,7 @@ fn base_version(live: &LiveRun, path: &LogicalPath, sha256: Sha256) -> Result<Op
         Ok(Some((state, bytes))) if state.sha256 == sha256 => Ok(Some(Version::Kept(bytes))),
         Ok(_) => Ok(None),
         // Whether it is the one that is wanted makes no difference.
-        Err(Fault::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => Ok(Some(Version::TooLarge)),
+        Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => Ok(Some(Version::TooLarge)),
         Err(fault) => Err(fault.into()),
     }
 }

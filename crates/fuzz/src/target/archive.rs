@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 
 use model::{PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
-use workspace::{ImportFault, ImportLimits, ImportSource, ImportWatch, Workspaces};
+use workspace::{ImportError, ImportLimits, ImportObserver, ImportSource, Workspaces};
 
 use super::Target;
 
@@ -48,7 +48,7 @@ pub(super) const TARGET: Target = Target {
 
 struct Nobody;
 
-impl ImportWatch for Nobody {
+impl ImportObserver for Nobody {
     fn progress(&self, _: &'static str, _: u64, _: u64) {}
 
     fn cancelled(&self) -> bool {
@@ -118,8 +118,8 @@ fn import(ground: &Ground, input: &[u8]) {
             assert_eq!(files, imported.files, "it says how much came in");
             ground.workspaces.remove(&run).expect("removed");
         }
-        Err(ImportFault::Refused(refusal)) => assert!(!refusal.message.contains("/workspaces/"), "{refusal:?}"),
-        Err(fault @ (ImportFault::Io(_) | ImportFault::Cancelled)) => {
+        Err(ImportError::Refused(refusal)) => assert!(!refusal.message.contains("/workspaces/"), "{refusal:?}"),
+        Err(fault @ (ImportError::Io(_) | ImportError::Cancelled)) => {
             panic!("the archive's fault became ours: {fault:?}")
         }
     }

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::stage::{put, remove};
-use super::{Applied, Found, Leaving, MoveFault, among, digest, hash, look, move_in, take_out};
+use super::{Applied, Leaving, MoveError, TargetState, among, digest, hash, look, move_in, take_out};
 use crate::Workspace;
 use crate::base::manifest::Stamp;
 use crate::guard::{Goes, Root};
@@ -19,7 +19,7 @@ const MAX_TORN_BYTES: u64 = 64 << 20;
 
 /// What doing steps again after a kill came to.
 #[derive(Debug)]
-pub enum Redo {
+pub enum Replay {
     /// Every target is as the steps want it.
     Done(Applied),
     /// These targets are neither as before nor as after; nothing was touched.
@@ -49,7 +49,7 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn redo(&self, steps: &[Step]) -> io::Result<Redo> {
+    pub fn replay(&self, steps: &[Step]) -> io::Result<Replay> {
         let root = &self.tree().root;
         let chains = chains(steps);
         let mut changed = Vec::new();
@@ -77,7 +77,7 @@ impl Workspace {
         if changed.is_empty() {
             applied.remove_emptied();
         }
-        Ok(if changed.is_empty() { Redo::Done(applied) } else { Redo::ChangedOutside(changed) })
+        Ok(if changed.is_empty() { Replay::Done(applied) } else { Replay::ChangedOutside(changed) })
     }
 
     /// Whether some of `steps` are done in the tree and others are not.
@@ -85,7 +85,7 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn is_half_done(&self, steps: &[Step]) -> io::Result<bool> {
+    pub fn is_partially_applied(&self, steps: &[Step]) -> io::Result<bool> {
         let (mut done, mut to_do) = (false, false);
         for (_, _, progress) in self.progress_of_all(&self.tree().root, &chains(steps))? {
             match progress {
@@ -115,9 +115,9 @@ impl Workspace {
     fn progress(&self, root: &Root, path: &LogicalPath, chain: &Chain<'_>, goes: Goes<'_>) -> io::Result<Progress> {
         let last = chain.states.last().copied().flatten();
         let found = match look(root, path, goes)? {
-            Found::Other => return Ok(Progress::ChangedOutside),
-            Found::Nothing => None,
-            Found::File(stamp) => match hash(root, path)? {
+            TargetState::Other => return Ok(Progress::ChangedOutside),
+            TargetState::Nothing => None,
+            TargetState::File(stamp) => match hash(root, path)? {
                 Some((sha256, _)) if chain.states.contains(&Some(sha256)) => Some(sha256),
                 Some(_) if stamp.size <= MAX_TORN_BYTES && is_torn(root, path, chain)? => {
                     return Ok(Progress::ToDo { replaces: true });
@@ -177,8 +177,8 @@ impl Workspace {
         }
         match moved {
             Ok(()) => Ok(true),
-            Err(MoveFault::Outside | MoveFault::Missing) => Ok(false),
-            Err(MoveFault::Io(fault)) => Err(fault),
+            Err(MoveError::Outside | MoveError::Missing) => Ok(false),
+            Err(MoveError::Io(error)) => Err(error),
         }
     }
 }

@@ -4,14 +4,14 @@ use model::{LogicalPath, StepContent};
 use rustix::fs::FileType;
 
 use super::stage::{put, remove};
-use super::{Applied, Leaving, MoveFault, move_in, take_out};
+use super::{Applied, Leaving, MoveError, move_in, take_out};
 use crate::Workspace;
-use crate::guard::GuardFault;
+use crate::guard::GuardError;
 use crate::import::fresh_name;
 
 /// What shall stand at a path.
 #[derive(Clone, Debug)]
-pub enum Restore {
+pub enum RestoreTarget {
     /// Nothing.
     Nothing,
     /// A file.
@@ -28,41 +28,43 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn restore(&self, wanted: &[(LogicalPath, Restore)]) -> std::io::Result<(Applied, bool)> {
+    pub fn restore(&self, wanted: &[(LogicalPath, RestoreTarget)]) -> std::io::Result<(Applied, bool)> {
         let mut applied = Applied::new(self.tree().root.clone(), self.tmp().clone());
         // What goes may be what another is above, or lies beneath.
-        let (go, come): (Vec<_>, Vec<_>) = wanted.iter().partition(|(_, want)| matches!(want, Restore::Nothing));
+        let (go, come): (Vec<_>, Vec<_>) = wanted.iter().partition(|(_, want)| matches!(want, RestoreTarget::Nothing));
         for (path, want) in go.into_iter().chain(come) {
             match self.restore_one(path, want, &mut applied) {
                 Ok(()) => {}
-                Err(MoveFault::Outside | MoveFault::Missing) => return Ok((applied, false)),
-                Err(MoveFault::Io(error)) => return Err(error),
+                Err(MoveError::Outside | MoveError::Missing) => return Ok((applied, false)),
+                Err(MoveError::Io(error)) => return Err(error),
             }
         }
         applied.remove_emptied();
         Ok((applied, true))
     }
 
-    fn restore_one(&self, path: &LogicalPath, want: &Restore, applied: &mut Applied) -> Result<(), MoveFault> {
+    fn restore_one(&self, path: &LogicalPath, want: &RestoreTarget, applied: &mut Applied) -> Result<(), MoveError> {
         let (root, tmp) = (&self.tree().root, self.tmp());
         let replaces = match root.place(path) {
-            Err(GuardFault::Missing | GuardFault::NotADirectory) if matches!(want, Restore::Nothing) => return Ok(()),
-            Err(GuardFault::Missing) => false,
-            place => match place?.stat().map_err(MoveFault::Io)? {
+            Err(GuardError::Missing | GuardError::NotADirectory) if matches!(want, RestoreTarget::Nothing) => {
+                return Ok(());
+            }
+            Err(GuardError::Missing) => false,
+            place => match place?.stat().map_err(MoveError::Io)? {
                 None => false,
                 Some(stat) => match FileType::from_raw_mode(stat.st_mode) {
                     FileType::RegularFile | FileType::Symlink => true,
                     // Whether it makes room shows when the file comes.
                     FileType::Directory => false,
-                    _ => return Err(MoveFault::Outside),
+                    _ => return Err(MoveError::Outside),
                 },
             },
         };
         let (name, journalled) = match want {
-            Restore::Nothing if replaces => return take_out(tmp, root, path, Leaving::FileOrLink, applied),
-            Restore::Nothing => return Ok(()),
-            Restore::File(content) => put(tmp, content).map_err(MoveFault::Io)?,
-            Restore::Link(target) => {
+            RestoreTarget::Nothing if replaces => return take_out(tmp, root, path, Leaving::FileOrLink, applied),
+            RestoreTarget::Nothing => return Ok(()),
+            RestoreTarget::File(content) => put(tmp, content).map_err(MoveError::Io)?,
+            RestoreTarget::Link(target) => {
                 let name = fresh_name("link-");
                 rustix::fs::symlinkat(&**target, tmp, &*name)?;
                 (name, false)
@@ -70,7 +72,7 @@ impl Workspace {
         };
         let moved = move_in(tmp, &name, root, path, replaces.then_some(Leaving::FileOrLink), applied);
         if moved.is_err() && !journalled {
-            remove(tmp, &name).map_err(MoveFault::Io)?;
+            remove(tmp, &name).map_err(MoveError::Io)?;
         }
         moved
     }

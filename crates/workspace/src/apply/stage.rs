@@ -11,12 +11,12 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
-use super::{Found, Leaving, among, hash, look};
+use super::{Leaving, TargetState, among, hash, look};
 use crate::Workspace;
 use crate::base::manifest::Stamp;
-use crate::guard::{FOLDER_MODE, Goes, GuardFault, Root};
+use crate::guard::{FOLDER_MODE, Goes, GuardError, Root};
 use crate::import::{fresh_name, open_folder, remove_tree};
-use crate::tree::Seen;
+use crate::tree::FileStamp;
 
 /// Steps whose new bytes lie in the run's `tmp/`, written but not yet in the tree. What is dropped unapplied is removed,
 /// but for files that were staged for the journal before.
@@ -75,7 +75,7 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails; what was staged is removed.
-    pub fn stage(&self, steps: &[Step], seen: &BTreeMap<LogicalPath, Seen>) -> io::Result<Staged> {
+    pub fn stage(&self, steps: &[Step], seen: &BTreeMap<LogicalPath, FileStamp>) -> io::Result<Staged> {
         let mut staged = Staged {
             items: Vec::new(),
             folders: Vec::new(),
@@ -109,11 +109,11 @@ impl Workspace {
     /// Where the disk or `from` fails, or `from` has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]); what was
     /// written is removed.
     pub fn stage_file(&self, from: &mut dyn Read, max_bytes: u64) -> io::Result<StagedFile> {
-        self.stage_file_as(Self::large_name(), from, max_bytes)
+        self.stage_file_as(Self::new_staged_name(), from, max_bytes)
     }
 
     /// A name for a large file in `tmp/` that nothing there has.
-    pub fn large_name() -> String {
+    pub fn new_staged_name() -> String {
         fresh_name("large-")
     }
 
@@ -127,7 +127,7 @@ impl Workspace {
         let opened = match self.tree().root.open_unlinked(path) {
             Ok(opened) if opened.file_type().is_file() => opened,
             Ok(_) => return Ok(false),
-            Err(fault) => return fault.unless_disk().map(|()| false),
+            Err(error) => return error.unless_disk().map(|()| false),
         };
         let copied = self.stage_file_as(name.to_owned(), &mut File::from(opened.file), u64::MAX)?;
         let same = copied.sha256 == sha256;
@@ -144,9 +144,9 @@ impl Workspace {
             .and_then(|written| sync(self.tmp()).map(|()| written));
         match written {
             Ok((sha256, size_bytes, head)) => Ok(StagedFile { name, sha256, size_bytes, head }),
-            Err(fault) => {
+            Err(error) => {
                 self.discard(&name)?;
-                Err(fault)
+                Err(error)
             }
         }
     }
@@ -185,8 +185,8 @@ impl Staged {
         let mut at = path.clone();
         loop {
             match root.place(&at) {
-                Err(GuardFault::Missing) => {}
-                Err(GuardFault::NotADirectory) if root.is_vacant(&at, goes)? => {}
+                Err(GuardError::Missing) => {}
+                Err(GuardError::NotADirectory) if root.is_vacant(&at, goes)? => {}
                 // Whatever else is on the way is for the look at the step's target to tell.
                 Ok(_) | Err(_) => break,
             }
@@ -242,9 +242,9 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         for folder in self.folders.iter().filter(|folder| !folder.moved) {
-            if let Err(fault) = remove_tree(self.tmp.as_fd(), folder.name.as_bytes()) {
+            if let Err(error) = remove_tree(self.tmp.as_fd(), folder.name.as_bytes()) {
                 // The next start empties the folder.
-                tracing::warn!(error = %fault, "a staged folder could not be removed");
+                tracing::warn!(%error, "a staged folder could not be removed");
             }
         }
         if self.finished {
@@ -252,10 +252,10 @@ impl Drop for Staged {
         }
         for item in self.items.iter().filter(|item| !item.journalled) {
             if let Some(name) = &item.file
-                && let Err(fault) = remove(&self.tmp, name)
+                && let Err(error) = remove(&self.tmp, name)
             {
                 // The next start empties the folder.
-                tracing::warn!(error = %fault, "a staged file could not be removed");
+                tracing::warn!(%error, "a staged file could not be removed");
             }
         }
     }
@@ -278,14 +278,14 @@ fn stands(
     goes: Goes<'_>,
 ) -> io::Result<(bool, Option<Stamp>)> {
     Ok(match (before, look(root, path, goes)?) {
-        (None, found) => (found == Found::Nothing, None),
-        (Some(_), Found::File(found)) if Some(found) == stamp => (true, stamp),
+        (None, found) => (found == TargetState::Nothing, None),
+        (Some(_), TargetState::File(found)) if Some(found) == stamp => (true, stamp),
         // Another stamp need not be other bytes.
-        (Some(before), Found::File(_)) => {
+        (Some(before), TargetState::File(_)) => {
             let stamp = hash(root, path)?.filter(|(sha256, _)| *sha256 == before).map(|(_, stamp)| stamp);
             (stamp.is_some(), stamp)
         }
-        (Some(_), Found::Nothing | Found::Other) => (false, None),
+        (Some(_), TargetState::Nothing | TargetState::Other) => (false, None),
     })
 }
 
@@ -296,9 +296,9 @@ pub(super) fn put(tmp: &OwnedFd, content: &StepContent) -> io::Result<(String, b
         StepBytes::Inline(bytes) => {
             let name = fresh_name("step-");
             let mut file = create(tmp, &name)?;
-            if let Err(fault) = file.write_all(bytes).and_then(|()| Ok(rustix::fs::fchmod(&file, mode)?)) {
+            if let Err(error) = file.write_all(bytes).and_then(|()| Ok(rustix::fs::fchmod(&file, mode)?)) {
                 remove(tmp, &name)?;
-                return Err(fault);
+                return Err(error);
             }
             Ok((name, false))
         }
@@ -314,17 +314,17 @@ pub(super) fn put(tmp: &OwnedFd, content: &StepContent) -> io::Result<(String, b
 /// A sync that failed for good: what was to be written may be gone, and a second try may be told otherwise.
 #[derive(Debug, thiserror::Error)]
 #[error("a sync failed")]
-struct LostSync(#[source] io::Error);
+struct FsyncFailure(#[source] io::Error);
 
 /// Whether `error` says that a sync has failed, after which nothing that was written is certain.
-pub fn is_lost_sync(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<LostSync>)
+pub fn is_fsync_failure(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<FsyncFailure>)
 }
 
 fn sync(what: impl AsFd) -> io::Result<()> {
     rustix::fs::fsync(what).map_err(|errno| match errno {
         Errno::NOSPC | Errno::DQUOT | Errno::ROFS => errno.into(),
-        errno => io::Error::other(LostSync(errno.into())),
+        errno => io::Error::other(FsyncFailure(errno.into())),
     })
 }
 
@@ -348,8 +348,8 @@ fn copy(from: &mut dyn Read, to: &mut File, max_bytes: u64) -> io::Result<(Sha25
         let count = match from.read(&mut buffer) {
             Ok(0) => return Ok((Sha256::from_bytes(sha256.finalize().into()), size, head)),
             Ok(count) => count,
-            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => continue,
-            Err(fault) => return Err(fault),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
         };
         let bytes = &buffer[..count];
         size += count as u64;

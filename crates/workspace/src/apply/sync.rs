@@ -115,9 +115,9 @@ impl Drop for Applied {
     /// Frees what was replaced: where nothing was synced, the journal still holds the steps.
     fn drop(&mut self) {
         for name in &self.replaced {
-            if let Err(fault) = remove(&self.tmp, name) {
+            if let Err(error) = remove(&self.tmp, name) {
                 // Nothing depends on it, and the next start empties the folder.
-                tracing::warn!(error = %fault, "a replaced file could not be freed");
+                tracing::warn!(%error, "a replaced file could not be freed");
             }
         }
     }
@@ -142,8 +142,8 @@ fn run(jobs: &[Job<'_>]) -> io::Result<()> {
         for _ in 0..THREADS.min(jobs.len()) {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(fault) = sync(*job) {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+                    if let Err(error) = sync(*job) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     }
                 }
             });
@@ -156,6 +156,6 @@ fn sync((root, path): Job<'_>) -> io::Result<()> {
     match root.open_unlinked(path) {
         Ok(opened) => Ok(rustix::fs::fsync(&opened.file)?),
         // Whatever a later step put there instead, or nothing: that step has its own folder to sync.
-        Err(fault) => fault.unless_disk(),
+        Err(error) => error.unless_disk(),
     }
 }

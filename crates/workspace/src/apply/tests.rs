@@ -72,7 +72,7 @@ fn what_came_in_between_is_put_back() {
             let rig = Rig::new();
             let workspace = rig.with_files("r", &[("a", "a")]);
             let (root, tmp) = (&workspace.tree().root, workspace.tmp());
-            let Found::File(stamp) = look(root, &path("a"), &|_| false).unwrap() else { panic!("no file") };
+            let TargetState::File(stamp) = look(root, &path("a"), &|_| false).unwrap() else { panic!("no file") };
             swap(&rig.repo("r").join("a"));
             let there = tree_of(&rig.repo("r"));
             let leaving = Leaving::File(Some(stamp));
@@ -83,7 +83,7 @@ fn what_came_in_between_is_put_back() {
             } else {
                 take_out(tmp, root, &path("a"), leaving, &mut applied)
             };
-            assert!(matches!(moved, Err(MoveFault::Outside)), "{what}");
+            assert!(matches!(moved, Err(MoveError::Outside)), "{what}");
             assert_eq!(tree_of(&rig.repo("r")), there, "{what}");
             assert_eq!(tmp_names(&rig), usize::from(replaced), "{what}");
             applied.sync().unwrap();
@@ -204,14 +204,14 @@ fn what_was_changed_from_outside_is_left_alone() {
             };
             let there = folders(&rig);
             match workspace.apply(staged) {
-                Err(ApplyFault::ChangedOutside(paths)) => assert_eq!(paths, std::slice::from_ref(&step.path), "{name}"),
+                Err(ApplyError::ChangedOutside(paths)) => assert_eq!(paths, std::slice::from_ref(&step.path), "{name}"),
                 other => panic!("{name}: {other:?}"),
             }
             assert_eq!(tree_of(&rig.repo("r")), before, "{name}, late: {late}");
             assert_eq!(tmp_names(&rig), 0, "{name}");
-            match workspace.redo(&steps).unwrap() {
-                Redo::ChangedOutside(paths) => assert_eq!(paths, std::slice::from_ref(&step.path), "{name}"),
-                Redo::Done(_) => panic!("{name}: done again over somebody's change"),
+            match workspace.replay(&steps).unwrap() {
+                Replay::ChangedOutside(paths) => assert_eq!(paths, std::slice::from_ref(&step.path), "{name}"),
+                Replay::Done(_) => panic!("{name}: done again over somebody's change"),
             }
             assert_eq!(tree_of(&rig.repo("r")), before, "{name}, redo");
             assert_eq!(folders(&rig), there, "{name}");
@@ -247,9 +247,9 @@ fn steps_that_were_begun_are_finished_from_wherever_they_stopped() {
         std::mem::forget(workspace.stage(&steps[done..], &BTreeMap::new()).unwrap());
         let reopened = rig.workspaces.get(&model::RunId::parse("r").unwrap()).unwrap();
         for round in 0..2 {
-            match reopened.redo(&steps).unwrap() {
-                Redo::Done(applied) => applied.sync().unwrap(),
-                Redo::ChangedOutside(paths) => panic!("{done} done, round {round}: {paths:?}"),
+            match reopened.replay(&steps).unwrap() {
+                Replay::Done(applied) => applied.sync().unwrap(),
+                Replay::ChangedOutside(paths) => panic!("{done} done, round {round}: {paths:?}"),
             }
             let expected = [("a", "a2"), ("deep/er/new", "n"), ("kept", "k"), ("to", "moved")];
             let expected: BTreeMap<_, _> =
@@ -285,10 +285,10 @@ fn files_and_folders_change_places_from_wherever_they_stopped() {
             carry_out(&workspace, &steps[..done]);
         }
         for round in 0..2 {
-            assert!(!workspace.is_half_done(&steps).unwrap() || round == 0 && (1..steps.len()).contains(&done));
-            match workspace.redo(&steps).unwrap() {
-                Redo::Done(applied) => applied.sync().unwrap(),
-                Redo::ChangedOutside(paths) => panic!("{done} done, round {round}: {paths:?}"),
+            assert!(!workspace.is_partially_applied(&steps).unwrap() || round == 0 && (1..steps.len()).contains(&done));
+            match workspace.replay(&steps).unwrap() {
+                Replay::Done(applied) => applied.sync().unwrap(),
+                Replay::ChangedOutside(paths) => panic!("{done} done, round {round}: {paths:?}"),
             }
             let expected = [("empty", "1"), ("f/n/m", "2"), ("full", "3")];
             let expected: BTreeMap<_, _> =
@@ -329,7 +329,9 @@ fn folders_that_a_change_empties_go_and_no_others() {
                 fs::remove_dir(repo.join(folder)).unwrap();
             }
             for _ in 0..2 {
-                let Redo::Done(applied) = workspace.redo(&steps).unwrap() else { panic!("{done}: changed outside") };
+                let Replay::Done(applied) = workspace.replay(&steps).unwrap() else {
+                    panic!("{done}: changed outside")
+                };
                 applied.sync().unwrap();
             }
         }
@@ -376,13 +378,13 @@ fn what_comes_into_a_folder_that_makes_room_stays() {
             root.remove_vacant(&place).unwrap_err();
         } else {
             put(&rig.repo("r").join("d/new"), "new");
-            assert!(matches!(workspace.apply(staged), Err(ApplyFault::ChangedOutside(at)) if at == [path("d")]));
+            assert!(matches!(workspace.apply(staged), Err(ApplyError::ChangedOutside(at)) if at == [path("d")]));
         }
         assert_eq!(texts(&rig)[&PathBuf::from("d/new")], "new");
         assert_eq!(texts(&rig)[&PathBuf::from("d/x")], "x");
-        assert!(matches!(workspace.redo(&steps).unwrap(), Redo::ChangedOutside(at) if at == [path("d")]));
+        assert!(matches!(workspace.replay(&steps).unwrap(), Replay::ChangedOutside(at) if at == [path("d")]));
         fs::remove_file(rig.repo("r").join("d/new")).unwrap();
-        assert!(matches!(workspace.redo(&steps).unwrap(), Redo::Done(_)));
+        assert!(matches!(workspace.replay(&steps).unwrap(), Replay::Done(_)));
         assert_eq!(texts(&rig)[&PathBuf::from("d")], "1");
     }
 }
@@ -403,7 +405,7 @@ fn several_steps_of_one_file_are_finished_from_any_state_between() {
         if let Some(text) = f {
             fs::write(rig.repo("r").join("f"), text).unwrap();
         }
-        assert!(matches!(workspace.redo(&steps).unwrap(), Redo::Done(_)), "{f:?} {g}");
+        assert!(matches!(workspace.replay(&steps).unwrap(), Replay::Done(_)), "{f:?} {g}");
         let found = texts(&rig);
         assert_eq!((found[&PathBuf::from("f")].as_str(), found[&PathBuf::from("g")].as_str()), ("4", "6"));
     }
@@ -417,13 +419,13 @@ fn what_a_power_cut_leaves_of_unsynced_bytes_is_finished() {
         let workspace = rig.with_files("r", &[("f", torn)]);
         for steps in [[write("f", Some("before"), text)], [write("f", None, text)]] {
             fs::write(rig.repo("r").join("f"), torn).unwrap();
-            assert!(matches!(workspace.redo(&steps).unwrap(), Redo::Done(_)), "{torn:?}");
+            assert!(matches!(workspace.replay(&steps).unwrap(), Replay::Done(_)), "{torn:?}");
             assert_eq!(texts(&rig)[&PathBuf::from("f")], text);
         }
     }
     let rig = Rig::new();
     let workspace = rig.with_files("r", &[("f", "some other")]);
-    assert!(matches!(workspace.redo(&[write("f", None, text)]).unwrap(), Redo::ChangedOutside(_)));
+    assert!(matches!(workspace.replay(&[write("f", None, text)]).unwrap(), Replay::ChangedOutside(_)));
 }
 
 #[test]
@@ -441,9 +443,12 @@ fn a_large_file_is_staged_once_and_found_again_by_name() {
     carry_out(&workspace, &steps);
     assert_eq!(fs::read(rig.repo("r").join("big/file")).unwrap(), bytes);
     assert_eq!(fs::metadata(rig.repo("r").join("big/file")).unwrap().permissions().mode() & 0o777, 0o640);
-    assert!(matches!(workspace.redo(&steps).unwrap(), Redo::Done(_)), "the staged file is gone, its bytes are there");
+    assert!(
+        matches!(workspace.replay(&steps).unwrap(), Replay::Done(_)),
+        "the staged file is gone, its bytes are there"
+    );
     fs::remove_file(rig.repo("r").join("big/file")).unwrap();
-    assert!(matches!(workspace.redo(&steps).unwrap(), Redo::ChangedOutside(_)), "and now they are lost");
+    assert!(matches!(workspace.replay(&steps).unwrap(), Replay::ChangedOutside(_)), "and now they are lost");
 }
 
 #[test]
@@ -456,10 +461,10 @@ fn a_large_file_past_its_bound_or_from_a_broken_stream_leaves_nothing() {
     }
     let rig = Rig::new();
     let workspace = rig.with_files("r", &[]);
-    let fault = workspace.stage_file(&mut &[0; 1001][..], 1000).unwrap_err();
-    assert_eq!(fault.kind(), io::ErrorKind::FileTooLarge);
-    let fault = workspace.stage_file(&mut (&b"begun"[..]).chain(Broken), 1000).unwrap_err();
-    assert_eq!(fault.kind(), io::ErrorKind::ConnectionReset);
+    let error = workspace.stage_file(&mut &[0; 1001][..], 1000).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    let error = workspace.stage_file(&mut (&b"begun"[..]).chain(Broken), 1000).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     assert_eq!(tmp_names(&rig), 0);
 }
 

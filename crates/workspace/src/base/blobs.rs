@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::atomic::AtomicBool;
 
-use crate::git::{Bounds, Git, GitFault, hex};
+use crate::git::{Bounds, Git, GitError, hex};
 
 /// How long one call may read blobs.
 const SECONDS: u64 = 120;
@@ -30,7 +30,7 @@ impl<'a> Blobs<'a> {
         &self,
         cancel: &AtomicBool,
         read: impl FnOnce(&mut OpenBlobs) -> io::Result<T>,
-    ) -> Result<T, GitFault> {
+    ) -> Result<T, GitError> {
         let stop = || cancel.load(std::sync::atomic::Ordering::Relaxed);
         let bounds = Bounds { stop: &stop, ..Bounds::seconds(SECONDS) };
         self.git.talk(&["cat-file", "--batch"], &bounds, |to, stdout| {

@@ -12,12 +12,12 @@ const MAX_FILE_BYTES: usize = 256 << 10;
 
 /// Base files in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct BlobCache {
     files: HashMap<FileIndex, Arc<Vec<u8>>>,
     bytes: usize,
 }
 
-impl Kept {
+impl BlobCache {
     pub(super) fn get(&self, file: FileIndex) -> Option<Arc<Vec<u8>>> {
         self.files.get(&file).cloned()
     }

@@ -15,9 +15,9 @@ use sha2::Digest as _;
 
 use super::Base;
 use super::manifest::{MODE_EXECUTABLE, MODE_FILE, Row, Stamp};
-use crate::git::{Bounds, GitFault, hex, parse_oid};
-use crate::guard::Wait;
-use crate::{Fault, Workspace};
+use crate::git::{Bounds, GitError, hex, parse_oid};
+use crate::guard::Blocking;
+use crate::{Workspace, WorkspaceError};
 
 /// The file beside the manifest that names them.
 const LATE_NAME: &str = "base.late";
@@ -31,18 +31,18 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk or git fails.
-    pub fn keep_ignored<'p>(
+    pub fn add_ignored_to_base<'p>(
         &self,
         rules: &Rules,
         paths: impl IntoIterator<Item = &'p LogicalPath>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), WorkspaceError> {
         if rules.policy().ignored_files == Verdict::Deny {
             return Ok(());
         }
         let mut rows = Vec::new();
         for path in paths {
             // What the run has written does not count as ignored.
-            if !self.tree().is_ignored(path, None, Wait::Allowed)? {
+            if !self.tree().is_ignored(path, None, Blocking::Allowed)? {
                 continue;
             }
             match self.tree().root.open_unlinked(path) {
@@ -51,7 +51,7 @@ impl Workspace {
                     rows.push(self.base().keep(path, executable, opened.file)?);
                 }
                 Ok(_) => {}
-                Err(fault) => fault.unless_disk()?,
+                Err(error) => error.unless_disk()?,
             }
         }
         if rows.is_empty() { Ok(()) } else { Ok(self.base().add_late(rows)?) }
@@ -69,9 +69,9 @@ impl Base {
             stdout.take(256).read_to_string(&mut said)?;
             Ok(said)
         });
-        let said = said.map_err(|fault| match fault {
-            GitFault::Io(fault) => fault,
-            fault => io::Error::other(fault),
+        let said = said.map_err(|error| match error {
+            GitError::Io(error) => error,
+            error => io::Error::other(error),
         })?;
         let oid = parse_oid(said.trim()).ok_or_else(|| io::Error::other("git did not say what it has kept"))?;
         self.sync_object(&oid)?;

@@ -7,8 +7,8 @@ use model::{FileState, LogicalPath, Rules, Sha256};
 
 use super::Base;
 use super::manifest::{FileIndex, MODE_LINK};
-use crate::git::GitFault;
-use crate::{Fault, Workspace, read};
+use crate::git::GitError;
+use crate::{Workspace, WorkspaceError, read};
 
 /// A file of the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Workspace {
         path: &LogicalPath,
         max_bytes: u64,
         cancel: &AtomicBool,
-    ) -> Result<Option<(FileState, Vec<u8>)>, Fault> {
+    ) -> Result<Option<(FileState, Vec<u8>)>, WorkspaceError> {
         let loaded = self.base().load()?;
         let Some(file) = loaded.manifest.get(path.as_str().as_bytes()) else { return Ok(None) };
         let BaseFile { sha256, size_bytes, mode, is_link, .. } = describe(path.clone(), &loaded, file);
@@ -83,15 +83,15 @@ impl Workspace {
             return Ok(None);
         }
         if size_bytes > max_bytes {
-            return Err(Fault::Io(io::ErrorKind::FileTooLarge.into()));
+            return Err(WorkspaceError::Io(io::ErrorKind::FileTooLarge.into()));
         }
         let bytes = match loaded.kept(file) {
             Some(bytes) => bytes.to_vec(),
             None => {
-                self.base().blobs().with(cancel, |blobs| blobs.get(loaded.manifest.oid(file))).map_err(|fault| {
-                    match fault {
-                        GitFault::Cancelled => Fault::Cancelled,
-                        fault => Fault::Io(io::Error::other(fault)),
+                self.base().blobs().with(cancel, |blobs| blobs.get(loaded.manifest.oid(file))).map_err(|error| {
+                    match error {
+                        GitError::Cancelled => WorkspaceError::Cancelled,
+                        error => WorkspaceError::Io(io::Error::other(error)),
                     }
                 })?
             }

@@ -9,12 +9,12 @@ use model::{LogicalPath, Rules, Sha256};
 use super::report::Report;
 use super::scan::{Candidate, Scan, Where};
 use super::{DiffQuery, is_told};
-use crate::guard::Wait;
-use crate::{Fault, Workspace};
+use crate::guard::Blocking;
+use crate::{Workspace, WorkspaceError};
 
 /// What a planned change finds and leaves at one path.
 #[derive(Debug)]
-pub struct Overlay {
+pub struct PlannedFile {
     /// The path.
     pub path: LogicalPath,
     /// The bytes that are there now, where they are known.
@@ -25,7 +25,7 @@ pub struct Overlay {
 
 /// The diff as it will be.
 #[derive(Debug)]
-pub struct DiffAfter {
+pub struct PlannedDiff {
     /// Hash of the whole text.
     pub diff_sha256: Sha256,
     /// Every path that will differ from the base; `None` where they are too many.
@@ -41,13 +41,13 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk fails.
-    pub fn diff_after(
+    pub fn planned_diff(
         &self,
         rules: &Rules,
         among: Option<&BTreeSet<LogicalPath>>,
-        overlay: &[Overlay],
+        overlay: &[PlannedFile],
         deadline: Instant,
-    ) -> Result<Option<DiffAfter>, Fault> {
+    ) -> Result<Option<PlannedDiff>, WorkspaceError> {
         // Who plans a change is not cancelled.
         let cancel = &AtomicBool::new(false);
         let loaded = self.base().load()?;
@@ -63,7 +63,7 @@ impl Workspace {
         candidates.retain(|candidate| !planned.contains_key(&candidate.path));
         for path in planned.keys() {
             let base = loaded.manifest.get(path.as_str().as_bytes());
-            if base.is_none() && self.tree().is_ignored(path, None, Wait::Allowed)? {
+            if base.is_none() && self.tree().is_ignored(path, None, Blocking::Allowed)? {
                 // The base will have it by then.
                 report.late.extend(self.mode_at(path).map(|mode| (path.clone(), mode)));
             }
@@ -77,11 +77,11 @@ impl Workspace {
         report.overlay = planned;
         report.deadline = Some(deadline);
         match self.fill(&mut report, &candidates, cancel) {
-            Err(Fault::Cancelled) => return Ok(None),
+            Err(WorkspaceError::Cancelled) => return Ok(None),
             filled => filled?,
         }
         let diff = report.finish();
-        Ok(Some(DiffAfter { diff_sha256: diff.diff_sha256, changed: diff.changed }))
+        Ok(Some(PlannedDiff { diff_sha256: diff.diff_sha256, changed: diff.changed }))
     }
 
     /// The permission bits of the file at `path`, where one is there.

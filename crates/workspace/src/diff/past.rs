@@ -8,10 +8,10 @@ use super::report::{Report, Version, diff_versions};
 use super::scan::{Candidate, Where};
 use super::{DiffQuery, WorkspaceDiff, check, is_told};
 use crate::base::Loaded;
-use crate::guard::Wait;
+use crate::guard::Blocking;
 use crate::import::stays_inside;
-use crate::past::{Kept, was_not_there};
-use crate::{Contents, Fault, Past, Standing, Workspace};
+use crate::past::{ContentLocation, was_not_there};
+use crate::{ContentStore, EntryState, Snapshot, Workspace, WorkspaceError};
 
 impl Workspace {
     /// Compares the files as they were with the base; none that policy hides is shown.
@@ -19,16 +19,16 @@ impl Workspace {
     /// # Errors
     ///
     /// As for [`diff`](Self::diff).
-    pub fn diff_past(
+    pub fn diff_snapshot(
         &self,
         rules: &Rules,
-        past: &Past,
+        past: &Snapshot,
         query: &DiffQuery,
-        contents: &dyn Contents,
+        contents: &dyn ContentStore,
         cancel: &AtomicBool,
-    ) -> Result<WorkspaceDiff, Fault> {
+    ) -> Result<WorkspaceDiff, WorkspaceError> {
         let loaded = self.base().load()?;
-        let place = self.find_past(rules, past, query.path.as_ref(), &loaded)?;
+        let place = self.find_in_snapshot(rules, past, query.path.as_ref(), &loaded)?;
         let mut candidates = Vec::new();
         for path in past.written().iter().filter(|path| place.holds(path)) {
             check(cancel)?;
@@ -38,7 +38,7 @@ impl Workspace {
                 candidates.push(candidate);
             }
         }
-        let then = |path: &LogicalPath| self.past_version(past, path, contents, cancel);
+        let then = |path: &LogicalPath| self.snapshot_version(past, path, contents, cancel);
         let mut report = Report::new(self, rules, &loaded, query);
         report.past = Some(&then);
         self.fill(&mut report, &candidates, cancel)?;
@@ -49,19 +49,19 @@ impl Workspace {
     /// a line of either where it is not `shown`.
     pub(crate) fn difference_diff(
         &self,
-        past: &Past,
+        past: &Snapshot,
         path: &LogicalPath,
-        (now, bytes): (Standing, Option<&[u8]>),
+        (now, bytes): (EntryState, Option<&[u8]>),
         shown: bool,
-        contents: &dyn Contents,
-    ) -> Result<Vec<u8>, Fault> {
-        let mut old = self.past_version(past, path, contents, &AtomicBool::new(false))?;
+        contents: &dyn ContentStore,
+    ) -> Result<Vec<u8>, WorkspaceError> {
+        let mut old = self.snapshot_version(past, path, contents, &AtomicBool::new(false))?;
         let size = bytes.map_or(0, |bytes| bytes.len() as u64);
         let version = |sha256, is_link, mode| Version { sha256, size, bytes: bytes.map(<[u8]>::to_vec), is_link, mode };
         let mut new = match now {
-            Standing::Nothing | Standing::Folder | Standing::Other => None,
-            Standing::Link { sha256 } => Some(version(sha256, true, 0o644)),
-            Standing::File { sha256, executable } => {
+            EntryState::Nothing | EntryState::Folder | EntryState::Other => None,
+            EntryState::Link { sha256 } => Some(version(sha256, true, 0o644)),
+            EntryState::File { sha256, executable } => {
                 Some(version(sha256, false, if executable { 0o755 } else { 0o644 }))
             }
         };
@@ -74,38 +74,38 @@ impl Workspace {
         Ok(diff_versions(path, old.as_ref(), new.as_ref()).text)
     }
 
-    fn find_past(
+    fn find_in_snapshot(
         &self,
         rules: &Rules,
-        past: &Past,
+        past: &Snapshot,
         path: Option<&LogicalPath>,
         loaded: &Loaded,
-    ) -> Result<Where, Fault> {
+    ) -> Result<Where, WorkspaceError> {
         let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Where::Folder(LogicalPath::root())) };
         let raw = path.as_str().as_bytes();
         if past.has_beneath(path) || loaded.manifest.has_files_beneath(raw) {
             return Ok(Where::Folder(path.clone()));
         }
-        self.tree().judge(rules, Access::Read, path, None, rules.kind_of_path(path), Wait::Allowed)?;
+        self.tree().judge(rules, Access::Read, path, None, rules.kind_of_path(path), Blocking::Allowed)?;
         if !past.files().contains_key(path) && loaded.manifest.get(raw).is_none() {
             return Err(was_not_there(path).into());
         }
         Ok(Where::File(path.clone()))
     }
 
-    fn past_version(
+    fn snapshot_version(
         &self,
-        past: &Past,
+        past: &Snapshot,
         path: &LogicalPath,
-        contents: &dyn Contents,
+        contents: &dyn ContentStore,
         cancel: &AtomicBool,
-    ) -> Result<Option<Version>, Fault> {
+    ) -> Result<Option<Version>, WorkspaceError> {
         let Some(file) = past.files().get(path) else { return Ok(None) };
-        let bytes = self.past_bytes(path, file, contents, cancel)?;
-        let size = match (&bytes, file.kept) {
+        let bytes = self.snapshot_bytes(path, file, contents, cancel)?;
+        let size = match (&bytes, file.location) {
             (Some(bytes), _) => bytes.len() as u64,
-            (None, Kept::Base { size_bytes }) => size_bytes,
-            (None, Kept::Ledger { .. }) => 0,
+            (None, ContentLocation::Base { size_bytes }) => size_bytes,
+            (None, ContentLocation::Ledger { .. }) => 0,
         };
         // Where a link leads outside is a place on the machine, which nobody is told.
         let shown = bytes.filter(|bytes| !file.is_link || stays_inside(path.as_str().as_bytes(), bytes));

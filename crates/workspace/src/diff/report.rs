@@ -11,14 +11,14 @@ use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file};
 use sha2::Digest as _;
 
 use super::scan::{Candidate, Now};
-use super::{DiffFile, DiffQuery, MAX_CHANGED, MAX_CHANGED_BYTES, Overlay, WorkspaceDiff, check, stat};
+use super::{DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedFile, WorkspaceDiff, check, stat};
 use crate::apply::hash;
 use crate::base::manifest::{FileIndex, MODE_LINK};
 use crate::base::{Loaded, OpenBlobs, Part};
-use crate::fault::file_too_large;
-use crate::first::{MAX_TOLD_BYTES, entry_bytes};
+use crate::error::file_too_large;
+use crate::first::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::import::stays_inside;
-use crate::{Fault, Workspace};
+use crate::{Workspace, WorkspaceError};
 
 /// Larger files are shown as binary ones are: that they differ, and how large they are.
 const MAX_SHOWN_BYTES: u64 = 16 << 20;
@@ -44,7 +44,7 @@ pub(super) struct Report<'a> {
     truncated: bool,
     sha256: sha2::Sha256,
     /// What a planned change will leave, in place of what is there.
-    pub(super) overlay: BTreeMap<LogicalPath, &'a Overlay>,
+    pub(super) overlay: BTreeMap<LogicalPath, &'a PlannedFile>,
     /// The modes of planned files that git ignores and that the base will have once the plan is carried out.
     pub(super) late: BTreeMap<LogicalPath, u32>,
     /// What stands at a path at another time than now.
@@ -65,7 +65,7 @@ pub(super) enum Out<'a> {
 }
 
 /// Tells what stands at a path.
-pub(super) type Then<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<Version>, Fault>;
+pub(super) type Then<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<Version>, WorkspaceError>;
 
 /// One side of a file's change.
 pub(super) struct Version {
@@ -103,7 +103,11 @@ impl<'a> Report<'a> {
     }
 
     /// Leaves out the candidates whose bytes are the base's after all, and remembers them.
-    pub(super) fn drop_same(&self, candidates: Vec<Candidate>, cancel: &AtomicBool) -> Result<Vec<Candidate>, Fault> {
+    pub(super) fn drop_same(
+        &self,
+        candidates: Vec<Candidate>,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Candidate>, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         let mut differing = Vec::with_capacity(candidates.len());
         for candidate in candidates {
@@ -153,7 +157,7 @@ impl<'a> Report<'a> {
         self.past.is_some() || self.overlay.contains_key(path)
     }
 
-    fn sha256_of(&self, path: &LogicalPath, now: &Now) -> Result<Option<Sha256>, Fault> {
+    fn sha256_of(&self, path: &LogicalPath, now: &Now) -> Result<Option<Sha256>, WorkspaceError> {
         if now.is_link {
             return Ok(self.target(path)?.map(|target| Sha256::of(&target)));
         }
@@ -168,11 +172,11 @@ impl<'a> Report<'a> {
         candidates: &[Candidate],
         mut blobs: Option<&mut OpenBlobs>,
         cancel: &AtomicBool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), WorkspaceError> {
         for candidate in candidates {
             check(cancel)?;
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(Fault::Cancelled);
+                return Err(WorkspaceError::Cancelled);
             }
             let stamp = candidate.now.as_ref().map(|now| now.stamp);
             let planned = self.is_planned(&candidate.path);
@@ -195,7 +199,7 @@ impl<'a> Report<'a> {
     }
 
     /// Adds one change; of its text only what is shown.
-    fn add(&mut self, path: &LogicalPath, part: &Part) -> Result<(), Fault> {
+    fn add(&mut self, path: &LogicalPath, part: &Part) -> Result<(), WorkspaceError> {
         self.sha256.update(&part.text);
         match &mut self.out {
             Out::Nowhere => {}
@@ -220,12 +224,12 @@ impl<'a> Report<'a> {
         let DiffFile { insertions, deletions, .. } = part.file;
         self.counts = self.counts + Counts { insertions, deletions };
         self.row_bytes += entry_bytes(path.as_str(), BESIDE_PATH);
-        if self.row_bytes <= MAX_TOLD_BYTES {
+        if self.row_bytes <= MAX_ENTRIES_BYTES {
             self.rows.push(stat::Row { file: part.file.clone(), bytes: part.bytes });
         }
         self.files_changed += 1;
         self.changed_bytes += path.as_str().len();
-        if self.files_changed > MAX_CHANGED || self.changed_bytes > MAX_CHANGED_BYTES {
+        if self.files_changed > MAX_CHANGED_PATHS || self.changed_bytes > MAX_CHANGED_PATHS_BYTES {
             self.changed = None;
         } else if let Some(changed) = &mut self.changed {
             changed.insert(path.clone());
@@ -233,7 +237,7 @@ impl<'a> Report<'a> {
     }
 
     /// One file's change; `None` where there turns out to be none.
-    fn make(&self, candidate: &Candidate, blobs: Option<&mut OpenBlobs>) -> Result<Option<Arc<Part>>, Fault> {
+    fn make(&self, candidate: &Candidate, blobs: Option<&mut OpenBlobs>) -> Result<Option<Arc<Part>>, WorkspaceError> {
         let path = &candidate.path;
         let new = match (self.past, self.overlay.get(path), &candidate.now) {
             (Some(then), ..) => then(path)?,
@@ -282,7 +286,7 @@ impl<'a> Report<'a> {
     }
 
     /// What is in the tree; `None` where it went away or may not be read.
-    fn read(&self, path: &LogicalPath, now: &Now) -> Result<Option<Version>, Fault> {
+    fn read(&self, path: &LogicalPath, now: &Now) -> Result<Option<Version>, WorkspaceError> {
         let version = |sha256, size, bytes| Version { sha256, size, bytes, is_link: now.is_link, mode: now.mode };
         if now.is_link {
             let target = self.target(path)?;
@@ -307,14 +311,14 @@ impl<'a> Report<'a> {
     }
 
     /// Refused for a file whose hash would take for ever.
-    fn check_size(&self, path: &LogicalPath, now: &Now) -> Result<(), Fault> {
+    fn check_size(&self, path: &LogicalPath, now: &Now) -> Result<(), WorkspaceError> {
         if now.stamp.size > self.max_hashed_bytes {
             return Err(file_too_large(path, self.max_hashed_bytes, now.stamp.size).into());
         }
         Ok(())
     }
 
-    fn target(&self, path: &LogicalPath) -> Result<Option<Vec<u8>>, Fault> {
+    fn target(&self, path: &LogicalPath) -> Result<Option<Vec<u8>>, WorkspaceError> {
         let Ok(place) = self.workspace.tree().root.place(path) else { return Ok(None) };
         match rustix::fs::readlinkat(&place.dir, &*place.name, Vec::new()) {
             Ok(target) => Ok(Some(target.into_bytes())),
@@ -328,7 +332,7 @@ impl<'a> Report<'a> {
         candidate: &Candidate,
         file: FileIndex,
         blobs: Option<&mut OpenBlobs>,
-    ) -> Result<Version, Fault> {
+    ) -> Result<Version, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         let size = manifest.size(file);
         let bytes = match (self.base_in_memory(candidate, file), blobs) {

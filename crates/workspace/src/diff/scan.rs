@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use super::check;
 use crate::base::Loaded;
 use crate::base::manifest::{FileIndex, FolderIndex, MODE_EXECUTABLE, MODE_LINK, Stamp};
-use crate::guard::{self, GuardFault, Wait};
-use crate::ignored::{Ignored, RULES_NAME, Scope};
+use crate::guard::{self, Blocking, GuardError};
+use crate::ignored::{GITIGNORE_NAME, Ignored, Scope};
 use crate::walk::each_entry;
-use crate::{Fault, Tree};
+use crate::{Tree, WorkspaceError};
 
 /// How many threads look. More only wait for one another.
 const THREADS: usize = 2;
@@ -76,7 +76,7 @@ impl<'a> Scan<'a> {
         loaded: &'a Loaded,
         place: &Where,
         cancel: &'a AtomicBool,
-    ) -> Result<Vec<Candidate>, Fault> {
+    ) -> Result<Vec<Candidate>, WorkspaceError> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let scan = Self::new(tree, ignored, loaded, cancel);
         let mut found: Vec<_> = match place {
@@ -93,7 +93,7 @@ impl<'a> Scan<'a> {
         loaded: &'a Loaded,
         paths: impl IntoIterator<Item = &'p LogicalPath>,
         cancel: &'a AtomicBool,
-    ) -> Result<Vec<Candidate>, Fault> {
+    ) -> Result<Vec<Candidate>, WorkspaceError> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let scan = Self::new(tree, ignored, loaded, cancel);
         let mut found = Vec::new();
@@ -116,24 +116,24 @@ impl<'a> Scan<'a> {
         !is_late || self.ignored.has_written(&candidate.path)
     }
 
-    fn file(&self, path: &LogicalPath) -> Result<Option<Candidate>, Fault> {
+    fn file(&self, path: &LogicalPath) -> Result<Option<Candidate>, WorkspaceError> {
         let base = self.loaded.manifest.get(path.as_str().as_bytes());
         let stat = match self.tree.root.place(path) {
             Ok(place) => place.stat()?,
-            Err(GuardFault::Missing | GuardFault::NotADirectory) => None,
-            Err(fault) => return Err(fault.at(path)),
+            Err(GuardError::Missing | GuardError::NotADirectory) => None,
+            Err(error) => return Err(error.at(path)),
         };
-        if base.is_none() && self.ignored.holds_file(&self.tree.root, path, Wait::Allowed)? {
+        if base.is_none() && self.ignored.holds_file(&self.tree.root, path, Blocking::Allowed)? {
             return Ok(None);
         }
         let now = stat.and_then(|stat| Now::of(&stat));
         Ok(self.candidate(path.clone(), base, now))
     }
 
-    fn folder(&self, path: &LogicalPath) -> Result<Vec<Candidate>, Fault> {
+    fn folder(&self, path: &LogicalPath) -> Result<Vec<Candidate>, WorkspaceError> {
         let scope = match path.parent() {
             None => Scope::default(),
-            Some(parent) => self.ignored.scope_of(&self.tree.root, &parent, Wait::Allowed)?,
+            Some(parent) => self.ignored.scope_of(&self.tree.root, &parent, Blocking::Allowed)?,
         };
         self.lock().folders.push((path.clone(), scope));
         let mut found = std::thread::scope(|threads| {
@@ -154,16 +154,16 @@ impl<'a> Scan<'a> {
 
     /// Looks at folders until none is left. A thread keeps what it finds to itself, the last first, whose handles are the
     /// warmest; it gives the rest away where the other has nothing to do.
-    fn work(&self) -> Result<Vec<Candidate>, Fault> {
+    fn work(&self) -> Result<Vec<Candidate>, WorkspaceError> {
         let (mut found, mut buffer, mut mine) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let Some((path, scope)) = mine.pop().or_else(|| self.next()) else { return Ok(found) };
             match self.enter(&path, &scope, &mut buffer, &mut found) {
                 Ok(mut folders) => mine.append(&mut folders),
-                Err(fault) => {
+                Err(error) => {
                     self.lock().failed = true;
                     self.wake.notify_all();
-                    return Err(fault);
+                    return Err(error);
                 }
             }
             if mine.is_empty() {
@@ -204,13 +204,13 @@ impl<'a> Scan<'a> {
         above: &Scope,
         buffer: &mut Vec<u8>,
         found: &mut Vec<Candidate>,
-    ) -> Result<Vec<(LogicalPath, Scope)>, Fault> {
+    ) -> Result<Vec<(LogicalPath, Scope)>, WorkspaceError> {
         check(self.cancel)?;
         let opened = match self.tree.root.open_unlinked(path) {
             Ok(opened) => opened,
-            Err(fault) => {
+            Err(error) => {
                 // It went away, or is unreadable: what the base has in it is missing.
-                fault.unless_disk()?;
+                error.unless_disk()?;
                 return Ok(Vec::new());
             }
         };
@@ -232,7 +232,7 @@ impl<'a> Scan<'a> {
         above: &Scope,
         known: FolderIndex,
         found: &mut Vec<Candidate>,
-    ) -> Result<Vec<(LogicalPath, Scope)>, Fault> {
+    ) -> Result<Vec<(LogicalPath, Scope)>, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         for file in manifest.files_in(known).map(FileIndex) {
             self.look(dir, path, manifest.name(file), Some(file), found)?;
@@ -253,7 +253,7 @@ impl<'a> Scan<'a> {
         known: Option<FolderIndex>,
         buffer: &mut Vec<u8>,
         found: &mut Vec<Candidate>,
-    ) -> Result<Vec<(LogicalPath, Scope)>, Fault> {
+    ) -> Result<Vec<(LogicalPath, Scope)>, WorkspaceError> {
         let mut names = Names::default();
         each_entry(dir, buffer, self.cancel, |name, file_type| {
             names.add(name, file_type);
@@ -276,7 +276,13 @@ impl<'a> Scan<'a> {
         Ok(folders)
     }
 
-    fn scope(&self, dir: BorrowedFd<'_>, path: &LogicalPath, above: &Scope, has_rules: bool) -> Result<Scope, Fault> {
+    fn scope(
+        &self,
+        dir: BorrowedFd<'_>,
+        path: &LogicalPath,
+        above: &Scope,
+        has_rules: bool,
+    ) -> Result<Scope, WorkspaceError> {
         let path = path.as_str().as_bytes();
         Ok(if has_rules {
             self.ignored.enter(&self.tree.root, above, path, dir)?
@@ -286,13 +292,18 @@ impl<'a> Scan<'a> {
     }
 
     /// Whether the file `name` in `folder`, which the base does not have, is ignored, or in reach of no tool.
-    fn is_ignored(&self, folder: &LogicalPath, name: &[u8], scope: &Scope) -> Result<bool, Fault> {
+    fn is_ignored(&self, folder: &LogicalPath, name: &[u8], scope: &Scope) -> Result<bool, WorkspaceError> {
         let Some(path) = place(folder, name) else { return Ok(true) };
         Ok(self.ignored.hides(scope, path.as_str().as_bytes(), false)?)
     }
 
     /// The folder `name` in `folder`, unless it is ignored, or in reach of no tool.
-    fn child(&self, folder: &LogicalPath, name: &[u8], scope: &Scope) -> Result<Option<(LogicalPath, Scope)>, Fault> {
+    fn child(
+        &self,
+        folder: &LogicalPath,
+        name: &[u8],
+        scope: &Scope,
+    ) -> Result<Option<(LogicalPath, Scope)>, WorkspaceError> {
         let Some(path) = place(folder, name) else { return Ok(None) };
         let hidden = self.ignored.hides(scope, path.as_str().as_bytes(), true)?;
         Ok((!hidden).then(|| (path, scope.clone())))
@@ -305,7 +316,7 @@ impl<'a> Scan<'a> {
         name: &[u8],
         base: Option<FileIndex>,
         found: &mut Vec<Candidate>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), WorkspaceError> {
         let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(()),
@@ -405,7 +416,7 @@ impl Names {
             FileType::RegularFile | FileType::Symlink => self.files.push(start),
             _ => return,
         }
-        self.has_rules |= name.to_bytes() == RULES_NAME.as_bytes();
+        self.has_rules |= name.to_bytes() == GITIGNORE_NAME.as_bytes();
         self.bytes.extend_from_slice(name.to_bytes_with_nul());
     }
 

@@ -15,7 +15,7 @@ fn diff(workspace: &Workspace) -> WorkspaceDiff {
     workspace.diff(&rules(), &ALL, &AtomicBool::new(false)).unwrap()
 }
 
-fn diff_of(workspace: &Workspace, path: &str) -> Result<WorkspaceDiff, Fault> {
+fn diff_of(workspace: &Workspace, path: &str) -> Result<WorkspaceDiff, WorkspaceError> {
     let query = DiffQuery { path: Some(LogicalPath::parse(path).unwrap()), ..ALL };
     workspace.diff(&rules(), &query, &AtomicBool::new(false))
 }
@@ -147,7 +147,7 @@ fn secrets_ignored_files_and_what_policy_denies_are_never_told() {
         let query = DiffQuery { path: Some(LogicalPath::parse(path).unwrap()), ..ALL };
         let refused = workspace.diff(&rules, &query, &AtomicBool::new(false));
         assert!(
-            matches!(&refused, Err(Fault::Refused(refusal)) if matches!(refusal.code, Code::PolicyDenied | Code::PolicyDeniedSecret)),
+            matches!(&refused, Err(WorkspaceError::Refused(refusal)) if matches!(refusal.code, Code::PolicyDenied | Code::PolicyDeniedSecret)),
             "{path}: {refused:?}"
         );
     }
@@ -179,7 +179,10 @@ fn a_path_narrows_the_diff_to_a_folder_or_a_file() {
     assert_eq!(paths("."), ["a/b/new", "a/b/x", "a/y", "ab/z", "gone/deep/q", "link"]);
     for path in ["nothing", "a/nothing", "t/x"] {
         let refused = diff_of(&workspace, path);
-        assert!(matches!(&refused, Err(Fault::Refused(refusal)) if refusal.code == Code::NotFound), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::NotFound),
+            "{refused:?}"
+        );
     }
 }
 
@@ -281,13 +284,13 @@ fn what_was_diffed_before_is_told_as_if_it_was_not() {
         let fresh = rig.with_files(&format!("r{number}"), BASE);
         bring(&format!("r{number}"));
         // Planned by one, and looked at by the other.
-        let overlay = Overlay {
+        let overlay = PlannedFile {
             path: LogicalPath::parse("a").unwrap(),
             before: None,
             after: text.map(|text| (text.as_bytes().to_vec(), mode)),
         };
         let overlay = [overlay];
-        let after = |deadline| workspace.diff_after(&rules(), None, &overlay, deadline).unwrap();
+        let after = |deadline| workspace.planned_diff(&rules(), None, &overlay, deadline).unwrap();
         let planned = after(Instant::now() + Duration::from_mins(1)).unwrap();
         assert!(after(Instant::now()).is_none(), "it takes longer than no time");
         bring("r");
@@ -318,7 +321,7 @@ fn a_huge_file_is_shown_as_binary() {
 fn a_cancelled_diff_stops() {
     let rig = Rig::new();
     let workspace = rig.with_files("r", &[("a", "1\n")]);
-    assert!(matches!(workspace.diff(&rules(), &ALL, &AtomicBool::new(true)), Err(Fault::Cancelled)));
+    assert!(matches!(workspace.diff(&rules(), &ALL, &AtomicBool::new(true)), Err(WorkspaceError::Cancelled)));
 }
 
 #[test]

@@ -10,9 +10,9 @@ use model::{Access, LogicalPath, PathFacts, Refusal, Rules};
 
 use crate::base::manifest::FileIndex;
 use crate::diff::Candidate;
-use crate::git::{Bounds, Git, GitFault, hex};
+use crate::git::{Bounds, Git, GitError, hex};
 use crate::import::{FETCHED, fresh_name, make_bare, write_quoted};
-use crate::{Fault, Workspace};
+use crate::{Workspace, WorkspaceError};
 
 /// How long each call of git may take.
 const TIME: Duration = Duration::from_mins(10);
@@ -62,7 +62,7 @@ impl Workspace {
         bundle: &Bundle,
         out: &mut dyn Write,
         cancel: &AtomicBool,
-    ) -> Result<String, Fault> {
+    ) -> Result<String, WorkspaceError> {
         bundle.check()?;
         let changes = self.changes(rules, cancel)?;
         let fetched = self.base().git().dir().join(FETCHED).exists();
@@ -85,7 +85,7 @@ impl Workspace {
             stdout.by_ref().take(256).read_to_string(&mut said)?;
             Ok(said.trim().to_owned())
         });
-        let commit = commit.map_err(fault)?;
+        let commit = commit.map_err(git_error)?;
         let branch = format!("refs/heads/{}", bundle.branch);
         let base = format!("^{}", self.base_commit());
         // So that a clone of the bundle checks the branch out.
@@ -98,7 +98,7 @@ impl Workspace {
             drop(stdin);
             io::copy(&mut stdout, out)
         });
-        copied.map_err(fault)?;
+        copied.map_err(git_error)?;
         Ok(commit)
     }
 
@@ -160,7 +160,7 @@ impl Workspace {
                 Ok(Some(Bytes { size: opened.size(), from: Box::new(File::from(opened.file)) }))
             }
             Ok(_) => Ok(None),
-            Err(fault) => fault.unless_disk().map(|()| None),
+            Err(error) => error.unless_disk().map(|()| None),
         }
     }
 }
@@ -224,7 +224,7 @@ impl Scratch {
         std::fs::write(scratch.git.dir().join("objects/info/alternates"), objects)?;
         // Where the base was fetched without what came before, nobody looks for it.
         match std::fs::copy(base.dir().join("shallow"), scratch.git.dir().join("shallow")) {
-            Err(fault) if fault.kind() != io::ErrorKind::NotFound => Err(fault),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(scratch),
         }
     }
@@ -232,9 +232,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(fault) = std::fs::remove_dir_all(self.git.dir()) {
+        if let Err(error) = std::fs::remove_dir_all(self.git.dir()) {
             // The next start empties the folder that it lies in.
-            tracing::warn!(error = %fault, "what a bundle left could not be removed");
+            tracing::warn!(%error, "what a bundle left could not be removed");
         }
     }
 }
@@ -262,10 +262,10 @@ fn plain(name: &str) -> String {
     plain.trim().to_owned()
 }
 
-fn fault(fault: GitFault) -> Fault {
-    match fault {
-        GitFault::Cancelled => Fault::Cancelled,
-        GitFault::Io(fault) => Fault::Io(fault),
-        fault => Fault::Io(io::Error::other(fault)),
+fn git_error(error: GitError) -> WorkspaceError {
+    match error {
+        GitError::Cancelled => WorkspaceError::Cancelled,
+        GitError::Io(error) => WorkspaceError::Io(error),
+        error => WorkspaceError::Io(io::Error::other(error)),
     }
 }

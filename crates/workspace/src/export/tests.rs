@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use model::{PolicyOverrides, Profiles};
 
 use crate::testkit::{Rig, git, rules, tree_of};
-use crate::{Bundle, Fault, ImportSource, Workspace};
+use crate::{Bundle, ImportSource, Workspace, WorkspaceError};
 
 fn export(workspace: &Workspace) -> Vec<u8> {
     let mut out = Vec::new();
@@ -166,7 +166,7 @@ fn a_branch_that_git_could_take_for_something_else_is_refused() {
     for branch in ["", "-a", "a/-b", "a..b", "a b", "a\nb", "/a", "a/", "a.lock", ".a", "a:b", "ü", "a."] {
         let bundle = Bundle { branch: branch.to_owned(), ..sample() };
         let refused = workspace.bundle(&rules(), &bundle, &mut Vec::new(), &AtomicBool::new(false));
-        assert!(matches!(refused, Err(Fault::Refused(_))), "{branch:?}: {refused:?}");
+        assert!(matches!(refused, Err(WorkspaceError::Refused(_))), "{branch:?}: {refused:?}");
     }
 }
 
@@ -206,7 +206,9 @@ fn the_base_is_told_whatever_became_of_the_tree() {
     };
     let (state, bytes) = read("b/c", 2).unwrap().unwrap();
     assert_eq!((bytes.as_slice(), state.sha256), (&b"2\n"[..], model::Sha256::of(b"2\n")));
-    assert!(matches!(read("b/c", 1), Err(Fault::Io(fault)) if fault.kind() == std::io::ErrorKind::FileTooLarge));
+    assert!(
+        matches!(read("b/c", 1), Err(WorkspaceError::Io(error)) if error.kind() == std::io::ErrorKind::FileTooLarge)
+    );
     for path in ["x.log", "b", "none"] {
         assert!(read(path, 100).unwrap().is_none(), "{path}");
     }

@@ -4,20 +4,20 @@ use std::time::{Duration, SystemTime};
 
 use model::Code;
 
-use super::{FindQuery, FindSort, Findings};
+use super::{FindQuery, FindReport, FindSort};
 use crate::fixture::{Fixture, TestBase, code, going_on, path, rules};
-use crate::{Fault, Tree};
+use crate::{Tree, WorkspaceError};
 
 fn query(globs: &[&str]) -> FindQuery {
     let globs = globs.iter().map(|glob| (*glob).to_owned()).collect();
     FindQuery { path: path("."), globs, max_results: 200, sort: FindSort::Path }
 }
 
-fn find(tree: &Tree, query: &FindQuery) -> Findings {
+fn find(tree: &Tree, query: &FindQuery) -> FindReport {
     tree.find(&rules(), query, &going_on()).unwrap()
 }
 
-fn paths(finding: &Findings) -> Vec<&str> {
+fn paths(finding: &FindReport) -> Vec<&str> {
     finding.entries.iter().map(|found| found.path.as_str()).collect()
 }
 
@@ -94,7 +94,7 @@ fn refusals_come_in_order() {
         assert_eq!(refused(&FindQuery { path: path(raw), ..query(&["*"]) }), want, "{raw}");
     }
     let cancelled = tree.find(&rules(), &query(&["*"]), &AtomicBool::new(true));
-    assert!(matches!(cancelled, Err(Fault::Cancelled)));
+    assert!(matches!(cancelled, Err(WorkspaceError::Cancelled)));
 }
 
 #[test]

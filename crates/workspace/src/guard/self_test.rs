@@ -8,7 +8,7 @@ use model::{LogicalPath, PathRejected};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::{ALWAYS, FOLDER_MODE, GuardFault, Root, Wait};
+use super::{ALWAYS, Blocking, FOLDER_MODE, GuardError, Root};
 use crate::import::{open_folder, remove_tree};
 
 /// The folder that the checks use and remove.
@@ -83,12 +83,12 @@ fn check_opening(tree: &OwnedFd) -> io::Result<()> {
         Err(Errno::AGAIN) => {}
         opened => drop(needed("openat2 with RESOLVE_CACHED", "to read without waiting for the disk", opened)?),
     }
-    let outside = root.open(&path("outside")?, Wait::Allowed);
-    demand(matches!(outside, Err(GuardFault::Rejected(PathRejected::LinkOut))), "a link leads out of its root")?;
+    let outside = root.open(&path("outside")?, Blocking::Allowed);
+    demand(matches!(outside, Err(GuardError::Rejected(PathRejected::LinkOut))), "a link leads out of its root")?;
     let unlinked = root.open_unlinked(&path("inside")?);
-    let refused = matches!(unlinked, Err(GuardFault::Rejected(PathRejected::LinkInMutation)));
+    let refused = matches!(unlinked, Err(GuardError::Rejected(PathRejected::LinkInMutation)));
     demand(refused, "a mutation follows a link")?;
-    let inside = root.open(&path("inside")?, Wait::Allowed).ok().and_then(|opened| opened.real);
+    let inside = root.open(&path("inside")?, Blocking::Allowed).ok().and_then(|opened| opened.real);
     demand(inside == Some(path("file")?), "a followed link does not tell where it led; is /proc mounted?")
 }
 

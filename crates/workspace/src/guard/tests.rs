@@ -8,16 +8,16 @@ use model::{LogicalPath, PathRejected};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode};
 
-use super::{GuardFault, Opened, Root, Wait, open_ambient_folder, self_test};
+use super::{Blocking, GuardError, Opened, Root, open_ambient_folder, self_test};
 use crate::fixture::{CANARY, Fixture, path};
 
-fn open(root: &Root, raw: &str) -> Result<Opened, GuardFault> {
-    root.open(&path(raw), Wait::Allowed)
+fn open(root: &Root, raw: &str) -> Result<Opened, GuardError> {
+    root.open(&path(raw), Blocking::Allowed)
 }
 
-fn rejected(opened: Result<Opened, GuardFault>) -> PathRejected {
+fn rejected(opened: Result<Opened, GuardError>) -> PathRejected {
     match opened {
-        Err(GuardFault::Rejected(rule)) => rule,
+        Err(GuardError::Rejected(rule)) => rule,
         other => panic!("not rejected: {other:?}"),
     }
 }
@@ -105,9 +105,9 @@ fn what_leads_nowhere_is_missing_and_what_leads_through_a_file_is_no_folder() {
     fixture.link("pong", "ping");
     let long = "x".repeat(300);
     for raw in ["nothing", "no/such/folder", "dangling", "loop", "ping", "loop/beneath", &long] {
-        assert!(matches!(open(&fixture.root(), raw), Err(GuardFault::Missing)), "{raw}");
+        assert!(matches!(open(&fixture.root(), raw), Err(GuardError::Missing)), "{raw}");
     }
-    assert!(matches!(open(&fixture.root(), "file/beneath"), Err(GuardFault::NotADirectory)));
+    assert!(matches!(open(&fixture.root(), "file/beneath"), Err(GuardError::NotADirectory)));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn special_files_open_at_once_or_not_at_all() {
     rustix::fs::mkfifoat(CWD, fixture.repo("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
     let _socket = UnixListener::bind(fixture.repo("socket")).unwrap();
     assert_eq!(open(&fixture.root(), "fifo").unwrap().file_type(), FileType::Fifo);
-    assert!(matches!(open(&fixture.root(), "socket"), Err(GuardFault::Special)));
+    assert!(matches!(open(&fixture.root(), "socket"), Err(GuardError::Special)));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_mutation_follows_no_link_at_all() {
     }
     for raw in ["folder/new", "out/new", "out/deep/new"] {
         let place = root.make_place(&path(raw));
-        assert!(matches!(place, Err(GuardFault::Rejected(PathRejected::LinkInMutation))), "{raw}: {place:?}");
+        assert!(matches!(place, Err(GuardError::Rejected(PathRejected::LinkInMutation))), "{raw}: {place:?}");
     }
     assert_eq!(fs::read_dir(fixture.outside("")).unwrap().count(), 1);
     // The link itself is a place; what is there is told without following it.
@@ -153,15 +153,15 @@ fn a_mutation_follows_no_link_at_all() {
 fn missing_folders_are_made_once_and_told() {
     let fixture = Fixture::with(&[("file", "text")]);
     let root = fixture.root();
-    assert!(matches!(root.place(&path("a/b/c")), Err(GuardFault::Missing)));
+    assert!(matches!(root.place(&path("a/b/c")), Err(GuardError::Missing)));
     let (place, grown) = root.make_place(&path("a/b/c")).unwrap();
     assert_eq!((place.name.as_str(), grown.len()), ("c", 2));
     assert!(place.stat().unwrap().is_none());
     assert!(fixture.repo("a/b").is_dir());
     let (_, grown) = root.make_place(&path("a/b/d")).unwrap();
     assert!(grown.is_empty());
-    assert!(matches!(root.make_place(&path("file/a/b")), Err(GuardFault::NotADirectory)));
-    assert!(matches!(root.make_place(&LogicalPath::root()), Err(GuardFault::Special)));
+    assert!(matches!(root.make_place(&path("file/a/b")), Err(GuardError::NotADirectory)));
+    assert!(matches!(root.make_place(&LogicalPath::root()), Err(GuardError::Special)));
 }
 
 #[test]
@@ -243,7 +243,7 @@ proptest! {
         let raw = format!("{}{}", if absolute { "/" } else { "" }, pieces.join("/"));
         let Ok(logical) = LogicalPath::parse(&raw) else { return Ok(()) };
         FIXTURE.with(|(fixture, root)| {
-            if let Ok(opened) = root.open(&logical, Wait::Allowed) {
+            if let Ok(opened) = root.open(&logical, Blocking::Allowed) {
                 let beneath = open_ambient_folder(fixture.folder()).unwrap();
                 let place = super::kernel_name(opened.file.as_fd()).unwrap();
                 let repo = super::kernel_name(root.dir()).unwrap();

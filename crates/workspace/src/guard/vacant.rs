@@ -9,7 +9,7 @@ use model::LogicalPath;
 use rustix::fs::{Access, AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
-use super::{GuardFault, Place, Root};
+use super::{GuardError, Place, Root};
 
 /// So many entries are looked at; a folder with more of them counts as one that holds something.
 const MAX_ENTRIES: usize = 1000;
@@ -25,14 +25,14 @@ impl Root {
     pub(crate) fn is_vacant(&self, path: &LogicalPath, goes: Goes<'_>) -> io::Result<bool> {
         let vacant = match self.place(path) {
             Ok(place) => self.is_place_vacant(&place, path, goes),
-            Err(GuardFault::NotADirectory) => self.goes_above(path, goes),
-            Err(fault) => Err(fault),
+            Err(GuardError::NotADirectory) => self.goes_above(path, goes),
+            Err(error) => Err(error),
         };
-        vacant.or_else(|fault| fault.unless_disk().map(|()| false))
+        vacant.or_else(|error| error.unless_disk().map(|()| false))
     }
 
-    fn is_place_vacant(&self, place: &Place, path: &LogicalPath, goes: Goes<'_>) -> Result<bool, GuardFault> {
-        let Some(stat) = place.stat().map_err(GuardFault::Io)? else { return Ok(true) };
+    fn is_place_vacant(&self, place: &Place, path: &LogicalPath, goes: Goes<'_>) -> Result<bool, GuardError> {
+        let Some(stat) = place.stat().map_err(GuardError::Io)? else { return Ok(true) };
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Ok(false);
         }
@@ -41,13 +41,13 @@ impl Root {
     }
 
     /// Whether the file that `path` leads through is one that goes.
-    fn goes_above(&self, path: &LogicalPath, goes: Goes<'_>) -> Result<bool, GuardFault> {
+    fn goes_above(&self, path: &LogicalPath, goes: Goes<'_>) -> Result<bool, GuardError> {
         let mut above = path.parent();
         while let Some(folder) = above.filter(|folder| !folder.is_root()) {
             if goes(&folder)
                 && let Ok(place) = self.place(&folder)
             {
-                let stat = place.stat().map_err(GuardFault::Io)?;
+                let stat = place.stat().map_err(GuardError::Io)?;
                 return Ok(stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file()));
             }
             above = folder.parent();
@@ -84,11 +84,11 @@ impl Root {
     }
 
     /// Removes the folder at `path` where nothing is in it; whether there is none any more. One that cannot be removed is
-    /// nobody's fault, and stays.
+    /// nobody's error, and stays.
     pub(crate) fn remove_empty(&self, path: &LogicalPath) -> bool {
         let removed = match self.place(path) {
             Ok(place) => rustix::fs::unlinkat(&place.dir, &*place.name, AtFlags::REMOVEDIR),
-            Err(GuardFault::Missing) => Err(Errno::NOENT),
+            Err(GuardError::Missing) => Err(Errno::NOENT),
             Err(_) => return false,
         };
         if removed.is_ok() {

@@ -3,13 +3,13 @@ use std::os::fd::AsFd as _;
 use std::process::Command;
 
 use crate::fixture::{Fixture, TestBase, path};
-use crate::guard::Wait;
+use crate::guard::Blocking;
 use crate::{Tree, fixture};
 
 fn ignored(tree: &Tree, raw: &str) -> bool {
-    let by_path = tree.is_ignored(&path(raw), None, Wait::Allowed).unwrap();
+    let by_path = tree.is_ignored(&path(raw), None, Blocking::Allowed).unwrap();
     assert_eq!(
-        tree.is_ignored(&path(raw), None, Wait::Never).unwrap(),
+        tree.is_ignored(&path(raw), None, Blocking::Never).unwrap(),
         by_path,
         "{raw}: what may not wait knows better"
     );
@@ -153,11 +153,11 @@ fn a_walk_and_a_path_agree() {
     let rules = tree.ignored.as_ref().unwrap();
     for (folder, name) in [("a", "b.log"), ("a", "c.log"), ("a", "d.tmp"), ("a/x", "y"), ("skip", "z"), ("a", "e.txt")]
     {
-        let mut scope = rules.scope_of(&tree.root, &path("."), Wait::Allowed).unwrap();
+        let mut scope = rules.scope_of(&tree.root, &path("."), Blocking::Allowed).unwrap();
         let mut walked = String::new();
         for part in folder.split('/') {
             walked = if walked.is_empty() { part.to_owned() } else { format!("{walked}/{part}") };
-            let dir = tree.root.open(&path(&walked), Wait::Allowed).unwrap();
+            let dir = tree.root.open(&path(&walked), Blocking::Allowed).unwrap();
             scope = rules.enter(&tree.root, &scope, walked.as_bytes(), dir.file.as_fd()).unwrap();
         }
         let raw = format!("{folder}/{name}");

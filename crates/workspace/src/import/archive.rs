@@ -17,14 +17,18 @@ use std::rc::Rc;
 use model::{Code, MAX_PATH_BYTES, PathRejected, Refusal};
 use tar::EntryType;
 
-use super::sink::{Sink, SinkFault, is_git_internal, shown};
-use super::{ImportFault, ImportLimits};
+use super::sink::{ImportWriter, WriteError, is_git_internal, shown};
+use super::{ImportError, ImportLimits};
 use reader::{Member, Reader};
 use sparse::Filled;
 use stream::{Meter, decode};
 
 /// Puts every entry of `archive` into the sink.
-pub(super) fn copy(archive: &mut dyn Read, limits: ImportLimits, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
+pub(super) fn copy(
+    archive: &mut dyn Read,
+    limits: ImportLimits,
+    sink: &mut ImportWriter<'_>,
+) -> Result<(), ImportError> {
     let meter = Rc::new(Meter::new(limits));
     let mut reader = Reader::new(decode(archive, &meter)?, meter.clone());
     let mut copier = Copier { sink, meter: &meter, files: HashMap::new(), absent: HashSet::new() };
@@ -36,7 +40,7 @@ pub(super) fn copy(archive: &mut dyn Read, limits: ImportLimits, sink: &mut Sink
 }
 
 struct Copier<'a, 'b> {
-    sink: &'a mut Sink<'b>,
+    sink: &'a mut ImportWriter<'b>,
     meter: &'a Meter,
     /// Files so far: the only thing that a later entry may replace or link to. Each with its place in the sink's list of
     /// contents with several names, if it has several.
@@ -46,7 +50,7 @@ struct Copier<'a, 'b> {
 }
 
 impl Copier<'_, '_> {
-    fn entry(&mut self, member: &Member, bytes: &mut Reader<'_>) -> Result<(), ImportFault> {
+    fn entry(&mut self, member: &Member, bytes: &mut Reader<'_>) -> Result<(), ImportError> {
         // A label of the volume.
         if member.kind.as_byte() == b'V' {
             return self.sink.pass_over(&member.path);
@@ -68,15 +72,15 @@ impl Copier<'_, '_> {
         }
         match self.place(member, &path, bytes) {
             Ok(()) => Ok(()),
-            Err(SinkFault::Misfit(reason)) => Err(refuse(&path, reason)),
-            Err(SinkFault::Source(fault)) => Err(self.meter.fault(&fault)),
-            Err(SinkFault::Over(fault)) => Err(fault),
+            Err(WriteError::Misfit(reason)) => Err(refuse(&path, reason)),
+            Err(WriteError::Source(error)) => Err(self.meter.fault(&error)),
+            Err(WriteError::Over(error)) => Err(error),
         }
     }
 
-    fn place(&mut self, member: &Member, path: &[u8], bytes: &mut Reader<'_>) -> Result<(), SinkFault> {
+    fn place(&mut self, member: &Member, path: &[u8], bytes: &mut Reader<'_>) -> Result<(), WriteError> {
         if member.is_pax_sparse {
-            return Err(SinkFault::Misfit("a sparse file in pax form, which only GNU tar reads"));
+            return Err(WriteError::Misfit("a sparse file in pax form, which only GNU tar reads"));
         }
         match member.kind {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
@@ -86,12 +90,12 @@ impl Copier<'_, '_> {
                     return self.sink.file(path, member.is_executable, member.size, None, bytes);
                 };
                 // What it is here counts, and not what the archive has of it.
-                self.meter.add(map.size - member.size).map_err(SinkFault::Source)?;
+                self.meter.add(map.size - member.size).map_err(WriteError::Source)?;
                 self.sink.file(path, member.is_executable, map.size, None, &mut Filled::new(map, bytes))
             }
             EntryType::Directory | EntryType::Link | EntryType::Symlink if member.size > 0 => {
                 // Programs differ in whether such bytes are there at all.
-                Err(SinkFault::Misfit("a folder or link with bytes of its own"))
+                Err(WriteError::Misfit("a folder or link with bytes of its own"))
             }
             EntryType::Directory => self.sink.folder(path),
             EntryType::Link => self.hard_link(member, path),
@@ -101,18 +105,18 @@ impl Copier<'_, '_> {
                 }
                 Ok(())
             }
-            _ => Err(SinkFault::Misfit("no file, folder or link")),
+            _ => Err(WriteError::Misfit("no file, folder or link")),
         }
     }
 
     /// Copies what a hard link names.
-    fn hard_link(&mut self, member: &Member, path: &[u8]) -> Result<(), SinkFault> {
+    fn hard_link(&mut self, member: &Member, path: &[u8]) -> Result<(), WriteError> {
         let original = clean(&member.link)?.unwrap_or_default();
         if git_internal(&original).is_some() || self.absent.contains(&original) {
             return self.leave_out(path, "a hard link to what was left out");
         }
         let Some(linked) = self.files.get(&original).copied().filter(|_| original != path) else {
-            return Err(SinkFault::Misfit("a hard link to what is no file before it"));
+            return Err(WriteError::Misfit("a hard link to what is no file before it"));
         };
         let at = linked.unwrap_or_else(|| self.sink.new_linked());
         self.sink.note_linked(at, &original, true);
@@ -125,7 +129,7 @@ impl Copier<'_, '_> {
     }
 
     /// Leaves a hard link out, and what had its name before it.
-    fn leave_out(&mut self, path: &[u8], reason: &str) -> Result<(), SinkFault> {
+    fn leave_out(&mut self, path: &[u8], reason: &str) -> Result<(), WriteError> {
         self.sink.pass_over(path)?;
         self.replace(path)?;
         self.sink.leave_out(path, reason);
@@ -134,7 +138,7 @@ impl Copier<'_, '_> {
     }
 
     /// Makes a file's name free where an earlier file has it.
-    fn replace(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+    fn replace(&mut self, path: &[u8]) -> Result<(), WriteError> {
         self.absent.remove(path);
         let Some(linked) = self.files.remove(path) else { return Ok(()) };
         if let Some(at) = linked {
@@ -159,7 +163,7 @@ fn git_internal(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// The path without `.` and doubled slashes; `None` for the root.
-fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, ImportFault> {
+fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
     if raw.starts_with(b"/") {
         return Err(bad_path(raw, PathRejected::Absolute));
     }
@@ -182,11 +186,11 @@ fn clean(raw: &[u8]) -> Result<Option<Vec<u8>>, ImportFault> {
     Ok((!path.is_empty()).then_some(path))
 }
 
-fn bad_path(raw: &[u8], rule: PathRejected) -> ImportFault {
+fn bad_path(raw: &[u8], rule: PathRejected) -> ImportError {
     Refusal::path(&shown(raw), rule).into()
 }
 
-fn refuse(path: &[u8], reason: &str) -> ImportFault {
+fn refuse(path: &[u8], reason: &str) -> ImportError {
     let shown = shown(path);
     Refusal::new(
         Code::PathRejected,

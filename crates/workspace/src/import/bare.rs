@@ -12,9 +12,9 @@ use flate2::write::ZlibEncoder;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sha1::Digest as _;
 
-use super::{ImportFault, ImportWatch};
+use super::{ImportError, ImportObserver};
 use crate::base::manifest::{MODE_LINK, Row};
-use crate::git::{Bounds, Git, GitFault, hex, parse_oid};
+use crate::git::{Bounds, Git, GitError, hex, parse_oid};
 
 /// How long writing the base's objects may take.
 const COMMIT_TIME: Duration = Duration::from_mins(15);
@@ -46,8 +46,8 @@ pub(super) fn commit(
     git: &Git,
     root: BorrowedFd<'_>,
     rows: &[Row],
-    watch: &dyn ImportWatch,
-) -> Result<String, ImportFault> {
+    watch: &dyn ImportObserver,
+) -> Result<String, ImportError> {
     if rows.is_empty() {
         return Ok(commit_nothing(git.dir())?);
     }
@@ -66,13 +66,13 @@ pub(super) fn commit(
     match said {
         Ok(commit) if parse_oid(&commit).is_some() => Ok(commit),
         Ok(_) => Err(io::Error::other("git fast-import named no commit").into()),
-        Err(GitFault::Cancelled) => Err(ImportFault::Cancelled),
-        Err(GitFault::Io(fault)) => Err(fault.into()),
-        Err(fault) => Err(io::Error::other(fault).into()),
+        Err(GitError::Cancelled) => Err(ImportError::Cancelled),
+        Err(GitError::Io(error)) => Err(error.into()),
+        Err(error) => Err(io::Error::other(error).into()),
     }
 }
 
-fn write_blobs(to: &mut impl Write, root: BorrowedFd<'_>, rows: &[Row], watch: &dyn ImportWatch) -> io::Result<()> {
+fn write_blobs(to: &mut impl Write, root: BorrowedFd<'_>, rows: &[Row], watch: &dyn ImportObserver) -> io::Result<()> {
     let mut written = HashSet::with_capacity(rows.len());
     let (mut files, mut bytes) = (0, 0);
     for row in rows.iter().filter(|row| written.insert(row.oid)) {

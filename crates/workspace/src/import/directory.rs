@@ -10,8 +10,8 @@ use model::Refusal;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::sink::{Sink, SinkFault, Tally, is_git_internal};
-use super::{ImportFault, ImportLimits, own_folder};
+use super::sink::{ImportWriter, Tally, WriteError, is_git_internal};
+use super::{ImportError, ImportLimits, own_folder};
 
 /// One folder on the way down: what is yet to be looked at, the last first.
 struct Level {
@@ -33,15 +33,15 @@ pub(super) fn copy(
     source: &Path,
     own: &[FolderId],
     limits: ImportLimits,
-    sink: &mut Sink<'_>,
-) -> Result<(), ImportFault> {
+    sink: &mut ImportWriter<'_>,
+) -> Result<(), ImportError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::open(source, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS => ImportFault::Refused(Refusal::invalid(
+        Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS => ImportError::Refused(Refusal::invalid(
             "the source is no folder that can be read",
             "Name a folder under an import root.",
         )),
-        errno => ImportFault::Io(errno.into()),
+        errno => ImportError::Io(errno.into()),
     })?;
     if own.contains(&identity(&root)?) {
         return Err(own_folder().into());
@@ -83,21 +83,21 @@ fn entry(
     name: &[u8],
     file_type: FileType,
     path: &[u8],
-    sink: &mut Sink<'_>,
+    sink: &mut ImportWriter<'_>,
     linked: &mut Linked,
-) -> Result<Option<OwnedFd>, ImportFault> {
+) -> Result<Option<OwnedFd>, ImportError> {
     if is_git_internal(name) {
         sink.leave_out(path, "git's own");
         return Ok(None);
     }
     match place(level, name, file_type, path, sink, linked) {
         Ok(folder) => Ok(folder),
-        Err(SinkFault::Misfit(reason)) => {
+        Err(WriteError::Misfit(reason)) => {
             sink.leave_out(path, reason);
             Ok(None)
         }
-        Err(SinkFault::Source(fault)) => Err(ImportFault::Io(fault)),
-        Err(SinkFault::Over(fault)) => Err(fault),
+        Err(WriteError::Source(error)) => Err(ImportError::Io(error)),
+        Err(WriteError::Over(error)) => Err(error),
     }
 }
 
@@ -106,9 +106,9 @@ fn place(
     name: &[u8],
     file_type: FileType,
     path: &[u8],
-    sink: &mut Sink<'_>,
+    sink: &mut ImportWriter<'_>,
     linked: &mut Linked,
-) -> Result<Option<OwnedFd>, SinkFault> {
+) -> Result<Option<OwnedFd>, WriteError> {
     match file_type {
         FileType::Directory => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -122,7 +122,7 @@ fn place(
             let fd = open(level, name, flags)?;
             let stat = rustix::fs::fstat(&fd)?;
             if !FileType::from_raw_mode(stat.st_mode).is_file() {
-                return Err(SinkFault::Misfit("no file, folder or symbolic link"));
+                return Err(WriteError::Misfit("no file, folder or symbolic link"));
             }
             let executable = stat.st_mode & 0o111 != 0;
             let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -138,20 +138,20 @@ fn place(
             sink.link(path, target.as_bytes())?;
             Ok(None)
         }
-        _ => Err(SinkFault::Misfit("no file, folder or symbolic link")),
+        _ => Err(WriteError::Misfit("no file, folder or symbolic link")),
     }
 }
 
-fn open(level: &Level, name: &[u8], flags: OFlags) -> Result<OwnedFd, SinkFault> {
+fn open(level: &Level, name: &[u8], flags: OFlags) -> Result<OwnedFd, WriteError> {
     rustix::fs::openat(&level.fd, name, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::ACCESS | Errno::PERM => SinkFault::Misfit("it may not be read"),
-        Errno::NOENT => SinkFault::Misfit("it went away during the import"),
+        Errno::ACCESS | Errno::PERM => WriteError::Misfit("it may not be read"),
+        Errno::NOENT => WriteError::Misfit("it went away during the import"),
         errno => errno.into(),
     })
 }
 
 /// What lies in a folder, in reverse order, so that the last is the first to be taken.
-fn names(fd: &OwnedFd, listed: &mut Tally) -> Result<Vec<(Vec<u8>, FileType)>, ImportFault> {
+fn names(fd: &OwnedFd, listed: &mut Tally) -> Result<Vec<(Vec<u8>, FileType)>, ImportError> {
     let mut names = Vec::new();
     for entry in Dir::read_from(fd.as_fd()).map_err(std::io::Error::from)? {
         let entry = entry.map_err(std::io::Error::from)?;

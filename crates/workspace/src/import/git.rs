@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use model::Refusal;
 
-use super::sink::Sink;
-use super::{ImportFault, ImportLimits, ImportWatch, bare};
-use crate::git::{Bounds, Git, GitFault};
+use super::sink::ImportWriter;
+use super::{ImportError, ImportLimits, ImportObserver, bare};
+use crate::git::{Bounds, Git, GitError};
 
 pub(super) use find::find;
 
@@ -42,9 +42,9 @@ pub(super) fn copy(
     origin: &Origin,
     reference: Option<&str>,
     limits: ImportLimits,
-    watch: &dyn ImportWatch,
-    sink: &mut Sink<'_>,
-) -> Result<String, ImportFault> {
+    watch: &dyn ImportObserver,
+    sink: &mut ImportWriter<'_>,
+) -> Result<String, ImportError> {
     let reference = reference.map_or(Ok("HEAD"), check_reference)?;
     watch.progress("fetching", 0, 0);
     let source = match origin {
@@ -90,7 +90,7 @@ fn check_reference(reference: &str) -> Result<&str, Refusal> {
     Ok(reference)
 }
 
-fn no_repository() -> ImportFault {
+fn no_repository() -> ImportError {
     Refusal::invalid(
         "the source is no git repository that can be read",
         "Name a git repository with at least one commit, or use a `directory` source.",
@@ -101,17 +101,17 @@ fn no_repository() -> ImportFault {
 struct Fetch<'a> {
     git: &'a Git,
     limits: ImportLimits,
-    watch: &'a dyn ImportWatch,
+    watch: &'a dyn ImportObserver,
 }
 
 impl Fetch<'_> {
     /// Fetches what `reference` names, as little as possible.
-    fn commit(&self, reference: &str) -> Result<String, ImportFault> {
+    fn commit(&self, reference: &str) -> Result<String, ImportError> {
         match self.fetch(&[&format!("+{reference}:{FETCHED}")], "--depth=1") {
             Ok(()) => return self.resolve(FETCHED),
-            Err(ImportFault::Refused(refusal)) if !may_be_commit(reference) => return Err(refusal.into()),
-            Err(ImportFault::Refused(_)) => {}
-            Err(fault) => return Err(fault),
+            Err(ImportError::Refused(refusal)) if !may_be_commit(reference) => return Err(refusal.into()),
+            Err(ImportError::Refused(_)) => {}
+            Err(error) => return Err(error),
         }
         // The start of a commit's name, or a commit that no ref names: only all commits can tell.
         self.fetch(&["+refs/heads/*:refs/source/heads/*", "+refs/tags/*:refs/source/tags/*"], "--no-depth")?;
@@ -120,7 +120,7 @@ impl Fetch<'_> {
         Ok(commit)
     }
 
-    fn fetch(&self, refspecs: &[&str], depth: &str) -> Result<(), ImportFault> {
+    fn fetch(&self, refspecs: &[&str], depth: &str) -> Result<(), ImportError> {
         let mut args = vec!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc"];
         args.extend(["--no-recurse-submodules", "--update-shallow"]);
         if depth == "--depth=1" {
@@ -128,29 +128,29 @@ impl Fetch<'_> {
         }
         args.extend(["--end-of-options", "origin"]);
         args.extend(refspecs);
-        let held = |bytes| self.watch.may_hold(0, bytes);
+        let held = |bytes| self.watch.check_quota(0, bytes);
         let too_much = || {
             let bytes = bare::size(self.git.dir());
             bytes > self.limits.max_bytes || held(bytes).is_err()
         };
         let bounds = Bounds { time: FETCH_TIME, stop: &|| self.watch.cancelled(), too_much: &too_much };
         let fetched = self.git.output(&args, 64 * 1024, &bounds);
-        fetched.map_err(|fault| match held(bare::size(self.git.dir())) {
+        fetched.map_err(|error| match held(bare::size(self.git.dir())) {
             Err(refusal) => refusal.into(),
-            Ok(()) => fetch_fault(fault),
+            Ok(()) => fetch_error(error),
         })?;
         Ok(())
     }
 
     /// The commit that `name` leads to in what was fetched.
-    fn resolve(&self, name: &str) -> Result<String, ImportFault> {
+    fn resolve(&self, name: &str) -> Result<String, ImportError> {
         let out = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{name}^{{commit}}")])?;
         let commit = String::from_utf8_lossy(&out).trim().to_owned();
         if commit.len() == 40 { Ok(commit) } else { Err(no_repository()) }
     }
 
-    fn run(&self, args: &[&str]) -> Result<Vec<u8>, ImportFault> {
-        self.git.output(args, 64 * 1024, &Bounds::seconds(60)).map_err(fetch_fault)
+    fn run(&self, args: &[&str]) -> Result<Vec<u8>, ImportError> {
+        self.git.output(args, 64 * 1024, &Bounds::seconds(60)).map_err(fetch_error)
     }
 }
 
@@ -158,11 +158,11 @@ fn may_be_commit(reference: &str) -> bool {
     (4..=40).contains(&reference.len()) && reference.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn fetch_fault(fault: GitFault) -> ImportFault {
-    match fault {
-        GitFault::Io(fault) => ImportFault::Io(fault),
-        GitFault::Cancelled => ImportFault::Cancelled,
-        GitFault::Failed(complaint) => {
+fn fetch_error(error: GitError) -> ImportError {
+    match error {
+        GitError::Io(error) => ImportError::Io(error),
+        GitError::Cancelled => ImportError::Cancelled,
+        GitError::Failed(complaint) => {
             tracing::info!(complaint = %redact(&complaint), "a git source could not be fetched");
             Refusal::invalid(
                 "the git source could not be fetched: no such repository, ref or commit, or it may not be read",
@@ -171,11 +171,11 @@ fn fetch_fault(fault: GitFault) -> ImportFault {
             )
             .into()
         }
-        GitFault::TooLong => {
+        GitError::TooLong => {
             Refusal::invalid("the git source took too long to fetch", "Try again, or import an archive of the commit.")
                 .into()
         }
-        GitFault::TooMuch => {
+        GitError::TooMuch => {
             Refusal::invalid("the git source is too large", "Import an archive with less in it.").into()
         }
     }

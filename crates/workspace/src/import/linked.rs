@@ -7,10 +7,10 @@ use std::os::fd::BorrowedFd;
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
-use super::ImportFault;
-use super::sink::{Sink, SinkFault, split};
+use super::ImportError;
+use super::sink::{ImportWriter, WriteError, split};
 use super::tracked::{Excluded, folder_rules, ignore_files};
-use crate::ignored::RULES_NAME;
+use crate::ignored::GITIGNORE_NAME;
 
 /// Names that one content has or had, each with whether it has it still.
 pub(super) type Names = BTreeMap<Vec<u8>, bool>;
@@ -26,7 +26,7 @@ enum Hidden {
 
 /// Leaves out every name of `sink` that would show what another name of the same content hides, by `rules` and by what git
 /// ignores once the tree is complete.
-pub(super) fn leave_out(sink: &mut Sink<'_>, root: BorrowedFd<'_>, rules: &Rules) -> Result<(), ImportFault> {
+pub(super) fn leave_out(sink: &mut ImportWriter<'_>, root: BorrowedFd<'_>, rules: &Rules) -> Result<(), ImportError> {
     let mut linked = sink.take_linked();
     while !linked.is_empty() {
         sink.check_cancelled()?;
@@ -42,7 +42,7 @@ pub(super) fn leave_out(sink: &mut Sink<'_>, root: BorrowedFd<'_>, rules: &Rules
             {
                 withdraw(sink, name, strictest)?;
                 *there = false;
-                rules_went |= split(name).1 == RULES_NAME.as_bytes();
+                rules_went |= split(name).1 == GITIGNORE_NAME.as_bytes();
             }
         }
         if !rules_went {
@@ -63,11 +63,11 @@ fn hidden(rules: &Rules, name: &[u8], excluded: &mut Excluded<'_>) -> Hidden {
     if model::judge_path(rules, Access::Read, &facts).is_ok() { Hidden::No } else { Hidden::Denied }
 }
 
-fn withdraw(sink: &mut Sink<'_>, name: &[u8], strictest: Hidden) -> Result<(), ImportFault> {
-    sink.withdraw(name).map_err(|fault| match fault {
-        SinkFault::Over(fault) => fault,
-        SinkFault::Source(fault) => ImportFault::Io(fault),
-        SinkFault::Misfit(reason) => ImportFault::Io(io::Error::other(reason)),
+fn withdraw(sink: &mut ImportWriter<'_>, name: &[u8], strictest: Hidden) -> Result<(), ImportError> {
+    sink.withdraw(name).map_err(|error| match error {
+        WriteError::Over(error) => error,
+        WriteError::Source(error) => ImportError::Io(error),
+        WriteError::Misfit(reason) => ImportError::Io(io::Error::other(reason)),
     })?;
     let reason = match strictest {
         Hidden::Secret => "a hard link to a secret-like file",

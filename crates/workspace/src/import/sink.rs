@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use sha1::Digest as _;
 
 use super::linked::Names;
-use super::{ImportFault, ImportLimits, ImportWatch};
+use super::{ImportError, ImportLimits, ImportObserver};
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Row, Stamp};
 
 /// How many characters of a path are told.
@@ -42,7 +42,7 @@ impl Tally {
     }
 
     /// Counts one entry.
-    pub(super) fn add(&mut self, name: &[u8]) -> Result<(), ImportFault> {
+    pub(super) fn add(&mut self, name: &[u8]) -> Result<(), ImportError> {
         self.entries += 1;
         self.name_bytes += name.len() as u64;
         if self.entries > self.limits.max_entries {
@@ -79,13 +79,13 @@ impl LeftOutReport {
 }
 
 /// A tree in the making.
-pub(crate) struct Sink<'a> {
+pub(crate) struct ImportWriter<'a> {
     root: OwnedFd,
     /// The folders on the way to where the last entry went, each with its path.
     open: Vec<(Vec<u8>, OwnedFd)>,
     buffer: Vec<u8>,
     limits: ImportLimits,
-    watch: &'a dyn ImportWatch,
+    watch: &'a dyn ImportObserver,
     tally: Tally,
     /// Every folder that was made, but for the root.
     folders: HashSet<Vec<u8>>,
@@ -103,42 +103,42 @@ pub(crate) struct Sink<'a> {
 }
 
 /// Why an entry is not in the tree.
-pub(crate) enum SinkFault {
+pub(crate) enum WriteError {
     /// Its bytes could not be read.
     Source(io::Error),
     /// It has no place in a tree.
     Misfit(&'static str),
     /// The import is over.
-    Over(ImportFault),
+    Over(ImportError),
 }
 
-impl From<ImportFault> for SinkFault {
-    fn from(fault: ImportFault) -> Self {
-        Self::Over(fault)
+impl From<ImportError> for WriteError {
+    fn from(error: ImportError) -> Self {
+        Self::Over(error)
     }
 }
 
-impl From<Errno> for SinkFault {
+impl From<Errno> for WriteError {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::NAMETOOLONG => Self::Misfit("its name is too long"),
             Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => {
                 Self::Misfit("something else has its name already")
             }
-            errno => Self::Over(ImportFault::Io(errno.into())),
+            errno => Self::Over(ImportError::Io(errno.into())),
         }
     }
 }
 
-impl From<io::Error> for SinkFault {
-    fn from(fault: io::Error) -> Self {
-        Self::Over(ImportFault::Io(fault))
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> Self {
+        Self::Over(ImportError::Io(error))
     }
 }
 
-impl<'a> Sink<'a> {
+impl<'a> ImportWriter<'a> {
     /// A sink into the empty folder `root`.
-    pub(crate) fn new(root: OwnedFd, limits: ImportLimits, watch: &'a dyn ImportWatch) -> Self {
+    pub(crate) fn new(root: OwnedFd, limits: ImportLimits, watch: &'a dyn ImportObserver) -> Self {
         Self {
             root,
             open: Vec::new(),
@@ -157,7 +157,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Makes the folder at `path`, and those above it.
-    pub(crate) fn folder(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+    pub(crate) fn folder(&mut self, path: &[u8]) -> Result<(), WriteError> {
         self.check_name(path)?;
         // A new one is counted where it is made.
         if self.folders.contains(path) {
@@ -174,7 +174,7 @@ impl<'a> Sink<'a> {
         size: u64,
         oid: Option<[u8; 20]>,
         from: &mut dyn Read,
-    ) -> Result<(), SinkFault> {
+    ) -> Result<(), WriteError> {
         self.count_entry(path)?;
         let (folder, name) = split(path);
         self.enter(folder)?;
@@ -202,7 +202,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Makes a symbolic link, if it stays in the tree, and returns whether it does. Another one is left out.
-    pub(crate) fn link_inside(&mut self, path: &[u8], target: &[u8]) -> Result<bool, SinkFault> {
+    pub(crate) fn link_inside(&mut self, path: &[u8], target: &[u8]) -> Result<bool, WriteError> {
         if stays_inside(path, target) {
             return self.link(path, target).map(|()| true);
         }
@@ -213,7 +213,7 @@ impl<'a> Sink<'a> {
 
     /// Makes a symbolic link as it is in its source, wherever it leads: nothing here follows it, and the guard lets no
     /// tool follow one that leads out.
-    pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), SinkFault> {
+    pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), WriteError> {
         self.count_entry(path)?;
         if target.is_empty() || target.contains(&0) {
             self.leave_out(path, "a symbolic link that leads nowhere");
@@ -237,7 +237,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Writes one file's bytes to another place: what a hard link in an archive stands for.
-    pub(crate) fn copy_of(&mut self, path: &[u8], executable: bool, original: &[u8]) -> Result<(), SinkFault> {
+    pub(crate) fn copy_of(&mut self, path: &[u8], executable: bool, original: &[u8]) -> Result<(), WriteError> {
         let (folder, name) = split(original);
         let dir = self.enter(folder)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -247,7 +247,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Removes the file at `path` again, of which nothing remains. Anything else stays.
-    pub(crate) fn withdraw(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+    pub(crate) fn withdraw(&mut self, path: &[u8]) -> Result<(), WriteError> {
         let (folder, name) = split(path);
         let dir = self.enter(folder)?;
         rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
@@ -304,7 +304,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Counts an entry, which need not be in the tree.
-    pub(crate) fn pass_over(&mut self, path: &[u8]) -> Result<(), ImportFault> {
+    pub(crate) fn pass_over(&mut self, path: &[u8]) -> Result<(), ImportError> {
         self.check_cancelled()?;
         self.tally.add(path)?;
         if self.tally.entries.is_multiple_of(REPORT_EVERY) {
@@ -314,8 +314,8 @@ impl<'a> Sink<'a> {
     }
 
     /// Stops where the orchestrator has gone.
-    pub(crate) fn check_cancelled(&self) -> Result<(), ImportFault> {
-        if self.watch.cancelled() { Err(ImportFault::Cancelled) } else { Ok(()) }
+    pub(crate) fn check_cancelled(&self) -> Result<(), ImportError> {
+        if self.watch.cancelled() { Err(ImportError::Cancelled) } else { Ok(()) }
     }
 
     /// Tells how far it is.
@@ -323,22 +323,22 @@ impl<'a> Sink<'a> {
         self.watch.progress(stage, self.rows.len() as u64, self.bytes);
     }
 
-    fn count_entry(&mut self, path: &[u8]) -> Result<(), SinkFault> {
+    fn count_entry(&mut self, path: &[u8]) -> Result<(), WriteError> {
         self.pass_over(path)?;
         self.check_name(path)
     }
 
-    fn check_name(&self, path: &[u8]) -> Result<(), SinkFault> {
+    fn check_name(&self, path: &[u8]) -> Result<(), WriteError> {
         if path.len() > MAX_PATH_BYTES {
-            return Err(SinkFault::Misfit("its path is too long"));
+            return Err(WriteError::Misfit("its path is too long"));
         }
         if path.split(|byte| *byte == b'/').count() > self.limits.max_depth {
-            return Err(SinkFault::Misfit("it lies too deep"));
+            return Err(WriteError::Misfit("it lies too deep"));
         }
         Ok(())
     }
 
-    fn check_bytes(&self, more: u64) -> Result<(), ImportFault> {
+    fn check_bytes(&self, more: u64) -> Result<(), ImportError> {
         if self.bytes.saturating_add(more) > self.limits.max_bytes {
             return Err(too_large("bytes", self.limits.max_bytes));
         }
@@ -347,10 +347,10 @@ impl<'a> Sink<'a> {
 
     /// Asks for one entry more, with `more` bytes. Each folder and each link counts as a file here: an archive of a few bytes
     /// may name a million of them.
-    fn check_quota(&self, more: u64) -> Result<(), ImportFault> {
+    fn check_quota(&self, more: u64) -> Result<(), ImportError> {
         let folders = self.folders.len() as u64;
         let bytes = self.bytes.saturating_add(more).saturating_add((folders + self.links) * ENTRY_BYTES);
-        Ok(self.watch.may_hold(self.rows.len() as u64 + folders + 1, bytes)?)
+        Ok(self.watch.check_quota(self.rows.len() as u64 + folders + 1, bytes)?)
     }
 
     fn copy(
@@ -360,7 +360,7 @@ impl<'a> Sink<'a> {
         size: u64,
         buffer: &mut [u8],
         with_oid: bool,
-    ) -> Result<Copied, SinkFault> {
+    ) -> Result<Copied, WriteError> {
         let mut sha256 = sha2::Sha256::new();
         let mut sha1 = sha1::Sha1::new();
         sha1.update(format!("blob {size}\0"));
@@ -369,8 +369,8 @@ impl<'a> Sink<'a> {
             let count = match from.read(buffer) {
                 Ok(0) => break,
                 Ok(count) => count,
-                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => continue,
-                Err(fault) => return Err(SinkFault::Source(fault)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(WriteError::Source(error)),
             };
             bytes += count as u64;
             self.check_bytes(bytes)?;
@@ -388,7 +388,7 @@ impl<'a> Sink<'a> {
     }
 
     /// The handle of the folder at `path`, which is made where it is missing.
-    fn enter(&mut self, path: &[u8]) -> Result<BorrowedFd<'_>, SinkFault> {
+    fn enter(&mut self, path: &[u8]) -> Result<BorrowedFd<'_>, WriteError> {
         let is_above = |folder: &[u8]| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
         while self.open.last().is_some_and(|(folder, _)| !is_above(folder)) {
             self.open.pop();
@@ -506,7 +506,7 @@ pub(crate) fn shown(path: &[u8]) -> String {
 }
 
 /// The refusal of a source that passes a bound.
-pub(super) fn too_large(what: &str, limit: u64) -> ImportFault {
+pub(super) fn too_large(what: &str, limit: u64) -> ImportError {
     Refusal::new(
         Code::InvalidRequest,
         format!("the source has more than {limit} {what}"),

@@ -116,22 +116,22 @@ fn a_run_is_made_once() {
     let rig = Rig::new();
     rig.import("r", ImportSource::Empty).unwrap();
     let again = rig.import("r", ImportSource::Empty).unwrap_err();
-    assert!(matches!(again, ImportFault::Refused(refusal) if refusal.code == Code::AlreadyExists));
+    assert!(matches!(again, ImportError::Refused(refusal) if refusal.code == Code::AlreadyExists));
     assert_eq!(rig.names(), [".git-home", "r"]);
 }
 
 #[test]
 fn a_refused_import_leaves_nothing() {
     let rig = Rig::new();
-    let fault = rig.import("r", ImportSource::Archive(&mut &b"no archive at all"[..])).unwrap_err();
-    assert!(matches!(fault, ImportFault::Refused(refusal) if refusal.code == Code::InvalidRequest));
+    let error = rig.import("r", ImportSource::Archive(&mut &b"no archive at all"[..])).unwrap_err();
+    assert!(matches!(error, ImportError::Refused(refusal) if refusal.code == Code::InvalidRequest));
     assert_eq!(rig.names(), [".git-home"]);
 }
 
 #[test]
 fn a_cancelled_import_leaves_nothing() {
     struct Gone(AtomicBool);
-    impl ImportWatch for Gone {
+    impl ImportObserver for Gone {
         fn progress(&self, _: &'static str, files: u64, _: u64) {
             if files > 300 {
                 self.0.store(true, Ordering::Relaxed);
@@ -147,18 +147,18 @@ fn a_cancelled_import_leaves_nothing() {
         fs::write(source.join(n.to_string()), "x").unwrap();
     }
     let run = RunId::parse("r").unwrap();
-    let fault = rig
+    let error = rig
         .workspaces
         .import(&run, ImportSource::Directory(source), &rules(), &Gone(AtomicBool::new(false)))
         .unwrap_err();
-    assert!(matches!(fault, ImportFault::Cancelled), "{fault:?}");
+    assert!(matches!(error, ImportError::Cancelled), "{error:?}");
     assert_eq!(rig.names(), [".git-home"]);
 }
 
 #[test]
 fn progress_tells_every_stage() {
     struct Told(Mutex<Vec<(&'static str, u64)>>);
-    impl ImportWatch for Told {
+    impl ImportObserver for Told {
         fn progress(&self, stage: &'static str, files: u64, _: u64) {
             self.0.lock().unwrap().push((stage, files));
         }
@@ -189,12 +189,12 @@ fn limits_refuse_the_whole_source() {
     rig.import("fits", ImportSource::Directory(source.clone())).unwrap();
     fs::write(source.join("c"), "1").unwrap();
     let bytes = rig.import("bytes", ImportSource::Directory(source.clone())).unwrap_err();
-    assert!(matches!(bytes, ImportFault::Refused(refusal) if refusal.about.limit == Some(10)));
+    assert!(matches!(bytes, ImportError::Refused(refusal) if refusal.about.limit == Some(10)));
     for name in ["a", "b", "c", "d"] {
         fs::write(source.join(name), "").unwrap();
     }
     let entries = rig.import("entries", ImportSource::Directory(source)).unwrap_err();
-    assert!(matches!(entries, ImportFault::Refused(refusal) if refusal.about.limit == Some(3)));
+    assert!(matches!(entries, ImportError::Refused(refusal) if refusal.about.limit == Some(3)));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn the_services_own_folder_comes_in_by_no_way() {
     assert!(!rig.repo("r").join("data/checkpoint.key").exists());
     for own in [rig.data(), rig.data().join("workspaces")] {
         let refused = rig.import("s", ImportSource::Directory(own));
-        assert!(matches!(refused, Err(ImportFault::Refused(refusal)) if refusal.code == Code::InvalidRequest));
+        assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.code == Code::InvalidRequest));
     }
 }
 
@@ -340,13 +340,13 @@ fn what_a_folder_holds_is_bounded_before_it_is_listed() {
         fs::write(source.join(format!("{n}/.git")), "x").unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source.clone()));
-    assert!(matches!(refused, Err(ImportFault::Refused(refusal)) if refusal.about.limit == Some(20)));
+    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.about.limit == Some(20)));
     let rig = Rig::with_limits(ImportLimits { max_name_bytes: 1000, ..ImportLimits::default() });
     for n in 0..5 {
         fs::write(source.join(format!("{n}/{}", "n".repeat(250))), "x").unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source));
-    assert!(matches!(refused, Err(ImportFault::Refused(refusal)) if refusal.about.limit == Some(1000)));
+    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.about.limit == Some(1000)));
 }
 
 #[test]
@@ -359,5 +359,5 @@ fn the_ignore_rules_of_a_source_are_bounded_together() {
         fs::write(source.join(format!("{n}/.gitignore")), &rules).unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source));
-    assert!(matches!(refused, Err(ImportFault::Refused(refusal)) if refusal.about.limit == Some(8 << 20)));
+    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.about.limit == Some(8 << 20)));
 }

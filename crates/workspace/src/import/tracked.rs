@@ -6,10 +6,10 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::ImportFault;
+use super::ImportError;
 use super::sink::{split, too_large};
 use crate::base::manifest::{MODE_LINK, Row};
-use crate::ignored::{RULES_NAME, RuleFile, read_rules};
+use crate::ignored::{GITIGNORE_NAME, RuleFile, read_rules};
 
 /// `.gitignore` files, each as the folder it lies in (empty for the root) and its text.
 type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
@@ -18,10 +18,10 @@ type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
 const MAX_IGNORE_BYTES: u64 = 8 << 20;
 
 /// The `.gitignore` files among `rows`: each with the folder it lies in and its text.
-pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreFiles, ImportFault> {
+pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreFiles, ImportError> {
     let mut found = Vec::new();
     let mut bytes = 0;
-    for row in rows.iter().filter(|row| row.mode != MODE_LINK && split(&row.path).1 == RULES_NAME.as_bytes()) {
+    for row in rows.iter().filter(|row| row.mode != MODE_LINK && split(&row.path).1 == GITIGNORE_NAME.as_bytes()) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let fd = rustix::fs::openat2(root, &row.path[..], flags, Mode::empty(), resolve).map_err(io::Error::from)?;

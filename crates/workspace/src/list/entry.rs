@@ -8,10 +8,10 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::{Entry, EntryType};
-use crate::guard::{GuardFault, is_hard_linked};
-use crate::stat::RANGED_FACTOR;
-use crate::walk::Whereabouts;
-use crate::{Fault, Tree};
+use crate::guard::{GuardError, is_hard_linked};
+use crate::stat::RANGED_READ_FACTOR;
+use crate::walk::WalkPath;
+use crate::{Tree, WorkspaceError};
 
 /// So many first bytes tell the kind of a file whose name does not.
 const HEAD_BYTES: usize = 8 * 1024;
@@ -20,7 +20,7 @@ const HEAD_BYTES: usize = 8 * 1024;
 pub(crate) struct Described<'a> {
     pub(crate) dir: BorrowedFd<'a>,
     pub(crate) name: &'a CStr,
-    pub(crate) at: &'a Whereabouts,
+    pub(crate) at: &'a WalkPath,
     /// Its kind as far as its name tells.
     pub(crate) kind: FileKind,
     pub(crate) ignored: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Described<'a> {
 
 impl Described<'_> {
     /// The entry, of which `stat` is.
-    pub(crate) fn entry(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<Entry, Fault> {
+    pub(crate) fn entry(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<Entry, WorkspaceError> {
         let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
         let (kind, refused) = match entry_type {
             EntryType::Other => (None, Some(Code::NotAFile)),
@@ -50,11 +50,11 @@ impl Described<'_> {
     }
 
     /// The kind of a file, and what reading it would be refused with.
-    fn file(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<(FileKind, Option<Code>), Fault> {
+    fn file(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<(FileKind, Option<Code>), WorkspaceError> {
         if let Some(code) = self.judge(rules, self.kind, stat) {
             return Ok((self.kind, Some(code)));
         }
-        let max_bytes = rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
+        let max_bytes = rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
         if u64::try_from(stat.st_size).unwrap_or(0) > max_bytes {
             return Ok((self.kind, Some(Code::FileTooLarge)));
         }
@@ -72,7 +72,7 @@ impl Described<'_> {
     }
 
     /// The kind by the first bytes, for a file whose name does not tell.
-    fn sniff(&self, tree: &Tree, rules: &Rules) -> Result<FileKind, Fault> {
+    fn sniff(&self, tree: &Tree, rules: &Rules) -> Result<FileKind, WorkspaceError> {
         let file = match tree.root.open_entry(self.dir, self.name) {
             Ok(file) => file,
             Err(errno) => return passing(errno).map(|()| FileKind::Unknown),
@@ -104,13 +104,13 @@ fn size_of(entry_type: EntryType, stat: &Stat) -> Option<u64> {
 }
 
 /// Something that was there a moment ago and is not now, or is something else, is passed over.
-pub(crate) fn passing(errno: Errno) -> Result<(), Fault> {
-    match GuardFault::from(errno) {
-        GuardFault::Io(error) => Err(error.into()),
-        GuardFault::Rejected(_)
-        | GuardFault::Missing
-        | GuardFault::NotADirectory
-        | GuardFault::Special
-        | GuardFault::Unreadable => Ok(()),
+pub(crate) fn passing(errno: Errno) -> Result<(), WorkspaceError> {
+    match GuardError::from(errno) {
+        GuardError::Io(error) => Err(error.into()),
+        GuardError::Rejected(_)
+        | GuardError::Missing
+        | GuardError::NotADirectory
+        | GuardError::Special
+        | GuardError::Unreadable => Ok(()),
     }
 }

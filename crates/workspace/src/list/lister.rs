@@ -12,11 +12,11 @@ use rustix::fs::{AtFlags, FileType};
 
 use super::entry::{Described, passing};
 use super::{BESIDE_PATH, Entry, ListQuery, Listing};
-use crate::first::{MAX_TOLD_BYTES, entry_bytes};
-use crate::guard::Wait;
+use crate::first::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::guard::Blocking;
 use crate::ignored::Scope;
-use crate::walk::{Whereabouts, each_entry, escape};
-use crate::{Fault, Tree};
+use crate::walk::{WalkPath, each_entry, escape};
+use crate::{Tree, WorkspaceError};
 
 /// Names that are kept beyond those that can be shown, before they are thinned out.
 const SLACK: usize = 1024;
@@ -54,7 +54,7 @@ struct Found {
     /// The path, escaped; only where `at` is `None`.
     path: String,
     /// `None` where the name is not UTF-8 or the path too long: nothing can be asked about it.
-    at: Option<Whereabouts>,
+    at: Option<WalkPath>,
     file_type: FileType,
     kind: FileKind,
 }
@@ -72,9 +72,9 @@ impl<'a> Lister<'a> {
         query: &'a ListQuery,
         cancel: &'a AtomicBool,
         folder: &LogicalPath,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, WorkspaceError> {
         let scope = match &tree.ignored {
-            Some(ignored) => ignored.scope_of(&tree.root, folder, Wait::Allowed)?,
+            Some(ignored) => ignored.scope_of(&tree.root, folder, Blocking::Allowed)?,
             None => Scope::default(),
         };
         let named_ignored = scope.excludes_folder_itself();
@@ -105,12 +105,12 @@ impl<'a> Lister<'a> {
     }
 
     /// Lists the listed folder itself, which is open as `dir`.
-    pub(super) fn enter(&mut self, dir: &OwnedFd, at: &Whereabouts) -> Result<(), Fault> {
+    pub(super) fn enter(&mut self, dir: &OwnedFd, at: &WalkPath) -> Result<(), WorkspaceError> {
         let scope = self.scope.clone();
         self.folder(dir, at, &scope)
     }
 
-    fn folder(&mut self, dir: &OwnedFd, at: &Whereabouts, scope: &Scope) -> Result<(), Fault> {
+    fn folder(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &Scope) -> Result<(), WorkspaceError> {
         self.depth += 1;
         let found = self.names(dir, at, scope)?;
         let mut items: Vec<Item> = (0..found.len()).map(|index| Item { index, inside: false }).collect();
@@ -136,18 +136,18 @@ impl<'a> Lister<'a> {
     }
 
     /// How many of `names` in the folder `at` are wanted still: one more than fit.
-    fn fitting(&self, names: &[Found], at: &Whereabouts) -> usize {
+    fn fitting(&self, names: &[Found], at: &WalkPath) -> usize {
         let mut bytes = self.entry_bytes;
         let fits = names.iter().take_while(|found| {
             bytes += least_bytes(at, found.name.to_bytes());
-            bytes <= MAX_TOLD_BYTES
+            bytes <= MAX_ENTRIES_BYTES
         });
         (fits.count() + 1).min(self.room())
     }
 
     /// The first names in the order of paths, and no more than can be shown.
-    fn names(&mut self, dir: &OwnedFd, at: &Whereabouts, scope: &Scope) -> Result<Vec<Found>, Fault> {
-        let room = self.room().min((MAX_TOLD_BYTES - self.entry_bytes) / least_bytes(at, b"") + 1);
+    fn names(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &Scope) -> Result<Vec<Found>, WorkspaceError> {
+        let room = self.room().min((MAX_ENTRIES_BYTES - self.entry_bytes) / least_bytes(at, b"") + 1);
         let (tree, filter) = (self.tree, self.filter);
         let mut kept: Vec<Found> = Vec::new();
         each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
@@ -167,7 +167,7 @@ impl<'a> Lister<'a> {
         Ok(kept)
     }
 
-    fn inside(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), Fault> {
+    fn inside(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), WorkspaceError> {
         let Some(at) = &found.at else { return Ok(()) };
         let inner = match self.tree.root.open_entry(dir.as_fd(), &found.name) {
             Ok(inner) => inner,
@@ -180,12 +180,12 @@ impl<'a> Lister<'a> {
         };
         match self.folder(&inner, at, &scope) {
             // What was a folder is none any more.
-            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => Ok(()),
+            Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => Ok(()),
             done => done,
         }
     }
 
-    fn entry(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), Fault> {
+    fn entry(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), WorkspaceError> {
         let stat = match rustix::fs::statat(dir, &found.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(errno) => return passing(errno),
@@ -203,7 +203,7 @@ impl<'a> Lister<'a> {
             None => Entry::unnameable(found.path.clone(), &stat),
         };
         let bytes = self.entry_bytes + entry_bytes(&entry.path, BESIDE_PATH);
-        if self.entries.len() == self.query.max_entries || bytes > MAX_TOLD_BYTES {
+        if self.entries.len() == self.query.max_entries || bytes > MAX_ENTRIES_BYTES {
             self.truncated = true;
             return Ok(());
         }
@@ -218,11 +218,11 @@ impl Filter<'_> {
     fn keep(
         self,
         tree: &Tree,
-        at: &Whereabouts,
+        at: &WalkPath,
         scope: &Scope,
         name: &CStr,
         file_type: FileType,
-    ) -> Result<Option<Found>, Fault> {
+    ) -> Result<Option<Found>, WorkspaceError> {
         if self.hidden && name.to_bytes().starts_with(b".") {
             return Ok(None);
         }
@@ -271,7 +271,7 @@ impl Item {
 }
 
 /// How many bytes the entry of `name` in the folder `at` takes at least.
-fn least_bytes(at: &Whereabouts, name: &[u8]) -> usize {
+fn least_bytes(at: &WalkPath, name: &[u8]) -> usize {
     let folder = if at.shown.is_root() { 0 } else { at.shown.as_str().len() + 1 };
     folder + name.len() + BESIDE_PATH
 }

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode};
 
 use super::{Entry, EntryType, ListQuery, Listing};
 use crate::fixture::{Fixture, TestBase, code, going_on, path, rules, rules_with};
-use crate::{Fault, Tree};
+use crate::{Tree, WorkspaceError};
 
 fn query(raw: &str) -> ListQuery {
     ListQuery { path: path(raw), max_depth: 2, include_hidden: false, include_ignored: false, max_entries: 300 }
@@ -232,7 +232,7 @@ fn of_many_entries_only_those_that_are_shown_are_kept() {
     assert!(listing.truncated);
     assert_eq!(paths(&listing), (0..300).map(|number| format!("many/{number:06}")).collect::<Vec<_>>());
     let cancelled = fixture.tree().list(&rules(), &query("many"), &AtomicBool::new(true));
-    assert!(matches!(cancelled, Err(Fault::Cancelled)));
+    assert!(matches!(cancelled, Err(WorkspaceError::Cancelled)));
 }
 
 #[test]

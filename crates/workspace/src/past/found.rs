@@ -7,18 +7,18 @@ use std::sync::atomic::AtomicBool;
 use model::{Access, LogicalPath, PathFacts, Rules, Sha256};
 use rustix::fs::{Mode, OFlags};
 
-use super::{Contents, Past, PastFile};
-use crate::{Difference, Fault, Standing, Workspace};
+use super::{ContentStore, Snapshot, SnapshotFile};
+use crate::{Drift, EntryState, Workspace, WorkspaceError};
 
 /// What stands at a path in place of what should.
 #[derive(Debug)]
-pub struct OutsideChange {
+pub struct DriftEntry {
     /// The path.
     pub path: LogicalPath,
     /// What the ledger says.
-    pub old: Standing,
+    pub old: EntryState,
     /// What is there.
-    pub new: Standing,
+    pub new: EntryState,
     /// The bytes that are there, or where a link leads; `None` where nothing is, or where they are too many to be kept.
     pub bytes: Option<Vec<u8>>,
     /// The diff between the two, without a line of what policy hides.
@@ -33,13 +33,13 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk or the ledger fails.
-    pub fn past_content(
+    pub fn snapshot_content(
         &self,
         path: &LogicalPath,
-        file: &PastFile,
-        contents: &dyn Contents,
-    ) -> Result<Option<Vec<u8>>, Fault> {
-        self.past_bytes(path, file, contents, &AtomicBool::new(false))
+        file: &SnapshotFile,
+        contents: &dyn ContentStore,
+    ) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        self.snapshot_bytes(path, file, contents, &AtomicBool::new(false))
     }
 
     /// Looks at what was found at a difference; its bytes are told up to `max_bytes`.
@@ -47,19 +47,19 @@ impl Workspace {
     /// # Errors
     ///
     /// Where the disk or the ledger fails, or something else is there by now.
-    pub fn found(
+    pub fn inspect_drift(
         &self,
         rules: &Rules,
-        past: &Past,
-        difference: Difference,
-        contents: &dyn Contents,
+        past: &Snapshot,
+        difference: Drift,
+        contents: &dyn ContentStore,
         max_bytes: u64,
-    ) -> Result<OutsideChange, Fault> {
-        let Difference { path, expected: old, found: new } = difference;
+    ) -> Result<DriftEntry, WorkspaceError> {
+        let Drift { path, expected: old, found: new } = difference;
         let bytes = match new {
-            Standing::Nothing | Standing::Folder | Standing::Other => None,
-            Standing::Link { .. } => Some(self.link_target(&path)?),
-            Standing::File { .. } => self.bytes_at(&path, max_bytes)?,
+            EntryState::Nothing | EntryState::Folder | EntryState::Other => None,
+            EntryState::Link { .. } => Some(self.link_target(&path)?),
+            EntryState::File { .. } => self.bytes_at(&path, max_bytes)?,
         };
         if bytes.as_ref().is_some_and(|bytes| Some(Sha256::of(bytes)) != new.sha256()) {
             return Err(std::io::Error::other("a file changed while it was looked at").into());
@@ -73,16 +73,16 @@ impl Workspace {
         };
         let shown = model::judge_path(rules, Access::Read, &facts).is_ok();
         let diff = self.difference_diff(past, &path, (new, bytes.as_deref()), shown, contents)?;
-        Ok(OutsideChange { path, old, new, bytes, diff })
+        Ok(DriftEntry { path, old, new, bytes, diff })
     }
 
-    fn link_target(&self, path: &LogicalPath) -> Result<Vec<u8>, Fault> {
-        let place = self.tree().root.place(path).map_err(|fault| fault.at(path))?;
+    fn link_target(&self, path: &LogicalPath) -> Result<Vec<u8>, WorkspaceError> {
+        let place = self.tree().root.place(path).map_err(|error| error.at(path))?;
         Ok(rustix::fs::readlinkat(&place.dir, &*place.name, Vec::new())?.into_bytes())
     }
 
-    fn bytes_at(&self, path: &LogicalPath, max_bytes: u64) -> Result<Option<Vec<u8>>, Fault> {
-        let place = self.tree().root.place(path).map_err(|fault| fault.at(path))?;
+    fn bytes_at(&self, path: &LogicalPath, max_bytes: u64) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        let place = self.tree().root.place(path).map_err(|error| error.at(path))?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat(&place.dir, &*place.name, flags, Mode::empty())?);
         let mut bytes = Vec::new();

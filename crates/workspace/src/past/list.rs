@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::{Access, Code, FileKind, LogicalPath, PathFacts, Rules};
 
 use super::read::was_not_there;
-use super::{Contents, Kept, Past, PastFile, of_git};
-use crate::fault::not_a_directory;
-use crate::first::First;
-use crate::guard::Wait;
+use super::{ContentLocation, ContentStore, Snapshot, SnapshotFile, of_git};
+use crate::error::not_a_directory;
+use crate::first::BoundedEntries;
+use crate::guard::Blocking;
 use crate::ignored::Scope;
 use crate::list::{BESIDE_PATH, is_made};
 use crate::read::{is_binary, kind_of};
-use crate::{Entry, EntryType, Fault, ListQuery, Listing, Workspace};
+use crate::{Entry, EntryType, ListQuery, Listing, Workspace, WorkspaceError};
 
 /// So many first bytes tell the kind of a file whose name does not.
 const HEAD_BYTES: u64 = 8 * 1024;
 /// A ranged read takes files up to so many times `maxFileBytes`.
-const RANGED_FACTOR: u64 = 16;
+const RANGED_READ_FACTOR: u64 = 16;
 
 /// A listing in the making.
 struct Lister<'a> {
@@ -39,23 +39,23 @@ impl Workspace {
     /// # Errors
     ///
     /// As for [`Tree::list`](crate::Tree::list).
-    pub fn list_past(
+    pub fn list_snapshot(
         &self,
         rules: &Rules,
-        past: &Past,
+        past: &Snapshot,
         query: &ListQuery,
-        contents: &dyn Contents,
+        contents: &dyn ContentStore,
         cancel: &AtomicBool,
-    ) -> Result<Listing, Fault> {
+    ) -> Result<Listing, WorkspaceError> {
         if !past.has_beneath(&query.path) {
             let by_name = rules.kind_of_path(&query.path);
-            self.tree().judge(rules, Access::Read, &query.path, None, by_name, Wait::Allowed)?;
+            self.tree().judge(rules, Access::Read, &query.path, None, by_name, Blocking::Allowed)?;
             let was_there = past.files.contains_key(&query.path);
             let refusal = if was_there { not_a_directory(&query.path) } else { was_not_there(&query.path) };
             return Err(refusal.into());
         }
         let mut lister = Lister::new(self, rules, query)?;
-        let mut found = First::new(query.max_entries, BESIDE_PATH);
+        let mut found = BoundedEntries::new(query.max_entries, BESIDE_PATH);
         for (path, file) in past.beneath(&query.path) {
             check(cancel)?;
             lister.add(path, file, &mut found)?;
@@ -78,13 +78,13 @@ impl Workspace {
     fn base_heads(
         &self,
         rules: &Rules,
-        shown: &[(LogicalPath, Option<&PastFile>)],
+        shown: &[(LogicalPath, Option<&SnapshotFile>)],
         cancel: &AtomicBool,
-    ) -> Result<HashMap<LogicalPath, Vec<u8>>, Fault> {
+    ) -> Result<HashMap<LogicalPath, Vec<u8>>, WorkspaceError> {
         let loaded = self.base().load()?;
         let wanted = shown.iter().filter_map(|(path, file)| {
             let asks = rules.kind_of_path(path) == FileKind::Unknown
-                && file.is_some_and(|file| !file.is_link && matches!(file.kept, Kept::Base { .. }));
+                && file.is_some_and(|file| !file.is_link && matches!(file.location, ContentLocation::Base { .. }));
             Some((path, loaded.manifest.get(path.as_str().as_bytes()).filter(|_| asks)?))
         });
         let wanted: Vec<_> = wanted.collect();
@@ -107,7 +107,7 @@ impl Workspace {
 }
 
 impl<'a> Lister<'a> {
-    fn new(workspace: &'a Workspace, rules: &'a Rules, query: &'a ListQuery) -> Result<Self, Fault> {
+    fn new(workspace: &'a Workspace, rules: &'a Rules, query: &'a ListQuery) -> Result<Self, WorkspaceError> {
         let scope = scope_of(workspace, &query.path)?;
         let shows_ignored = query.include_ignored || scope.excludes_folder_itself();
         let shows_made = query.include_ignored || is_made(rules.kind_of_dir(&query.path));
@@ -119,9 +119,9 @@ impl<'a> Lister<'a> {
     fn add<'p>(
         &mut self,
         path: &LogicalPath,
-        file: &'p PastFile,
-        found: &mut First<Option<&'p PastFile>>,
-    ) -> Result<(), Fault> {
+        file: &'p SnapshotFile,
+        found: &mut BoundedEntries<Option<&'p SnapshotFile>>,
+    ) -> Result<(), WorkspaceError> {
         let depth = if self.query.path.is_root() { 0 } else { self.query.path.names().count() };
         let names: Vec<&str> = path.names().collect();
         let mut folder = self.query.path.clone();
@@ -145,7 +145,7 @@ impl<'a> Lister<'a> {
     }
 
     /// Whether an entry of `folder` is shown.
-    fn shows(&mut self, folder: &LogicalPath, place: &LogicalPath, is_folder: bool) -> Result<bool, Fault> {
+    fn shows(&mut self, folder: &LogicalPath, place: &LogicalPath, is_folder: bool) -> Result<bool, WorkspaceError> {
         if is_folder && let Some(known) = self.folders.get(place) {
             return Ok(known.is_some());
         }
@@ -161,14 +161,14 @@ impl<'a> Lister<'a> {
         Ok(shown)
     }
 
-    fn ignores(&self, folder: &LogicalPath, place: &LogicalPath, is_folder: bool) -> Result<bool, Fault> {
+    fn ignores(&self, folder: &LogicalPath, place: &LogicalPath, is_folder: bool) -> Result<bool, WorkspaceError> {
         let (Some(ignored), Some(Some(scope))) = (&self.workspace.tree().ignored, self.folders.get(folder)) else {
             return Ok(false);
         };
         Ok(ignored.hides(scope, place.as_str().as_bytes(), is_folder)?)
     }
 
-    fn folder_entry(&self, path: &LogicalPath) -> Result<Entry, Fault> {
+    fn folder_entry(&self, path: &LogicalPath) -> Result<Entry, WorkspaceError> {
         let refused = self.refused(path, FileKind::Directory, true)?;
         Ok(entry(path, EntryType::Directory, Some(self.rules.kind_of_dir(path)), None, refused))
     }
@@ -176,25 +176,25 @@ impl<'a> Lister<'a> {
     fn file_entry(
         &self,
         path: &LogicalPath,
-        file: &PastFile,
+        file: &SnapshotFile,
         head: Option<&Vec<u8>>,
-        contents: &dyn Contents,
-    ) -> Result<Entry, Fault> {
+        contents: &dyn ContentStore,
+    ) -> Result<Entry, WorkspaceError> {
         if file.is_link {
             return Ok(entry(path, EntryType::Symlink, None, None, Some(Code::NotAFile)));
         }
         let by_name = self.rules.kind_of_path(path);
-        let (size_bytes, kind, binary) = match file.kept {
-            Kept::Base { size_bytes } => {
+        let (size_bytes, kind, binary) = match file.location {
+            ContentLocation::Base { size_bytes } => {
                 (Some(size_bytes), head.map_or(by_name, |head| kind_of(self.rules, path, head)), false)
             }
-            Kept::Ledger { seq, kind } => {
+            ContentLocation::Ledger { seq, kind } => {
                 let bytes = contents.content(seq, &file.sha256)?;
                 let binary = bytes.as_ref().is_some_and(|bytes| is_binary(kind, bytes));
                 (bytes.map(|bytes| bytes.len() as u64), kind, binary)
             }
         };
-        let max_bytes = self.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR);
+        let max_bytes = self.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
         let refused = match (self.refused(path, by_name, false)?, size_bytes) {
             (Some(code), _) => Some(code),
             (None, None) => Some(Code::NotFound),
@@ -205,7 +205,7 @@ impl<'a> Lister<'a> {
     }
 
     /// What reading it would be refused with, by its name.
-    fn refused(&self, path: &LogicalPath, kind: FileKind, is_folder: bool) -> Result<Option<Code>, Fault> {
+    fn refused(&self, path: &LogicalPath, kind: FileKind, is_folder: bool) -> Result<Option<Code>, WorkspaceError> {
         let folder = path.parent().unwrap_or_else(LogicalPath::root);
         let ignored = self.ignores(&folder, path, is_folder)?;
         let facts = PathFacts { path, real_path: None, kind, ignored, hard_linked: false };
@@ -213,10 +213,10 @@ impl<'a> Lister<'a> {
     }
 }
 
-fn scope_of(workspace: &Workspace, folder: &LogicalPath) -> Result<Scope, Fault> {
+fn scope_of(workspace: &Workspace, folder: &LogicalPath) -> Result<Scope, WorkspaceError> {
     let tree = workspace.tree();
     match &tree.ignored {
-        Some(ignored) => Ok(ignored.scope_of(&tree.root, folder, Wait::Allowed)?),
+        Some(ignored) => Ok(ignored.scope_of(&tree.root, folder, Blocking::Allowed)?),
         None => Ok(Scope::default()),
     }
 }
@@ -232,6 +232,6 @@ fn entry(
     Entry { path: path.to_string(), entry_type, kind, size_bytes, readable: refused.is_none(), reason }
 }
 
-fn check(cancel: &AtomicBool) -> Result<(), Fault> {
-    if cancel.load(Ordering::Relaxed) { Err(Fault::Cancelled) } else { Ok(()) }
+fn check(cancel: &AtomicBool) -> Result<(), WorkspaceError> {
+    if cancel.load(Ordering::Relaxed) { Err(WorkspaceError::Cancelled) } else { Ok(()) }
 }

@@ -4,11 +4,11 @@ use std::sync::atomic::AtomicBool;
 
 use model::{Access, Code, LogicalPath, Refusal, Rules, Sha256};
 
-use super::{Contents, Kept, Past};
-use crate::fault::{file_too_large, not_a_file, unsupported_binary};
-use crate::guard::Wait;
+use super::{ContentLocation, ContentStore, Snapshot};
+use crate::error::{file_too_large, not_a_file, unsupported_binary};
+use crate::guard::Blocking;
 use crate::read::{is_binary, kind_of};
-use crate::{Fault, FileRead, Workspace};
+use crate::{FileContent, Workspace, WorkspaceError};
 
 impl Workspace {
     /// Reads the text file that was at `path`, at most `max_bytes` of it; judged as if it were there now.
@@ -16,17 +16,17 @@ impl Workspace {
     /// # Errors
     ///
     /// As for [`Tree::read`](crate::Tree::read); `NOT_FOUND` also where the bytes were too many to be kept.
-    pub fn read_past(
+    pub fn read_snapshot(
         &self,
         rules: &Rules,
-        past: &Past,
+        past: &Snapshot,
         path: &LogicalPath,
         max_bytes: u64,
-        contents: &dyn Contents,
+        contents: &dyn ContentStore,
         cancel: &AtomicBool,
-    ) -> Result<FileRead, Fault> {
+    ) -> Result<FileContent, WorkspaceError> {
         let by_name = rules.kind_of_path(path);
-        self.tree().judge(rules, Access::Read, path, None, by_name, Wait::Allowed)?;
+        self.tree().judge(rules, Access::Read, path, None, by_name, Blocking::Allowed)?;
         let Some(file) = past.files.get(path) else {
             let refusal = if past.has_beneath(path) { not_a_file(path) } else { was_not_there(path) };
             return Err(refusal.into());
@@ -34,24 +34,24 @@ impl Workspace {
         if file.is_link {
             return Err(was_a_link(path).into());
         }
-        if let Kept::Base { size_bytes } = file.kept
+        if let ContentLocation::Base { size_bytes } = file.location
             && size_bytes > max_bytes
         {
             return Err(file_too_large(path, max_bytes, size_bytes).into());
         }
-        let bytes = self.past_bytes(path, file, contents, cancel)?.ok_or_else(|| not_kept(path))?;
+        let bytes = self.snapshot_bytes(path, file, contents, cancel)?.ok_or_else(|| not_kept(path))?;
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }
         let kind = kind_of(rules, path, &bytes);
         if kind != by_name {
-            self.tree().judge(rules, Access::Read, path, None, kind, Wait::Allowed)?;
+            self.tree().judge(rules, Access::Read, path, None, kind, Blocking::Allowed)?;
         }
         if is_binary(kind, &bytes) || model::detect_encoding(&bytes).is_none() {
             return Err(unsupported_binary(path).into());
         }
         let sha256 = Sha256::of(&bytes);
-        Ok(FileRead { path: path.clone(), real_path: None, kind, bytes, sha256, mode: file.mode })
+        Ok(FileContent { path: path.clone(), real_path: None, kind, bytes, sha256, mode: file.mode })
     }
 }
 

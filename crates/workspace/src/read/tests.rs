@@ -89,7 +89,7 @@ fn too_large_is_told_with_its_numbers_before_a_byte_is_read() {
     let file = fs::File::create(fixture.repo("sparse.txt")).unwrap();
     file.set_len(1 << 40).unwrap();
     match fixture.tree().read(&rules(), &path("sparse.txt"), MAX) {
-        Err(crate::Fault::Refused(refusal)) => {
+        Err(crate::WorkspaceError::Refused(refusal)) => {
             assert_eq!(refusal.code, Code::FileTooLarge);
             assert_eq!((refusal.about.limit, refusal.about.actual), (Some(MAX), Some(1 << 40)));
         }

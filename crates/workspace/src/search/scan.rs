@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use super::pattern::{Bounded, Stopped};
 use super::{Match, snippet};
-use crate::Fault;
+use crate::WorkspaceError;
 use crate::guard::Opened;
 use crate::read::kind_of;
-use crate::walk::Whereabouts;
+use crate::walk::WalkPath;
 
 /// Bytes that are read at a time while nothing has been found: they stay in the processor's cache.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
@@ -80,7 +80,7 @@ impl<'a> Scanner<'a> {
     /// # Errors
     ///
     /// `Cancelled`, and where the disk does not answer.
-    pub(super) fn scan(&mut self, opened: &Opened, at: &Whereabouts, kind: FileKind) -> Result<Scanned, Fault> {
+    pub(super) fn scan(&mut self, opened: &Opened, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
         match self.pattern.until().check() {
             Ok(()) => {}
             Err(stopped) => return told(stopped, at),
@@ -102,7 +102,7 @@ impl<'a> Scanner<'a> {
         scanned
     }
 
-    fn whole(&mut self, opened: &Opened, at: &Whereabouts, kind: FileKind) -> Result<Scanned, Fault> {
+    fn whole(&mut self, opened: &Opened, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
         let size = usize::try_from(opened.size()).unwrap_or(usize::MAX);
         self.buffer.clear();
         self.fill(&opened.file, 0, size.min(CHUNK_BYTES))?;
@@ -168,7 +168,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Searches a file too large to be held, with bounded memory.
-    fn stream(&mut self, file: &OwnedFd, at: &Whereabouts, kind: FileKind) -> Result<Scanned, Fault> {
+    fn stream(&mut self, file: &OwnedFd, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
         let mut sink = Lines::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
         let file = File::from(file.try_clone()?);
         let searched = self.searcher.search_file(&self.pattern, &file, &mut sink);
@@ -177,9 +177,9 @@ impl<'a> Scanner<'a> {
 }
 
 /// What a search that was stopped says of the file at which it was.
-fn told(stopped: Stopped, at: &Whereabouts) -> Result<Scanned, Fault> {
+fn told(stopped: Stopped, at: &WalkPath) -> Result<Scanned, WorkspaceError> {
     match stopped {
-        Stopped::Cancelled => Err(Fault::Cancelled),
+        Stopped::Cancelled => Err(WorkspaceError::Cancelled),
         Stopped::Time => Ok(Scanned::OutOfTime),
         Stopped::Line => Ok(Scanned::Skipped(format!("{}: {stopped}", at.shown))),
     }
@@ -205,7 +205,7 @@ fn fill(buffer: &mut Vec<u8>, file: &OwnedFd, from: usize, count: usize) -> io::
 /// Gathers matching lines with those around them.
 struct Lines<'a> {
     pattern: &'a Bounded<'a>,
-    at: &'a Whereabouts,
+    at: &'a WalkPath,
     kind: FileKind,
     /// Lines around a match.
     reach: usize,
@@ -217,12 +217,12 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(pattern: &'a Bounded<'a>, at: &'a Whereabouts, kind: FileKind, reach: usize, max_matches: usize) -> Self {
+    fn new(pattern: &'a Bounded<'a>, at: &'a WalkPath, kind: FileKind, reach: usize, max_matches: usize) -> Self {
         let (matches, recent) = (Vec::new(), VecDeque::new());
         Self { pattern, at, kind, reach, max_matches, matches, recent, binary: false }
     }
 
-    fn finish(self, searched: &io::Result<()>) -> Result<Scanned, Fault> {
+    fn finish(self, searched: &io::Result<()>) -> Result<Scanned, WorkspaceError> {
         if let Some(stopped) = self.pattern.stopped() {
             return told(stopped, self.at);
         }

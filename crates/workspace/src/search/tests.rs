@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode};
 
 use super::{Match, SearchMode, SearchQuery, SearchReport};
 use crate::fixture::{CANARY, Fixture, TestBase, code, going_on, path, rules, rules_with};
-use crate::{Fault, Tree};
+use crate::{Tree, WorkspaceError};
 
 fn query(text: &str) -> SearchQuery {
     SearchQuery {
@@ -312,7 +312,7 @@ fn other_encodings_are_searched_too() {
 fn a_cancelled_search_stops() {
     let fixture = Fixture::with(&[("a", "needle"), ("b/c", "needle")]);
     let answer = fixture.tree().search(&rules(), &query("needle"), &AtomicBool::new(true));
-    assert!(matches!(answer, Err(Fault::Cancelled)));
+    assert!(matches!(answer, Err(WorkspaceError::Cancelled)));
 }
 
 #[test]

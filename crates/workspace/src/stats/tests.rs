@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use model::{Code, FileKind};
 
 use super::Tally;
-use crate::Fault;
+use crate::WorkspaceError;
 use crate::fixture::{Fixture, TestBase, code, going_on, path, rules};
 
 #[test]
@@ -77,5 +77,5 @@ fn refusals_come_in_order_and_a_cancelled_count_stops() {
     ] {
         assert_eq!(code(tree.stats(&rules(), &path(raw), &going_on())), want, "{raw}");
     }
-    assert!(matches!(tree.stats(&rules(), &path("."), &AtomicBool::new(true)), Err(Fault::Cancelled)));
+    assert!(matches!(tree.stats(&rules(), &path("."), &AtomicBool::new(true)), Err(WorkspaceError::Cancelled)));
 }

@@ -9,16 +9,16 @@ use std::sync::atomic::AtomicBool;
 use model::FileKind;
 use rustix::fs::FileType;
 
-use super::Survey;
-use crate::ignored::{RULES_NAME, Scope};
-use crate::walk::{Whereabouts, each_entry};
-use crate::{Fault, Tree};
+use super::Visitor;
+use crate::ignored::{GITIGNORE_NAME, Scope};
+use crate::walk::{WalkPath, each_entry};
+use crate::{Tree, WorkspaceError};
 
 /// A file that a survey comes by, as far as its name tells.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     /// Where it is.
-    pub(crate) at: Whereabouts,
+    pub(crate) at: WalkPath,
     /// Its name in its folder.
     pub(crate) name: CString,
     /// Its kind; `Directory` for a folder that is asked about before it is entered.
@@ -32,7 +32,7 @@ pub(super) enum Item {
     /// A file.
     File(Candidate),
     /// All that lies in a folder.
-    Inside(CString, Whereabouts),
+    Inside(CString, WalkPath),
 }
 
 /// How a folder is come by.
@@ -52,7 +52,7 @@ pub(super) struct Reader<'a, S> {
     names: Vec<(CString, FileType)>,
 }
 
-impl<'a, S: Survey> Reader<'a, S> {
+impl<'a, S: Visitor> Reader<'a, S> {
     pub(super) fn new(tree: &'a Tree, survey: &'a S, cancel: &'a AtomicBool) -> Self {
         Self { tree, survey, cancel, raw: Vec::new(), names: Vec::new() }
     }
@@ -61,9 +61,9 @@ impl<'a, S: Survey> Reader<'a, S> {
     pub(super) fn read(
         &mut self,
         dir: &OwnedFd,
-        folder: &Whereabouts,
+        folder: &WalkPath,
         scope: Entering,
-    ) -> Result<(Scope, Vec<Item>), Fault> {
+    ) -> Result<(Scope, Vec<Item>), WorkspaceError> {
         // Gathered before they are looked at, since a `.gitignore` among them decides over the others.
         let has_rules = self.gather(dir)?;
         let scope = match (scope, &self.tree.ignored) {
@@ -91,11 +91,11 @@ impl<'a, S: Survey> Reader<'a, S> {
     /// What `name` in `folder` is to the survey, unless it is left out.
     fn admit(
         &self,
-        folder: &Whereabouts,
+        folder: &WalkPath,
         scope: &Scope,
         name: CString,
         file_type: FileType,
-    ) -> Result<Option<Item>, Fault> {
+    ) -> Result<Option<Item>, WorkspaceError> {
         // A name that is not UTF-8 cannot be told, nor one in git's own.
         let Ok(text) = name.to_str() else { return Ok(None) };
         let Ok(at) = folder.child(text) else { return Ok(None) };
@@ -116,11 +116,11 @@ impl<'a, S: Survey> Reader<'a, S> {
     }
 
     /// Gathers folders and what the survey takes; whether a `.gitignore` is among them.
-    fn gather(&mut self, dir: &OwnedFd) -> Result<bool, Fault> {
+    fn gather(&mut self, dir: &OwnedFd) -> Result<bool, WorkspaceError> {
         self.names.clear();
         let (names, survey, mut has_rules) = (&mut self.names, self.survey, false);
         let gathered = each_entry(dir.as_fd(), &mut self.raw, self.cancel, |name, file_type| {
-            has_rules |= name.to_bytes() == RULES_NAME.as_bytes();
+            has_rules |= name.to_bytes() == GITIGNORE_NAME.as_bytes();
             if file_type == FileType::Directory || survey.takes(file_type) {
                 names.push((name.to_owned(), file_type));
             }
@@ -128,7 +128,7 @@ impl<'a, S: Survey> Reader<'a, S> {
         });
         match gathered {
             // What was a folder is none any more.
-            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => {}
             gathered => gathered?,
         }
         Ok(has_rules)

@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::fixture::{CANARY, Fixture, going_on, path, rules};
-use crate::guard::GuardFault;
+use crate::guard::GuardError;
 use crate::list::ListQuery;
 use crate::search::{SearchMode, SearchQuery};
-use crate::tree::There;
-use crate::{Fault, Tree};
+use crate::tree::Existing;
+use crate::{Tree, WorkspaceError};
 
 /// A folder and a link, called `folder` and `link` in turn.
 fn fixture() -> Fixture {
@@ -64,11 +64,11 @@ fn no_read_gets_out() {
         let path = &paths[round % paths.len()];
         let read = match round % 3 {
             0 => tree.read(&rules, path, 1000).map(|read| read.bytes),
-            1 => tree.try_read(&rules, path, 1000).unwrap_or(Err(Fault::Cancelled)).map(|read| read.bytes),
+            1 => tree.try_read(&rules, path, 1000).unwrap_or(Err(WorkspaceError::Cancelled)).map(|read| read.bytes),
             _ => match tree.target(&rules, path, &|_| false) {
-                Ok(There::File((_, bytes, ..))) => Ok(bytes),
-                Ok(There::Nothing | There::Room(_)) => panic!("the file is always there"),
-                Err(fault) => Err(fault),
+                Ok(Existing::File((_, bytes, ..))) => Ok(bytes),
+                Ok(Existing::Nothing | Existing::EmptyDir(_)) => panic!("the file is always there"),
+                Err(error) => Err(error),
             },
         };
         match read {
@@ -76,8 +76,8 @@ fn no_read_gets_out() {
                 assert_eq!(bytes, b"inside\n");
                 true
             }
-            Err(Fault::Io(error)) => panic!("{error}"),
-            Err(Fault::Refused(_) | Fault::Cancelled) => false,
+            Err(WorkspaceError::Io(error)) => panic!("{error}"),
+            Err(WorkspaceError::Refused(_) | WorkspaceError::Cancelled) => false,
         }
     });
 }
@@ -99,8 +99,8 @@ fn no_listing_gets_out() {
             assert!(!listing.entries.iter().any(|entry| entry.path.contains("outside")), "{listing:?}");
             listing.entries.iter().any(|entry| entry.path.ends_with("/secret.txt"))
         }
-        Err(Fault::Refused(_)) => false,
-        Err(fault) => panic!("{fault:?}"),
+        Err(WorkspaceError::Refused(_)) => false,
+        Err(error) => panic!("{error:?}"),
     });
 }
 
@@ -128,8 +128,8 @@ fn no_search_gets_out() {
             assert!(report.matches.iter().all(|found| found.snippet == "inside"), "{report:?}");
             !report.matches.is_empty()
         }
-        Err(Fault::Refused(_)) => false,
-        Err(fault) => panic!("{fault:?}"),
+        Err(WorkspaceError::Refused(_)) => false,
+        Err(error) => panic!("{error:?}"),
     });
 }
 
@@ -144,7 +144,7 @@ fn no_place_is_made_outside() {
                 rustix::fs::unlinkat(&place.dir, "nothing", rustix::fs::AtFlags::empty()).unwrap_err();
                 inside
             }
-            Err(GuardFault::Io(error)) => panic!("{error}"),
+            Err(GuardError::Io(error)) => panic!("{error}"),
             Err(_) => false,
         }
     });
@@ -187,7 +187,7 @@ fn a_file_that_is_being_replaced_is_always_read() {
                         0 => tree.try_read(rules, path, 1000).unwrap_or_else(|| tree.read(rules, path, 1000)),
                         _ => tree.read(rules, path, 1000),
                     };
-                    let read = read.unwrap_or_else(|fault| panic!("read {round} of `{path}`: {fault:?}"));
+                    let read = read.unwrap_or_else(|error| panic!("read {round} of `{path}`: {error:?}"));
                     assert!(matches!(&*read.bytes, b"one\n" | b"two\n"), "{:?}", read.bytes);
                 }
             })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{LogicalPath, Record, Sha256};
 use serde::Deserialize;
-use workspace::{Kept, Past};
+use workspace::{ContentLocation, Snapshot};
 
 use crate::admin::offline::Offline;
 use crate::admin::output::print_paths;
@@ -42,7 +42,7 @@ impl Absence {
 /// Why the ledger does not have the newest content of each of `paths`.
 pub(super) async fn why_not(
     offline: &Offline,
-    expected: &Past,
+    expected: &Snapshot,
     paths: Vec<LogicalPath>,
 ) -> Result<BTreeMap<Absence, Vec<LogicalPath>>, StartError> {
     let mut all: BTreeMap<Absence, Vec<LogicalPath>> = BTreeMap::new();
@@ -61,7 +61,7 @@ pub(super) async fn why_not(
 
 /// Whether the ledger has what every record left, but for what was too large and for what `expected` still holds: that is
 /// told of already. Tells what it has not, or has with other bytes.
-pub(super) async fn earlier_are_sound(offline: &Offline, expected: &Past) -> Result<bool, StartError> {
+pub(super) async fn earlier_are_sound(offline: &Offline, expected: &Snapshot) -> Result<bool, StartError> {
     let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
     let (mut changed, mut missing) = (Vec::new(), Vec::new());
     let mut since = 0;
@@ -106,10 +106,10 @@ fn tell(what: &str, found: &[(u64, LogicalPath)]) {
 }
 
 /// The record that left the file; none for one of the base.
-fn seq_of(file: &workspace::PastFile) -> Option<u64> {
-    match file.kept {
-        Kept::Ledger { seq, .. } => Some(seq),
-        Kept::Base { .. } => None,
+fn seq_of(file: &workspace::SnapshotFile) -> Option<u64> {
+    match file.location {
+        ContentLocation::Ledger { seq, .. } => Some(seq),
+        ContentLocation::Base { .. } => None,
     }
 }
 

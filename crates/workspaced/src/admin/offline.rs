@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ledger::{Ledger, LedgerError, StoredRun};
 use model::{Run, RunId, RunState};
 use rustix::fs::{Access, Mode};
-use workspace::{Base, Past, Workspace, Workspaces};
+use workspace::{Base, Snapshot, Workspace, Workspaces};
 
 use crate::admin::output::print;
 use crate::config::{BadSetting, DatabaseUrl};
@@ -82,7 +82,7 @@ impl Offline {
     /// # Errors
     ///
     /// Where the ledger or the disk fails.
-    pub(crate) async fn expected(&self) -> Result<Past, StartError> {
+    pub(crate) async fn expected(&self) -> Result<Snapshot, StartError> {
         let base = self.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
         let loaded = past::load(&self.ledger, self.run(), base, u64::MAX, true).await;
         loaded.map_err(|error| StartError::failed("the run's history", &error))
@@ -101,7 +101,7 @@ impl Offline {
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         what: &'static str,
-        work: impl FnOnce(&Workspace) -> Result<T, workspace::Fault> + Send + 'static,
+        work: impl FnOnce(&Workspace) -> Result<T, workspace::WorkspaceError> + Send + 'static,
     ) -> Result<T, StartError> {
         let workspace = self.workspace.as_ref().map_err(|error| StartError::failed("the workspace", error))?;
         let workspace = Arc::clone(workspace);

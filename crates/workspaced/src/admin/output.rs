@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 use model::{ChainReport, LogicalPath};
-use workspace::{Difference, Standing};
+use workspace::{Drift, EntryState};
 
 /// Paths that one list prints at most.
 const MAX_PATHS: usize = 100;
@@ -32,8 +32,8 @@ pub(crate) fn print_chain(report: &ChainReport) {
 }
 
 /// Prints where the tree differs.
-pub(crate) fn print_differences(differences: &[Difference]) {
-    for Difference { path, expected, found } in differences.iter().take(MAX_PATHS) {
+pub(crate) fn print_differences(differences: &[Drift]) {
+    for Drift { path, expected, found } in differences.iter().take(MAX_PATHS) {
         print(&format!("  {}: expected {}, found {}", shown(path), standing(*expected), standing(*found)));
     }
     print_rest(differences.len());
@@ -59,13 +59,13 @@ fn shown(path: &LogicalPath) -> String {
     if odd { path.as_str().escape_debug().to_string() } else { path.to_string() }
 }
 
-fn standing(standing: Standing) -> String {
+fn standing(standing: EntryState) -> String {
     match standing {
-        Standing::Nothing => "nothing".to_owned(),
-        Standing::File { sha256, executable: false } => sha256.to_string(),
-        Standing::File { sha256, executable: true } => format!("{sha256} (executable)"),
-        Standing::Link { sha256 } => format!("a link, {sha256}"),
-        Standing::Folder => "a folder".to_owned(),
-        Standing::Other => "something that is no file".to_owned(),
+        EntryState::Nothing => "nothing".to_owned(),
+        EntryState::File { sha256, executable: false } => sha256.to_string(),
+        EntryState::File { sha256, executable: true } => format!("{sha256} (executable)"),
+        EntryState::Link { sha256 } => format!("a link, {sha256}"),
+        EntryState::Folder => "a folder".to_owned(),
+        EntryState::Other => "something that is no file".to_owned(),
     }
 }

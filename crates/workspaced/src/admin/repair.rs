@@ -12,7 +12,7 @@ use model::{
     DiskChange, Draft, FileKind, LogicalPath, Outcome, RecordFile, Rules, Sha256, Step, StepBytes, StepContent, Usage,
     Verdict,
 };
-use workspace::{Base, Difference, Kept, OutsideChange, Past, Restore, Standing, Workspace};
+use workspace::{Base, ContentLocation, Drift, DriftEntry, EntryState, RestoreTarget, Snapshot, Workspace};
 
 use crate::admin::offline::Offline;
 use crate::admin::output::{print, print_differences, print_paths};
@@ -62,7 +62,7 @@ async fn repair_run(offline: &Offline, config: &RepairConfig) -> Result<bool, St
     }
     let expected = offline.expected().await?;
     let past = expected.clone();
-    let differences = offline.blocking("the workspace", move |workspace| workspace.compare(&past)).await?;
+    let differences = offline.blocking("the workspace", move |workspace| workspace.find_drift(&past)).await?;
     print(&format!("{run}: needs repair; the workspace differs from the ledger at {} paths", differences.len()));
     print_differences(&differences);
     match config.accept {
@@ -129,8 +129,8 @@ const IN_THE_WAY: &str = "something stands in the way that is no file, such as a
 async fn accept_ledger(
     offline: &Offline,
     config: &RepairConfig,
-    expected: &Past,
-    differences: Vec<Difference>,
+    expected: &Snapshot,
+    differences: Vec<Drift>,
     open: &[JournalEntry],
 ) -> Result<bool, StartError> {
     if let Some((above, beneath)) = LogicalPath::nested(expected.files().keys()) {
@@ -156,7 +156,7 @@ async fn accept_ledger(
         print("nothing was changed; put those files back, or take --accept tree");
         return Ok(false);
     }
-    if known.iter().any(|one| one.found == Standing::Other) {
+    if known.iter().any(|one| one.found == EntryState::Other) {
         print(IN_THE_WAY);
         return Ok(false);
     }
@@ -184,24 +184,25 @@ async fn accept_ledger(
 /// What brings `path` to what the ledger says; `None` where those bytes are not kept.
 async fn restore_of(
     offline: &Offline,
-    expected: &Past,
+    expected: &Snapshot,
     path: &LogicalPath,
     open: &[JournalEntry],
-) -> Result<Option<Restore>, StartError> {
-    let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(Restore::Nothing)) };
+) -> Result<Option<RestoreTarget>, StartError> {
+    let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(RestoreTarget::Nothing)) };
     let (at, past, contents) = (path.clone(), file.clone(), offline.contents());
-    let bytes =
-        offline.blocking("the run's history", move |workspace| workspace.past_content(&at, &past, &contents)).await?;
+    let bytes = offline
+        .blocking("the run's history", move |workspace| workspace.snapshot_content(&at, &past, &contents))
+        .await?;
     Ok(match bytes {
-        Some(target) if file.is_link => Some(Restore::Link(target)),
+        Some(target) if file.is_link => Some(RestoreTarget::Link(target)),
         Some(bytes) => {
             let (sha256, mode) = (file.sha256, file.mode);
-            Some(Restore::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) }))
+            Some(RestoreTarget::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) }))
         }
         None => {
             // What a pending call was sent lies beside the tree still.
             let mut contents = open.iter().flat_map(|steps| &steps.steps).filter_map(|step| step.after.clone());
-            contents.find(|content| content.sha256 == file.sha256 && is_sound(content)).map(Restore::File)
+            contents.find(|content| content.sha256 == file.sha256 && is_sound(content)).map(RestoreTarget::File)
         }
     })
 }
@@ -218,12 +219,12 @@ fn is_sound(content: &StepContent) -> bool {
 async fn accept_tree(
     offline: &Offline,
     config: &RepairConfig,
-    expected: Past,
-    differences: Vec<Difference>,
+    expected: Snapshot,
+    differences: Vec<Drift>,
     open: &[JournalEntry],
 ) -> Result<bool, StartError> {
     let odd: Vec<_> =
-        differences.iter().filter(|one| one.found == Standing::Other).map(|one| one.path.clone()).collect();
+        differences.iter().filter(|one| one.found == EntryState::Other).map(|one| one.path.clone()).collect();
     if !odd.is_empty() {
         print_paths("is no file, so that the audit cannot tell it", &odd);
         print("nothing was changed; remove it, and repair again");
@@ -237,7 +238,7 @@ async fn accept_tree(
     // They are only told in a diff: a ledger that was changed must not keep the operator from taking the files.
     let contents = SoundAlone(offline.contents());
     let found = offline.blocking("the workspace", move |workspace| {
-        let look = |one| workspace.found(&rules, &expected, one, &contents, MAX_KEPT_BYTES);
+        let look = |one| workspace.inspect_drift(&rules, &expected, one, &contents, MAX_KEPT_BYTES);
         differences.into_iter().map(look).collect::<Result<Vec<_>, _>>()
     });
     let seq = record(offline, found_entry(offline, config, found.await?)).await?;
@@ -263,10 +264,10 @@ async fn record(offline: &Offline, entry: Entry) -> Result<u64, StartError> {
 
 /// The entry of files that are brought to what the ledger says of them already. It has read them and written none: to
 /// whoever follows the run's history nothing has changed, and this record has left no content.
-fn restored_entry(offline: &Offline, config: &RepairConfig, expected: &Past, known: &[Difference]) -> Entry {
-    let kind = |path: &LogicalPath| match expected.files().get(path).map(|file| file.kept) {
-        Some(Kept::Ledger { kind, .. }) => kind,
-        Some(Kept::Base { .. }) | None => FileKind::of_path(path),
+fn restored_entry(offline: &Offline, config: &RepairConfig, expected: &Snapshot, known: &[Drift]) -> Entry {
+    let kind = |path: &LogicalPath| match expected.files().get(path).map(|file| file.location) {
+        Some(ContentLocation::Ledger { kind, .. }) => kind,
+        Some(ContentLocation::Base { .. }) | None => FileKind::of_path(path),
     };
     let files = known.iter().map(|one| RecordFile {
         kind: kind(&one.path),
@@ -281,8 +282,8 @@ fn restored_entry(offline: &Offline, config: &RepairConfig, expected: &Past, kno
 }
 
 /// The entry of files that stay as they were found.
-fn found_entry(offline: &Offline, config: &RepairConfig, found: Vec<OutsideChange>) -> Entry {
-    let file = |one: &OutsideChange| RecordFile {
+fn found_entry(offline: &Offline, config: &RepairConfig, found: Vec<DriftEntry>) -> Entry {
+    let file = |one: &DriftEntry| RecordFile {
         kind: one
             .bytes
             .as_ref()
@@ -347,11 +348,11 @@ fn entry_of(draft: Draft) -> Entry {
 }
 
 /// The step that would make what was found: so that its bytes are kept. None for what is too large for that.
-fn step_of(found: OutsideChange) -> Option<Step> {
+fn step_of(found: DriftEntry) -> Option<Step> {
     let after = match (found.new.sha256(), found.bytes) {
         (Some(_), None) => return None,
         (Some(sha256), Some(bytes)) => {
-            let mode = if matches!(found.new, Standing::File { executable: true, .. }) { 0o755 } else { 0o644 };
+            let mode = if matches!(found.new, EntryState::File { executable: true, .. }) { 0o755 } else { 0o644 };
             Some(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) })
         }
         (None, _) => None,

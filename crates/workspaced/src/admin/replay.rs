@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use workspace::{Fault, Past, Rebuilt};
+use workspace::{RebuildReport, Snapshot, WorkspaceError};
 
 use crate::admin::content_integrity;
 use crate::admin::offline::Offline;
@@ -82,13 +82,13 @@ fn base_is_the_one_that_is_told(offline: &Offline) -> bool {
     false
 }
 
-async fn rebuild(offline: &Offline, expected: &Past, to: &Path) -> Result<Rebuilt, StartError> {
+async fn rebuild(offline: &Offline, expected: &Snapshot, to: &Path) -> Result<RebuildReport, StartError> {
     let base = offline.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
     let (base, past, contents) = (Arc::clone(base), expected.clone(), AsKept(offline.contents()));
     let place = to.to_owned();
     let rebuilt = tokio::task::spawn_blocking(move || base.rebuild(&past, &place, &contents)).await;
     match rebuilt.map_err(|error| StartError::failed("the rebuilt tree", &error))? {
-        Err(Fault::Io(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+        Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
             let place = to.display();
             Err(BadSetting(format!("--to {place}: the folder is not empty; name one that is, or none")).into())
         }
@@ -97,8 +97,8 @@ async fn rebuild(offline: &Offline, expected: &Past, to: &Path) -> Result<Rebuil
 }
 
 /// Tells what was made, and what was not. True where all of it was.
-async fn tell_rebuilt(offline: &Offline, expected: &Past, rebuilt: Rebuilt) -> Result<bool, StartError> {
-    let Rebuilt { files, links, wrong, not_kept, lost } = rebuilt;
+async fn tell_rebuilt(offline: &Offline, expected: &Snapshot, rebuilt: RebuildReport) -> Result<bool, StartError> {
+    let RebuildReport { files, links, wrong, not_kept, lost } = rebuilt;
     let (run, seq) = (offline.run(), offline.stored.run.head_seq);
     let sound = wrong.is_empty() && not_kept.is_empty() && lost.is_empty();
     let said = if sound { "every hash is as the ledger says" } else { "NOT ALL of what the ledger says" };
@@ -111,13 +111,13 @@ async fn tell_rebuilt(offline: &Offline, expected: &Past, rebuilt: Rebuilt) -> R
     Ok(sound)
 }
 
-async fn workspace_is_equal(offline: &Offline, expected: Past) -> Result<bool, StartError> {
+async fn workspace_is_equal(offline: &Offline, expected: Snapshot) -> Result<bool, StartError> {
     let run = offline.run();
     if let Err(error) = &offline.workspace {
         print(&format!("{run}: the workspace is MISSING: {error}"));
         return Ok(false);
     }
-    let differences = offline.blocking("the workspace", move |workspace| workspace.compare(&expected)).await?;
+    let differences = offline.blocking("the workspace", move |workspace| workspace.find_drift(&expected)).await?;
     if differences.is_empty() {
         print(&format!("{run}: the workspace is equal"));
     } else {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Code, FileKind, FileState, LogicalPath, Refusal, Step, StepBytes, StepContent};
-use workspace::{Overlay, Preview, Target, Workspace};
+use workspace::{PlannedFile, Preview, Target, Workspace};
 
 use super::Planned;
 use crate::CallError;
@@ -64,7 +64,7 @@ impl Ahead {
         let over = |target: Target| {
             self.check_way(&target.path, go)?;
             Ok(match self.0.get(&target.path) {
-                Some(stand) => Target { before: stand.then.clone(), unread: None, ..target },
+                Some(stand) => Target { before: stand.then.clone(), scanned: None, ..target },
                 None => target,
             })
         };
@@ -140,8 +140,8 @@ impl Ahead {
     }
 
     /// What the calls so far and `planned` find and leave, for the workspace's diff.
-    pub(crate) fn overlay(&self, planned: &Planned) -> Vec<Overlay> {
-        let overlay = |(path, stand): (&LogicalPath, &Stand)| Overlay {
+    pub(crate) fn overlay(&self, planned: &Planned) -> Vec<PlannedFile> {
+        let overlay = |(path, stand): (&LogicalPath, &Stand)| PlannedFile {
             path: path.clone(),
             before: stand.now.as_ref().map(|(_, bytes)| bytes.clone()),
             after: stand.then.as_ref().map(|(state, bytes)| (bytes.clone(), state.mode)),
@@ -149,7 +149,7 @@ impl Ahead {
         let mut all: BTreeMap<_, _> = self.0.iter().map(|one| (one.0.clone(), overlay(one))).collect();
         for next in planned.overlay() {
             let before = all.remove(&next.path).map_or(next.before, |known| known.before);
-            all.insert(next.path.clone(), Overlay { before, ..next });
+            all.insert(next.path.clone(), PlannedFile { before, ..next });
         }
         all.into_values().collect()
     }
@@ -173,7 +173,7 @@ impl Ahead {
         }
         let root = [LogicalPath::root()];
         for path in if paths.is_empty() { &root[..] } else { paths } {
-            let real = workspace.tree().leads_to(path);
+            let real = workspace.tree().real_path(path);
             let meets = |changed: &LogicalPath| {
                 [Some(path), real.as_ref()]
                     .into_iter()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Refusal, Sha256, Side, diff_file};
-use workspace::Fault;
+use workspace::WorkspaceError;
 
 use crate::CallError;
 use crate::service::{LiveRun, Service};
@@ -83,7 +83,7 @@ async fn existed(service: &Service, live: &Arc<LiveRun>, path: &LogicalPath) -> 
     // No byte of it is wanted: one that is too large is there too.
     let found = move || match run.workspace.base_file(&run.rules, &path, 0, &AtomicBool::new(false)) {
         Ok(found) => Ok(found.is_some()),
-        Err(Fault::Io(error)) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(true),
+        Err(WorkspaceError::Io(error)) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(true),
         Err(fault) => Err(fault.into()),
     };
     service.blocking(found).await
@@ -99,11 +99,11 @@ enum Now {
     Hidden,
 }
 
-fn readable(live: &LiveRun, path: &LogicalPath) -> Result<Now, Fault> {
+fn readable(live: &LiveRun, path: &LogicalPath) -> Result<Now, WorkspaceError> {
     match live.workspace.tree().read(&live.rules, path, live.rules.policy().max_file_bytes) {
         Ok(file) => Ok(model::decode(&file.bytes).map_or(Now::Hidden, |decoded| Now::Text(decoded.text))),
-        Err(Fault::Refused(refusal)) if refusal.code == Code::NotFound => Ok(Now::Nothing),
-        Err(Fault::Refused(_)) => Ok(Now::Hidden),
+        Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(Now::Nothing),
+        Err(WorkspaceError::Refused(_)) => Ok(Now::Hidden),
         Err(fault) => Err(fault),
     }
 }

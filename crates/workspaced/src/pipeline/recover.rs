@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ledger::JournalEntry;
 use model::{LogicalPath, RunId, Sha256, Step};
-use workspace::{Applied, Redo};
+use workspace::{Applied, Replay};
 
 use super::{bound, history, large, needs_repair};
 use crate::CallError;
@@ -102,13 +102,13 @@ pub(super) async fn apply_again(service: &Service, live: &Arc<LiveRun>, seqs: &[
     }
     let steps: Vec<Step> = open.into_iter().flat_map(|open| open.steps).collect();
     let run = Arc::clone(live);
-    match service.blocking(move || run.workspace.redo(&steps).map_err(CallError::from)).await? {
-        Redo::Done(applied) => {
+    match service.blocking(move || run.workspace.replay(&steps).map_err(CallError::from)).await? {
+        Replay::Done(applied) => {
             // Not forgotten here: steps of one file are forgotten in their order.
             service.0.syncer.push(live, seqs.to_vec(), applied).await;
             Ok(())
         }
-        Redo::ChangedOutside(paths) => {
+        Replay::ChangedOutside(paths) => {
             mark_for_repair(service, live, &paths).await?;
             Err(needs_repair().into())
         }
@@ -159,7 +159,7 @@ pub(crate) async fn all_applied(service: &Service, live: &Arc<LiveRun>) -> Resul
 async fn unless_half_done(service: &Service, live: &Arc<LiveRun>, error: CallError) -> Result<(), CallError> {
     for open in service.0.ledger.pending_journal(Some(&live.run_id)).await? {
         let run = Arc::clone(live);
-        if service.blocking(move || run.workspace.is_half_done(&open.steps).map_err(CallError::from)).await? {
+        if service.blocking(move || run.workspace.is_partially_applied(&open.steps).map_err(CallError::from)).await? {
             return Err(error);
         }
     }
@@ -191,9 +191,9 @@ async fn redo(
     let Some(seq) = merged.as_ref().map(|(seqs, _)| seqs.clone()) else { return Ok(()) };
     let steps = merged.map(|(_, steps)| steps).unwrap_or_default();
     let (run, staged) = (Arc::clone(live), large::names(&steps));
-    let done = service.blocking(move || run.workspace.redo(&steps).map_err(CallError::from)).await?;
+    let done = service.blocking(move || run.workspace.replay(&steps).map_err(CallError::from)).await?;
     match done {
-        Redo::Done(applied) => {
+        Replay::Done(applied) => {
             let run = Arc::clone(live);
             service
                 .blocking(move || {
@@ -206,7 +206,7 @@ async fn redo(
             let done: Vec<_> = seq.into_iter().map(|seq| (live.run_id.clone(), seq)).collect();
             Ok(service.0.ledger.prune(&done).await?)
         }
-        Redo::ChangedOutside(paths) => mark_for_repair(service, live, &paths).await,
+        Replay::ChangedOutside(paths) => mark_for_repair(service, live, &paths).await,
     }
 }
 
@@ -281,7 +281,7 @@ async fn set_needs_repair(service: &Service, live: &LiveRun) -> Result<(), CallE
 
 /// Ends the process where `error` is of a sync that failed.
 pub(crate) fn end_on_lost_sync(error: &std::io::Error) {
-    if workspace::is_lost_sync(error) {
+    if workspace::is_fsync_failure(error) {
         tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
         std::process::abort();
     }

@@ -280,7 +280,7 @@ impl Service {
         let run = Arc::clone(live);
         let staged = self
             .blocking(move || {
-                run.workspace.keep_ignored(&run.rules, steps.iter().map(|step| &step.path))?;
+                run.workspace.add_ignored_to_base(&run.rules, steps.iter().map(|step| &step.path))?;
                 run.workspace.stage(&steps, &BTreeMap::new()).map_err(CallError::from)
             })
             .await;

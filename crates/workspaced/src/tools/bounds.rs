@@ -2,7 +2,7 @@
 
 use model::{MAX_LINE_CHARS, MAX_PATH_BYTES, MAX_TOOL_CALL_ID};
 use serde::Serialize;
-use workspace::{MAX_TOLD_BYTES, RANGED_FACTOR};
+use workspace::{MAX_ENTRIES_BYTES, RANGED_READ_FACTOR};
 
 use super::{diff_workspace, find_files, list_dir, read_file, read_files, revert_calls, search_text};
 use crate::calls::{MAX_REASON, MAX_STEP_ID};
@@ -64,7 +64,7 @@ impl ToolLimits {
         max_reason_characters: MAX_REASON,
         max_tool_call_id_characters: MAX_TOOL_CALL_ID,
         max_step_id_characters: MAX_STEP_ID,
-        max_entries_bytes: MAX_TOLD_BYTES,
+        max_entries_bytes: MAX_ENTRIES_BYTES,
         list_dir_max_depth: list_dir::MAX_DEPTH,
         list_dir_max_entries: list_dir::MAX_ENTRIES,
         read_file_max_lines: read_file::MAX_LINES,
@@ -79,7 +79,7 @@ impl ToolLimits {
         search_text_max_matches: search_text::MAX_MATCHES,
         search_text_max_context_lines: search_text::MAX_CONTEXT_LINES,
         search_text_max_seconds: search_text::MAX_TIME.as_secs(),
-        ranged_read_factor: RANGED_FACTOR,
+        ranged_read_factor: RANGED_READ_FACTOR,
         diff_workspace_max_bytes: diff_workspace::MAX_DIFF_BYTES,
         revert_calls_max_calls: revert_calls::MAX_CALLS,
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, Target, Workspace};
+use workspace::{Target, Workspace, WorkspaceError};
 
 use super::write_file::{expect_version, members};
 use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
@@ -69,7 +69,12 @@ impl Mutation for DeleteFile {
         self.expected
     }
 
-    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
         workspace.targets_of_any_size(rules, &self.paths(), go)
     }
 

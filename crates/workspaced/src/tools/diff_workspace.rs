@@ -2,7 +2,7 @@
 
 use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{DiffFile, DiffQuery, Fault, Workspace, WorkspaceDiff};
+use workspace::{DiffFile, DiffQuery, Workspace, WorkspaceDiff, WorkspaceError};
 
 use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, told_apart};
 use crate::live::Changed;
@@ -112,7 +112,7 @@ impl TryFrom<DiffWorkspaceInput> for Diff {
 
 impl Diff {
     /// Looks at the tree, and at the whole of it leaves what differs for whoever does not.
-    fn check(&self, context: &ReadContext<'_>, workspace: &Workspace) -> Result<WorkspaceDiff, Fault> {
+    fn check(&self, context: &ReadContext<'_>, workspace: &Workspace) -> Result<WorkspaceDiff, WorkspaceError> {
         let before = context.changed.map(|changed| (changed, changed.turn()));
         let diff = workspace.diff(context.rules, &self.query, context.cancel)?;
         if let Some((changed, turn)) = before.filter(|_| self.query.path.is_none()) {
@@ -127,15 +127,15 @@ impl Read for Diff {
         self.at_seq.map(|seq| LookBack { seq, with_modes: true, only: None })
     }
 
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let workspace = context.workspace.ok_or_else(|| {
             Refusal::invalid("a mount has no diff: it never changes", "Call diff_workspace without `mount`.")
         })?;
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
         let known = context.changed.filter(|_| !self.check_tree).and_then(Changed::get);
         let diff = match (context.past, &known) {
-            (Some(past), _) => workspace.diff_past(rules, &past.files, query, &past.contents, cancel)?,
-            (None, Some(known)) => workspace.diff_among(rules, query, known, cancel)?,
+            (Some(past), _) => workspace.diff_snapshot(rules, &past.files, query, &past.contents, cancel)?,
+            (None, Some(known)) => workspace.diff_paths(rules, query, known, cancel)?,
             (None, None) => self.check(context, workspace)?,
         };
         let output = DiffWorkspaceOutput {

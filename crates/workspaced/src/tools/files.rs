@@ -10,7 +10,7 @@ use model::{
     StepBytes, judge_scanned,
 };
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, StagedFile, Target, Workspace};
+use workspace::{StagedFile, Target, Workspace, WorkspaceError};
 
 use super::write_file::{already_exists, expect_version, members};
 use super::{Brought, Mutation, PlanContext, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, file_path, parse};
@@ -152,7 +152,12 @@ impl Mutation for PutFile {
         self.expected
     }
 
-    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
         workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
     }
 
@@ -166,7 +171,7 @@ impl Mutation for PutFile {
     fn brings_staged(&self, targets: &[Target]) -> Option<Refusal> {
         let NewContent::Staged(_, scanned) = &self.content else { return None };
         let target = targets.first();
-        let old = match target.and_then(|target| target.unread.clone()) {
+        let old = match target.and_then(|target| target.scanned.clone()) {
             Some(unread) => unread,
             None => target
                 .and_then(|target| target.before.as_ref())
@@ -241,7 +246,12 @@ impl Mutation for DropFile {
         self.expected
     }
 
-    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
         workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
     }
 
@@ -266,7 +276,7 @@ impl Mutation for DropFile {
 struct GetFile(LogicalPath);
 
 impl Read for GetFile {
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let limit = context.rules.policy().max_transfer_bytes;
         let transfer = context.tree.open_transfer(context.rules, &self.0, limit)?;
         let state = &transfer.state;

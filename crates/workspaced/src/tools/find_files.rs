@@ -2,7 +2,7 @@
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, FindQuery, FindSort, FoundFile};
+use workspace::{FindQuery, FindSort, FoundFile, WorkspaceError};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
 
@@ -82,7 +82,7 @@ impl TryFrom<FindFilesInput> for FindFiles {
 }
 
 impl Read for FindFiles {
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let found = context.tree.find(context.rules, &self.0, context.cancel)?;
         let output = FindFilesOutput { entries: found.entries, truncated: found.truncated };
         Told::new(&output, vec![self.0.path.clone()])

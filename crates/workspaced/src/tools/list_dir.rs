@@ -2,7 +2,7 @@
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{Entry, Fault, ListQuery};
+use workspace::{Entry, ListQuery, WorkspaceError};
 
 use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
 
@@ -102,10 +102,10 @@ impl Read for ListDir {
         self.at_seq.map(|seq| LookBack { seq, with_modes: false, only: None })
     }
 
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
         let listing = match context.back() {
-            Some((past, run)) => run.list_past(rules, &past.files, query, &past.contents, cancel)?,
+            Some((past, run)) => run.list_snapshot(rules, &past.files, query, &past.contents, cancel)?,
             None => context.tree.list(rules, query, cancel)?,
         };
         let path = query.path.clone();

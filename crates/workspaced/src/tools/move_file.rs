@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, Target, Workspace};
+use workspace::{Target, Workspace, WorkspaceError};
 
 use super::write_file::{already_exists, expect_version, members};
 use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
@@ -84,7 +84,12 @@ impl Mutation for MoveFile {
         self.expected.filter(|_| *path == self.from)
     }
 
-    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
         workspace.targets_of_any_size(rules, &self.paths(), go)
     }
 
@@ -98,7 +103,7 @@ impl Mutation for MoveFile {
         expect_version(&self.from, Some(state.sha256), self.expected)?;
         let sha256 = state.sha256;
         let mut planned = if state.size_bytes > context.rules.policy().max_file_bytes {
-            Planned::draw_large_move(context.rules, targets, &self.from, &self.to, Workspace::large_name())
+            Planned::draw_large_move(context.rules, targets, &self.from, &self.to, Workspace::new_staged_name())
         } else {
             let after = Some((bytes.clone(), state.mode));
             let gone = Effect::MoveFrom { to: self.to.clone() };

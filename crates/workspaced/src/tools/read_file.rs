@@ -2,7 +2,7 @@
 
 use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, FileRead, RANGED_FACTOR};
+use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
 use super::{LookBack, Read, ReadContext, Told, Tool, ToolRun, ToolSchema, bounded, file_path, parse, told_apart};
 
@@ -123,12 +123,12 @@ impl TryFrom<ReadFileInput> for ReadFile {
 }
 
 impl Read for ReadFile {
-    fn try_read(&self, context: &ReadContext<'_>) -> Option<Result<Told, Fault>> {
+    fn try_read(&self, context: &ReadContext<'_>) -> Option<Result<Told, WorkspaceError>> {
         let max_bytes = MAX_PROMPT_BYTES.min(Self::max_bytes(context));
         match context.tree.try_read(context.rules, &self.path, max_bytes)? {
             Ok(file) => Some(self.tell(&file)),
             // Too large to be read here; whether it is too large to be read at all is seen where it is.
-            Err(Fault::Refused(refusal)) if refusal.code == Code::FileTooLarge => None,
+            Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::FileTooLarge => None,
             Err(fault) => Some(Err(fault)),
         }
     }
@@ -137,10 +137,12 @@ impl Read for ReadFile {
         self.at_seq.map(|seq| LookBack { seq, with_modes: false, only: Some(self.path.clone()) })
     }
 
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let (rules, path, max_bytes) = (context.rules, &self.path, Self::max_bytes(context));
         let file = match context.back() {
-            Some((past, run)) => run.read_past(rules, &past.files, path, max_bytes, &past.contents, context.cancel)?,
+            Some((past, run)) => {
+                run.read_snapshot(rules, &past.files, path, max_bytes, &past.contents, context.cancel)?
+            }
             None => context.tree.read(rules, path, max_bytes)?,
         };
         self.tell(&file)
@@ -153,10 +155,10 @@ impl Read for ReadFile {
 
 impl ReadFile {
     fn max_bytes(context: &ReadContext<'_>) -> u64 {
-        context.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR)
+        context.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR)
     }
 
-    fn tell(&self, file: &FileRead) -> Result<Told, Fault> {
+    fn tell(&self, file: &FileContent) -> Result<Told, WorkspaceError> {
         let page = model::page(&file.bytes, self.format, self.start_line, self.max_lines, MAX_CONTENT_BYTES)
             .ok_or_else(|| super::unsupported_binary(&self.path))?;
         let output = ReadFileOutput {

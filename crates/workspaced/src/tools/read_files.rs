@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::Fault;
+use workspace::WorkspaceError;
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, file_path, parse};
 use crate::calls::tried;
@@ -101,7 +101,7 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
 }
 
 impl Read for ReadFiles {
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let mut told_bytes = 0;
         let mut files = BTreeMap::new();
         let mut read = Vec::new();
@@ -109,14 +109,14 @@ impl Read for ReadFiles {
         for (raw, path) in &self.0 {
             let one = match path {
                 Ok(path) => read_one(context, path, &mut told_bytes),
-                Err(refusal) => Err(Fault::Refused(refusal.clone())),
+                Err(refusal) => Err(WorkspaceError::Refused(refusal.clone())),
             };
             let one = match one {
                 Ok((one, kind, version)) => {
                     read.extend(path.as_ref().ok().map(|path| (path.clone(), kind, version)));
                     one
                 }
-                Err(Fault::Refused(refusal)) => {
+                Err(WorkspaceError::Refused(refusal)) => {
                     reasons.extend(tried(&refusal));
                     let one = refused(&refusal);
                     refusals.extend(path.as_ref().ok().map(|path| (path, refusal)));
@@ -142,7 +142,7 @@ fn read_one(
     context: &ReadContext<'_>,
     path: &LogicalPath,
     told_bytes: &mut usize,
-) -> Result<(OneFile, FileKind, Sha256), Fault> {
+) -> Result<(OneFile, FileKind, Sha256), WorkspaceError> {
     let file = context.tree.read(context.rules, path, context.rules.policy().max_file_bytes)?;
     let page = model::page(&file.bytes, PageFormat::Raw, 1, u64::MAX, usize::MAX);
     let page = page.ok_or_else(|| super::unsupported_binary(path))?;
@@ -152,7 +152,7 @@ fn read_one(
         let message = format!(
             "the call has told {told_bytes} bytes already; with `{path}` it would be {with_it}, and it tells {MAX_CONTENT_BYTES}"
         );
-        return Err(Fault::Refused(
+        return Err(WorkspaceError::Refused(
             Refusal::new(Code::FileTooLarge, message, "Read it by a call of its own.")
                 .at(path)
                 .about(|about| (about.limit, about.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(with_it as u64))),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use model::{Code, LogicalPath, Permission, Refusal, Rules, ToolCallId};
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, Target, Workspace};
+use workspace::{Target, Workspace, WorkspaceError};
 
 use self::undone::Undone;
 use super::write_file::members;
@@ -124,7 +124,12 @@ impl Mutation for RevertCalls {
         self.paths()
     }
 
-    fn targets(&self, rules: &Rules, workspace: &Workspace, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Fault> {
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
         let max_bytes = rules.policy().max_file_bytes.max(MAX_SHOWN_BYTES);
         workspace.targets_of_any_kind(rules, &self.paths(), go, max_bytes)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, Match, SearchMode, SearchQuery};
+use workspace::{Match, SearchMode, SearchQuery, WorkspaceError};
 
 use crate::calls::forbidden;
 
@@ -149,7 +149,7 @@ impl Read for SearchText {
         Ok(())
     }
 
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let report = context.tree.search(context.rules, &self.0, context.cancel)?;
         let told: BTreeSet<&str> = report.matches.iter().map(|found| found.path.as_str()).collect();
         let mut paths_read = vec![self.0.path.clone()];

@@ -2,7 +2,7 @@
 
 use model::{FileKind, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{EntryType, Fault, PathStat};
+use workspace::{EntryType, PathStat, WorkspaceError};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, file_path, parse};
 
@@ -99,11 +99,11 @@ impl TryFrom<StatPathInput> for StatPath {
 }
 
 impl Read for StatPath {
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let stat = context.tree.stat(context.rules, &self.path, context.cancel)?;
         let found = stat.found.as_ref();
         if let (Some(EntryType::File), Err(refusal)) = (found.map(|found| found.entry_type), &self.as_file) {
-            return Err(Fault::Refused(refusal.clone()));
+            return Err(WorkspaceError::Refused(refusal.clone()));
         }
         let version = found.and_then(|found| found.kind.zip(found.sha256));
         let told = Told::new(&StatPathOutput::from(stat), vec![self.path.clone()])?;

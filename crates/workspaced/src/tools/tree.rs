@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{DiffFile, Fault, First, Workspace};
+use workspace::{BoundedEntries, DiffFile, Workspace, WorkspaceError};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, parse};
 use crate::feed::change_of;
@@ -66,10 +66,10 @@ pub(crate) struct DriftEntry {
 }
 
 impl Read for Expected {
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let mut rest: BTreeMap<&LogicalPath, Option<Sha256>> =
             self.written.iter().map(|(path, expected)| (path, *expected)).collect();
-        let mut items = First::new(usize::MAX, BESIDE_PATH);
+        let mut items = BoundedEntries::new(usize::MAX, BESIDE_PATH);
         let mut each = |path: &LogicalPath, file: &DiffFile| {
             let written = rest.remove(path);
             let (expected, actual) = (written.unwrap_or(file.old_sha256), file.new_sha256);
@@ -80,11 +80,11 @@ impl Read for Expected {
                 items.insert(path.clone(), ("mode", expected, actual));
             }
         };
-        own(context)?.diff_each(context.rules, &mut each, context.cancel)?;
+        own(context)?.diff_files(context.rules, &mut each, context.cancel)?;
         // What was written and is as in the base: the ledger may say otherwise.
         for (path, expected) in rest {
             let stat = match context.tree.stat(context.rules, path, context.cancel) {
-                Err(Fault::Refused(_)) => continue,
+                Err(WorkspaceError::Refused(_)) => continue,
                 stat => stat?,
             };
             let actual = match &stat.found {
@@ -114,7 +114,7 @@ impl Read for Expected {
     }
 }
 
-fn own<'a>(context: &ReadContext<'a>) -> Result<&'a Workspace, Fault> {
+fn own<'a>(context: &ReadContext<'a>) -> Result<&'a Workspace, WorkspaceError> {
     let missing = || Refusal::invalid("a mount has no base", "Leave the mount out.");
     Ok(context.workspace.ok_or_else(missing)?)
 }

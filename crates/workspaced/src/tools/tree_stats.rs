@@ -2,7 +2,7 @@
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{Fault, TreeStats};
+use workspace::{TreeStats, WorkspaceError};
 
 use super::{Read, ReadContext, Told, Tool, ToolRun, ToolSchema, any_path, parse, root};
 
@@ -51,7 +51,7 @@ impl TryFrom<TreeStatsInput> for Stats {
 }
 
 impl Read for Stats {
-    fn read(&self, context: &ReadContext<'_>) -> Result<Told, Fault> {
+    fn read(&self, context: &ReadContext<'_>) -> Result<Told, WorkspaceError> {
         let stats = context.tree.stats(context.rules, &self.0, context.cancel)?;
         Told::new(&TreeStatsOutput { path: self.0.clone(), stats }, vec![self.0.clone()])
     }

@@ -12,7 +12,7 @@ use tar::{EntryType, GnuExtSparseHeader, Header};
 
 use super::sparse::SparseMap;
 use super::stream::{Decoded, Meter};
-use crate::import::ImportFault;
+use crate::import::ImportError;
 
 /// The most that may be in front of an entry's own bytes: all that extends its header. Names end at 4 KiB, so that most
 /// of this is for the attributes that pax knows.
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next entry; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Member>, ImportFault> {
+    pub(super) fn next(&mut self) -> Result<Option<Member>, ImportError> {
         let mut extensions = Extensions::default();
         loop {
             self.skip()?;
@@ -94,12 +94,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads what is left of the stream, whose end says whether it is whole.
-    pub(super) fn finish(&mut self) -> Result<(), ImportFault> {
-        io::copy(&mut self.from, &mut io::sink()).map_err(|fault| self.meter.fault(&fault))?;
+    pub(super) fn finish(&mut self) -> Result<(), ImportError> {
+        io::copy(&mut self.from, &mut io::sink()).map_err(|error| self.meter.fault(&error))?;
         Ok(())
     }
 
-    fn member(&mut self, header: &Header, mut extensions: Extensions) -> Result<Member, ImportFault> {
+    fn member(&mut self, header: &Header, mut extensions: Extensions) -> Result<Member, ImportError> {
         let sparse = self.sparse_map(header, &mut extensions)?;
         if let Some(size) = extensions.size {
             self.expect(size)?;
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The map of a sparse file, which goes on behind its header.
-    fn sparse_map(&mut self, header: &Header, extensions: &mut Extensions) -> Result<Option<SparseMap>, ImportFault> {
+    fn sparse_map(&mut self, header: &Header, extensions: &mut Extensions) -> Result<Option<SparseMap>, ImportError> {
         if !header.entry_type().is_gnu_sparse() {
             return Ok(None);
         }
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         while goes_on {
             extensions.count(BLOCK_BYTES as u64)?;
             let mut block = GnuExtSparseHeader::new();
-            self.from.read_exact(block.as_mut_bytes()).map_err(|fault| self.meter.fault(&fault))?;
+            self.from.read_exact(block.as_mut_bytes()).map_err(|error| self.meter.fault(&error))?;
             map.extend(&block.sparse).ok_or_else(|| self.damaged())?;
             goes_on = block.is_extended();
         }
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next header; `None` at a block of zeros or at the stream's end.
-    fn header(&mut self) -> Result<Option<Header>, ImportFault> {
+    fn header(&mut self) -> Result<Option<Header>, ImportError> {
         let mut block = [0; BLOCK_BYTES];
         let mut filled = 0;
         while filled < BLOCK_BYTES {
@@ -150,8 +150,8 @@ impl<'a> Reader<'a> {
                 Ok(0) if filled == 0 => return Ok(None),
                 Ok(0) => return Err(self.damaged()),
                 Ok(count) => filled += count,
-                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
-                Err(fault) => return Err(self.meter.fault(&fault)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.meter.fault(&error)),
             }
         }
         if block == [0; BLOCK_BYTES] {
@@ -168,24 +168,24 @@ impl<'a> Reader<'a> {
     }
 
     /// From here on come `size` bytes of an entry.
-    fn expect(&mut self, size: u64) -> Result<(), ImportFault> {
+    fn expect(&mut self, size: u64) -> Result<(), ImportError> {
         let stored = size.checked_next_multiple_of(BLOCK_BYTES as u64).ok_or_else(|| self.damaged())?;
         (self.left, self.padding) = (size, stored - size);
         Ok(())
     }
 
     /// Passes over what is left of the entry.
-    fn skip(&mut self) -> Result<(), ImportFault> {
+    fn skip(&mut self) -> Result<(), ImportError> {
         let rest = self.left.saturating_add(self.padding);
         (self.left, self.padding) = (0, 0);
         match io::copy(&mut (&mut self.from).take(rest), &mut io::sink()) {
             Ok(passed) if passed == rest => Ok(()),
             Ok(_) => Err(self.damaged()),
-            Err(fault) => Err(self.meter.fault(&fault)),
+            Err(error) => Err(self.meter.fault(&error)),
         }
     }
 
-    fn long_name(&mut self, size: u64, extensions: &mut Extensions) -> Result<Vec<u8>, ImportFault> {
+    fn long_name(&mut self, size: u64, extensions: &mut Extensions) -> Result<Vec<u8>, ImportError> {
         extensions.count(size)?;
         let mut name = self.take_bytes(size)?;
         if name.last() == Some(&0) {
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
         Ok(name)
     }
 
-    fn pax(&mut self, size: u64, extensions: &mut Extensions) -> Result<(), ImportFault> {
+    fn pax(&mut self, size: u64, extensions: &mut Extensions) -> Result<(), ImportError> {
         extensions.count(size)?;
         if std::mem::replace(&mut extensions.has_pax, true) {
             return Err(damaged_pax("there are two for one entry"));
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A header for all entries that follow: comments, mostly. Nothing of it is kept, so that its size does not matter.
-    fn global_pax(&mut self) -> Result<(), ImportFault> {
+    fn global_pax(&mut self) -> Result<(), ImportError> {
         while self.left > 0 {
             let (key, value) = self.pax_key()?;
             if matches!(&key[..], b"path" | b"linkpath" | b"size") || key.starts_with(b"GNU.sparse.") {
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The key of the next record, and how many bytes its value has.
-    fn pax_key(&mut self) -> Result<(Vec<u8>, u64), ImportFault> {
+    fn pax_key(&mut self) -> Result<(Vec<u8>, u64), ImportError> {
         const NO_LENGTH: &str = "a record does not begin with its length";
         let digits = self.pax_until(b' ', 20, NO_LENGTH)?;
         let length = decimal(&digits).ok_or_else(|| damaged_pax(NO_LENGTH))?;
@@ -246,7 +246,7 @@ impl<'a> Reader<'a> {
         Ok((key, value.ok_or_else(|| damaged_pax("a record's length is wrong"))?))
     }
 
-    fn pax_until(&mut self, end: u8, most: usize, problem: &str) -> Result<Vec<u8>, ImportFault> {
+    fn pax_until(&mut self, end: u8, most: usize, problem: &str) -> Result<Vec<u8>, ImportError> {
         let mut found = Vec::new();
         while self.left > 0 && found.len() <= most {
             match self.byte()? {
@@ -257,36 +257,36 @@ impl<'a> Reader<'a> {
         Err(damaged_pax(problem))
     }
 
-    fn pax_value(&mut self, bytes: u64) -> Result<Vec<u8>, ImportFault> {
+    fn pax_value(&mut self, bytes: u64) -> Result<Vec<u8>, ImportError> {
         let value = self.take_bytes(bytes)?;
         self.pass_value(0)?;
         Ok(value)
     }
 
     /// Passes over `bytes` of a value, and over the end of its record.
-    fn pass_value(&mut self, bytes: u64) -> Result<(), ImportFault> {
+    fn pass_value(&mut self, bytes: u64) -> Result<(), ImportError> {
         let passed = io::copy(&mut self.by_ref().take(bytes), &mut io::sink());
-        let passed = passed.map_err(|fault| self.meter.fault(&fault))?;
+        let passed = passed.map_err(|error| self.meter.fault(&error))?;
         if passed == bytes && self.byte()? == b'\n' { Ok(()) } else { Err(damaged_pax("a record has no end")) }
     }
 
-    fn byte(&mut self) -> Result<u8, ImportFault> {
+    fn byte(&mut self) -> Result<u8, ImportError> {
         let mut byte = [0];
-        self.read_exact(&mut byte).map_err(|fault| self.meter.fault(&fault))?;
+        self.read_exact(&mut byte).map_err(|error| self.meter.fault(&error))?;
         Ok(byte[0])
     }
 
     /// The next `count` bytes of the entry, which are bounded by then.
-    fn take_bytes(&mut self, count: u64) -> Result<Vec<u8>, ImportFault> {
+    fn take_bytes(&mut self, count: u64) -> Result<Vec<u8>, ImportError> {
         let mut bytes = Vec::new();
         let read = self.by_ref().take(count).read_to_end(&mut bytes);
-        match read.map_err(|fault| self.meter.fault(&fault))? as u64 {
+        match read.map_err(|error| self.meter.fault(&error))? as u64 {
             read if read == count => Ok(bytes),
             _ => Err(self.damaged()),
         }
     }
 
-    fn damaged(&self) -> ImportFault {
+    fn damaged(&self) -> ImportError {
         self.meter.fault(&io::ErrorKind::InvalidData.into())
     }
 }
@@ -308,7 +308,7 @@ impl Read for Reader<'_> {
 
 impl Extensions {
     /// Counts what is kept in memory until the entry is known.
-    fn count(&mut self, size: u64) -> Result<(), ImportFault> {
+    fn count(&mut self, size: u64) -> Result<(), ImportError> {
         self.bytes = self.bytes.saturating_add(size.max(1));
         if self.bytes <= MAX_HEADERS_BYTES {
             return Ok(());
@@ -322,7 +322,7 @@ impl Extensions {
     }
 }
 
-fn set_once(name: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), ImportFault> {
+fn set_once(name: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), ImportError> {
     if name.replace(value).is_none() { Ok(()) } else { Err(damaged_pax("an entry has two names")) }
 }
 
@@ -337,7 +337,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
 }
 
-fn damaged_pax(problem: &str) -> ImportFault {
+fn damaged_pax(problem: &str) -> ImportError {
     Refusal::invalid(
         format!("the archive holds a damaged extended header (pax): {problem}"),
         "Pack it again, for example with `tar --format=gnu`.",

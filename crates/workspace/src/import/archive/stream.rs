@@ -7,7 +7,7 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use model::Refusal;
 
-use crate::import::{ImportFault, ImportLimits};
+use crate::import::{ImportError, ImportLimits};
 
 /// Below so many bytes, what is in an archive may be any multiple of its size.
 const RATIO_FREE_BYTES: u64 = 64 << 20;
@@ -15,10 +15,10 @@ const RATIO_FREE_BYTES: u64 = 64 << 20;
 type Head<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
 
 /// The bytes of the tar, whether or not they are compressed.
-pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<Decoded<'a>, ImportFault> {
+pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<Decoded<'a>, ImportError> {
     let mut raw = Raw { from: archive, meter: meter.clone() };
     let mut magic = Vec::new();
-    (&mut raw).take(2).read_to_end(&mut magic).map_err(|fault| meter.fault(&fault))?;
+    (&mut raw).take(2).read_to_end(&mut magic).map_err(|error| meter.fault(&error))?;
     if magic.is_empty() {
         return Err(Refusal::invalid("the archive is empty", "Send a tar or tar.gz.").into());
     }
@@ -61,9 +61,9 @@ impl Meter {
     }
 
     /// What a failed read means: the stream's end, a bound, or an archive that is none.
-    pub(super) fn fault(&self, fault: &io::Error) -> ImportFault {
+    pub(super) fn fault(&self, error: &io::Error) -> ImportError {
         if let Some(broken) = self.broken.take() {
-            return ImportFault::Io(broken);
+            return ImportError::Io(broken);
         }
         if self.is_over.get() {
             return Refusal::invalid(
@@ -76,7 +76,7 @@ impl Meter {
             })
             .into();
         }
-        tracing::debug!(error = %fault, "an archive was refused");
+        tracing::debug!(%error, "an archive was refused");
         Refusal::invalid("the archive is damaged or no tar or tar.gz", "Send a whole tar or tar.gz.").into()
     }
 }
@@ -94,10 +94,10 @@ impl Read for Raw<'_> {
                 self.meter.raw_bytes.set(self.meter.raw_bytes.get() + count as u64);
                 Ok(count)
             }
-            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(fault),
-            Err(fault) => {
-                let kind = fault.kind();
-                self.meter.broken.replace(Some(fault));
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                let kind = error.kind();
+                self.meter.broken.replace(Some(error));
                 Err(kind.into())
             }
         }

@@ -11,7 +11,7 @@ mod bounds;
 
 use super::*;
 use crate::testkit::{Rig, tree_of};
-use crate::{ImportSource, Imported};
+use crate::{ImportSource, ImportedRun};
 
 /// One entry, as no honest program would write it.
 struct Raw<'a> {
@@ -53,13 +53,13 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-fn import(rig: &Rig, run: &str, mut bytes: &[u8]) -> Result<Imported, ImportFault> {
+fn import(rig: &Rig, run: &str, mut bytes: &[u8]) -> Result<ImportedRun, ImportError> {
     rig.import(run, ImportSource::Archive(&mut bytes))
 }
 
 fn refused(rig: &Rig, bytes: &[u8]) -> Refusal {
     match import(rig, "refused", bytes) {
-        Err(ImportFault::Refused(refusal)) => {
+        Err(ImportError::Refused(refusal)) => {
             assert!(!rig.run("refused").exists());
             refusal
         }
@@ -117,7 +117,7 @@ fn what_gnu_tar_packs_comes_out_as_it_was_or_not_at_all() {
         let made = std::process::Command::new("tar").current_dir(&source).args(&args).arg(&packed).arg(".").status();
         assert!(made.unwrap().success());
         let run = format!("r{n}");
-        import(&rig, &run, &fs::read(&packed).unwrap()).unwrap_or_else(|fault| panic!("{args:?}: {fault:?}"));
+        import(&rig, &run, &fs::read(&packed).unwrap()).unwrap_or_else(|error| panic!("{args:?}: {error:?}"));
         assert!(tree_of(&rig.repo(&run)) == tree_of(&source), "{args:?}");
     }
     let mut tar = std::process::Command::new("tar");
@@ -311,16 +311,16 @@ fn what_extends_a_header_is_bounded_before_it_is_read() {
     ] {
         for head in [headers.clone(), [before, &headers].concat()] {
             let mut stream = Endless { head: &head, taken: 0 };
-            let fault = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
-            let ImportFault::Refused(refusal) = fault else { panic!("{what}: {fault:?}") };
+            let error = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
+            let ImportError::Refused(refusal) = error else { panic!("{what}: {error:?}") };
             assert_eq!((refusal.code, refusal.about.limit), (Code::InvalidRequest, Some(1 << 20)), "{what}");
             assert!(stream.taken < 2 << 20, "{what}: {} bytes were read", stream.taken);
         }
     }
     // Of a form that does not know extensions: an entry of its own, which is none.
     let mut stream = Endless { head: &announces(b'x', 600 << 20, false), taken: 0 };
-    let fault = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
-    assert!(matches!(&fault, ImportFault::Refused(refusal) if refusal.code == Code::PathRejected), "{fault:?}");
+    let error = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
+    assert!(matches!(&error, ImportError::Refused(refusal) if refusal.code == Code::PathRejected), "{error:?}");
     assert!(stream.taken < 2 << 20, "{} bytes were read", stream.taken);
 }
 
@@ -345,7 +345,7 @@ fn a_name_is_told_by_its_start_alone() {
             refused.unwrap();
             continue;
         }
-        let Err(ImportFault::Refused(refusal)) = refused else { panic!("not refused") };
+        let Err(ImportError::Refused(refusal)) = refused else { panic!("not refused") };
         assert_eq!(refusal.code, Code::PathRejected);
         let told = format!("{refusal:?}");
         assert!(told.len() < 1000 && told.contains("long/long/"), "{told}");
@@ -381,10 +381,10 @@ fn a_stream_that_breaks_is_the_streams_fault() {
     let tar = archive(&[file("a", &"text ".repeat(1000))]);
     for begun in [&tar[..0], &tar[..600], &gzip(&tar)[..30]] {
         let mut stream = begun.chain(Broken);
-        let fault = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
+        let error = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
         assert!(
-            matches!(&fault, ImportFault::Io(fault) if fault.kind() == io::ErrorKind::ConnectionReset),
-            "{fault:?}"
+            matches!(&error, ImportError::Io(error) if error.kind() == io::ErrorKind::ConnectionReset),
+            "{error:?}"
         );
     }
     assert_eq!(rig.names(), [".git-home"]);

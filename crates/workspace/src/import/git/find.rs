@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::no_repository;
-use crate::import::ImportFault;
+use crate::import::ImportError;
 use crate::import::sink::shown;
 
 /// The git folder of the repository at `path`, if all of it lies where `is_allowed`.
@@ -12,7 +12,7 @@ use crate::import::sink::shown;
 /// A repository can point elsewhere: `.git` may be a file, `commondir` and `objects/info/alternates` name other folders,
 /// and any of them may be a symbolic link. What is read by them is read for whoever asked, so it has to be allowed too.
 #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
-pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -> Result<PathBuf, ImportFault> {
+pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -> Result<PathBuf, ImportError> {
     let real = |path: &Path| std::fs::canonicalize(path).ok().filter(|real| is_allowed(real)).ok_or_else(no_repository);
     let dot_git = path.join(".git");
     let git_dir = match std::fs::symlink_metadata(&dot_git) {
@@ -34,9 +34,9 @@ pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -
 
 fn check_objects(
     objects: &Path,
-    real: &dyn Fn(&Path) -> Result<PathBuf, ImportFault>,
+    real: &dyn Fn(&Path) -> Result<PathBuf, ImportError>,
     depth: usize,
-) -> Result<(), ImportFault> {
+) -> Result<(), ImportError> {
     const MAX_ALTERNATES: usize = 5;
     check_no_links(objects)?;
     let alternates = objects.join("info/alternates");
@@ -57,7 +57,7 @@ fn check_objects(
 }
 
 /// Refuses symbolic links among the objects, as git's own local clone does.
-fn check_no_links(objects: &Path) -> Result<(), ImportFault> {
+fn check_no_links(objects: &Path) -> Result<(), ImportError> {
     let mut folders = vec![objects.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)? {
@@ -75,7 +75,7 @@ fn check_no_links(objects: &Path) -> Result<(), ImportFault> {
     Ok(())
 }
 
-fn read_small(path: &Path) -> Result<String, ImportFault> {
+fn read_small(path: &Path) -> Result<String, ImportError> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(64 * 1024).read_to_string(&mut text).map_err(|_| no_repository())?;
     Ok(text)

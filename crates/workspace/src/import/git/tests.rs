@@ -34,9 +34,9 @@ fn local(path: &Path, reference: Option<&str>) -> ImportSource<'static> {
     ImportSource::GitLocal { path: path.to_owned(), reference: reference.map(str::to_owned) }
 }
 
-fn refused(result: Result<crate::Imported, ImportFault>) -> Refusal {
+fn refused(result: Result<crate::ImportedRun, ImportError>) -> Refusal {
     match result {
-        Err(ImportFault::Refused(refusal)) => refusal,
+        Err(ImportError::Refused(refusal)) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -430,7 +430,7 @@ fn a_tree_that_names_itself_again_and_again_is_refused_in_time() {
 #[derive(Default)]
 struct Most(AtomicU64);
 
-impl ImportWatch for Most {
+impl ImportObserver for Most {
     fn progress(&self, _: &'static str, _: u64, bytes: u64) {
         self.0.fetch_max(bytes, Ordering::Relaxed);
     }

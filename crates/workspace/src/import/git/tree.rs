@@ -4,11 +4,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::thread;
 use std::time::Duration;
 
-use super::{fetch_fault, no_repository};
+use super::{fetch_error, no_repository};
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::git::{Bounds, Git, hex, parse_oid};
-use crate::import::sink::{Sink, SinkFault, Tally, is_git_internal, too_large};
-use crate::import::{ImportFault, ImportLimits, ImportWatch};
+use crate::import::sink::{ImportWriter, Tally, WriteError, is_git_internal, too_large};
+use crate::import::{ImportError, ImportLimits, ImportObserver};
 
 /// How long reading the fetched objects may take.
 const READ_TIME: Duration = Duration::from_mins(15);
@@ -33,9 +33,9 @@ pub(super) fn list(
     git: &Git,
     commit: &str,
     limits: ImportLimits,
-    watch: &dyn ImportWatch,
-    sink: &mut Sink<'_>,
-) -> Result<Vec<TreeEntry>, ImportFault> {
+    watch: &dyn ImportObserver,
+    sink: &mut ImportWriter<'_>,
+) -> Result<Vec<TreeEntry>, ImportError> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     // With its folders, so that a tree of trees without files has an end too.
     let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", "--end-of-options", commit];
@@ -47,7 +47,7 @@ pub(super) fn list(
         let (mut last_cut, mut bytes) = (Vec::new(), 0u64);
         let mut listed = Tally::new(limits);
         // A tree of trees can name more files than there are atoms: it is not read to its end.
-        let fault = loop {
+        let error = loop {
             line.clear();
             if from.by_ref().take(MAX_LINE_BYTES).read_until(0, &mut line)? == 0 {
                 return Ok(entries);
@@ -56,8 +56,8 @@ pub(super) fn list(
                 break too_large("bytes in one path", MAX_LINE_BYTES);
             }
             let entry = parse_entry(&line)?;
-            if let Err(fault) = listed.add(&entry.path) {
-                break fault;
+            if let Err(error) = listed.add(&entry.path) {
+                break error;
             }
             let size = entry.size;
             if let Some(entry) = keep(entry, &mut last_cut, sink) {
@@ -68,10 +68,10 @@ pub(super) fn list(
                 break too_large("bytes", limits.max_bytes);
             }
         };
-        over = Some(fault);
+        over = Some(error);
         Err(io::ErrorKind::FileTooLarge.into())
     });
-    said.map_err(|fault| over.unwrap_or_else(|| fetch_fault(fault)))
+    said.map_err(|error| over.unwrap_or_else(|| fetch_error(error)))
 }
 
 /// One line of the list.
@@ -93,7 +93,7 @@ fn parse_entry(line: &[u8]) -> io::Result<Listed> {
 }
 
 /// The entry, if it may be in a run's tree. `last_cut` is the last folder that was left out.
-fn keep(listed: Listed, last_cut: &mut Vec<u8>, sink: &mut Sink<'_>) -> Option<TreeEntry> {
+fn keep(listed: Listed, last_cut: &mut Vec<u8>, sink: &mut ImportWriter<'_>) -> Option<TreeEntry> {
     let Listed { mode, oid, path, .. } = listed;
     if !last_cut.is_empty() && path.strip_prefix(&last_cut[..]).is_some_and(|rest| rest.first() == Some(&b'/')) {
         return None;
@@ -140,9 +140,9 @@ fn keep(listed: Listed, last_cut: &mut Vec<u8>, sink: &mut Sink<'_>) -> Option<T
 pub(super) fn write(
     git: &Git,
     entries: &[TreeEntry],
-    watch: &dyn ImportWatch,
-    sink: &mut Sink<'_>,
-) -> Result<(), ImportFault> {
+    watch: &dyn ImportObserver,
+    sink: &mut ImportWriter<'_>,
+) -> Result<(), ImportError> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     let mut over = None;
     let said = git.talk(&["cat-file", "--batch", "--buffer"], &bounds, |mut stdin, stdout| {
@@ -151,8 +151,8 @@ pub(super) fn write(
             scope.spawn(move || entries.iter().try_for_each(|entry| writeln!(stdin, "{}", hex(&entry.oid))));
             let mut from = BufReader::with_capacity(256 * 1024, stdout);
             for entry in entries {
-                if let Err(fault) = write_entry(entry, &mut from, sink) {
-                    over = Some(fault);
+                if let Err(error) = write_entry(entry, &mut from, sink) {
+                    over = Some(error);
                     return Err(io::ErrorKind::Interrupted.into());
                 }
             }
@@ -160,13 +160,13 @@ pub(super) fn write(
         })
     });
     match (over, said) {
-        (Some(fault), _) => Err(fault),
+        (Some(error), _) => Err(error),
         (None, Ok(())) => Ok(()),
-        (None, Err(fault)) => Err(fetch_fault(fault)),
+        (None, Err(error)) => Err(fetch_error(error)),
     }
 }
 
-fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, sink: &mut Sink<'_>) -> Result<(), ImportFault> {
+fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, sink: &mut ImportWriter<'_>) -> Result<(), ImportError> {
     let mut line = String::new();
     from.by_ref().take(256).read_line(&mut line)?;
     let size = line.trim_end().rsplit(' ').next().and_then(|size| size.parse::<u64>().ok());
@@ -179,7 +179,7 @@ fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, sink: &mut Sink<'_>) 
         let mut target = Vec::new();
         bytes.by_ref().take(MAX_LINK_BYTES + 1).read_to_end(&mut target)?;
         if size > MAX_LINK_BYTES {
-            Err(SinkFault::Misfit("a symbolic link whose target is too long"))
+            Err(WriteError::Misfit("a symbolic link whose target is too long"))
         } else {
             sink.link(&entry.path, &target)
         }
@@ -188,9 +188,9 @@ fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, sink: &mut Sink<'_>) 
     };
     match placed {
         Ok(()) => {}
-        Err(SinkFault::Misfit(reason)) => sink.leave_out(&entry.path, reason),
-        Err(SinkFault::Source(fault)) => return Err(ImportFault::Io(fault)),
-        Err(SinkFault::Over(fault)) => return Err(fault),
+        Err(WriteError::Misfit(reason)) => sink.leave_out(&entry.path, reason),
+        Err(WriteError::Source(error)) => return Err(ImportError::Io(error)),
+        Err(WriteError::Over(error)) => return Err(error),
     }
     // What was not taken, and the line's end.
     io::copy(&mut bytes, &mut io::sink())?;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use model::{
     ChangeFacts, Decision, DiskChange, LogicalPath, Usage, Verdict, judge_call_bytes, judge_change, judge_count,
 };
-use workspace::Fault;
+use workspace::WorkspaceError;
 
 use super::Failure;
 use crate::CallError;
@@ -160,7 +160,7 @@ fn look(live: &LiveRun, head: &Head, ahead: &Ahead, tool: &dyn Read, cancel: &At
             cancel,
         })?);
     }
-    let told: Result<Told, Fault> = match ahead.view(&live.workspace, &tool.paths())? {
+    let told: Result<Told, WorkspaceError> = match ahead.view(&live.workspace, &tool.paths())? {
         View::Now => {
             let workspace = Some(&*live.workspace);
             tool.read(&ReadContext {

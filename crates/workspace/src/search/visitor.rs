@@ -7,13 +7,13 @@ use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 use super::pattern::{Bounded, Pattern, Until};
 use super::scan::{Scanned, Scanner};
 use super::{Match, SearchQuery, SearchReport};
-use crate::fault::{file_too_large, unsupported_binary};
+use crate::error::{file_too_large, unsupported_binary};
 use crate::globs::Globs;
-use crate::guard::{GuardFault, Opened};
-use crate::stat::{RANGED_FACTOR, head_of};
-use crate::survey::{Candidate, Survey};
-use crate::walk::Whereabouts;
-use crate::{Fault, Tree, read};
+use crate::guard::{GuardError, Opened};
+use crate::stat::{RANGED_READ_FACTOR, head_of};
+use crate::survey::{Candidate, Visitor};
+use crate::walk::WalkPath;
+use crate::{Tree, WorkspaceError, read};
 
 /// Matches stop at so many bytes of text, and the answer stays below about twice as much as JSON.
 const MAX_BYTES: usize = 256 * 1024;
@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 256 * 1024;
 const MAX_SKIPPED: usize = 20;
 
 /// What a search works with.
-pub(super) struct Hunt<'a> {
+pub(super) struct SearchVisitor<'a> {
     pub(super) tree: &'a Tree,
     pub(super) rules: &'a Rules,
     pub(super) query: &'a SearchQuery,
@@ -41,13 +41,13 @@ pub(super) struct Gathered {
     cut: Option<&'static str>,
 }
 
-impl Hunt<'_> {
+impl SearchVisitor<'_> {
     /// Searches the one file that is open. What a folder's search leaves out is refused here: the caller has asked for it.
     ///
     /// # Errors
     ///
     /// `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`.
-    pub(super) fn file(&self, opened: &Opened, at: &Whereabouts, kind: FileKind) -> Result<SearchReport, Fault> {
+    pub(super) fn file(&self, opened: &Opened, at: &WalkPath, kind: FileKind) -> Result<SearchReport, WorkspaceError> {
         let max_bytes = self.max_bytes();
         if opened.size() > max_bytes {
             return Err(file_too_large(&at.shown, max_bytes, opened.size()).into());
@@ -57,7 +57,7 @@ impl Hunt<'_> {
             return Err(unsupported_binary(&at.shown).into());
         }
         let mut gathered = Gathered::default();
-        let scanned = self.eye().scan(opened, at, kind)?;
+        let scanned = self.worker().scan(opened, at, kind)?;
         if matches!(scanned, Scanned::Passed) {
             return Err(unsupported_binary(&at.shown).into());
         }
@@ -67,23 +67,23 @@ impl Hunt<'_> {
 
     /// The largest file that is searched.
     fn max_bytes(&self) -> u64 {
-        self.rules.policy().max_file_bytes.saturating_mul(RANGED_FACTOR)
+        self.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR)
     }
 }
 
-impl Survey for Hunt<'_> {
-    type Eye<'a>
+impl Visitor for SearchVisitor<'_> {
+    type Worker<'a>
         = Scanner<'a>
     where
         Self: 'a;
-    type Seen = Scanned;
+    type Finding = Scanned;
     type Outcome = Gathered;
 
     fn rules(&self) -> &Rules {
         self.rules
     }
 
-    fn eye(&self) -> Scanner<'_> {
+    fn worker(&self) -> Scanner<'_> {
         // One more than is shown tells whether some are missing.
         let max_matches = if self.query.paths_only { 1 } else { self.query.max_matches + 1 };
         let pattern = Bounded::new(self.pattern, self.until);
@@ -107,16 +107,16 @@ impl Survey for Hunt<'_> {
         scanner: &mut Scanner<'_>,
         dir: Option<BorrowedFd<'_>>,
         candidate: Candidate,
-    ) -> Result<Scanned, Fault> {
+    ) -> Result<Scanned, WorkspaceError> {
         let opened = match dir {
-            Some(dir) => self.tree.root.open_entry(dir, &candidate.name).map_err(GuardFault::from),
-            None => Err(GuardFault::Missing),
+            Some(dir) => self.tree.root.open_entry(dir, &candidate.name).map_err(GuardError::from),
+            None => Err(GuardError::Missing),
         };
         match opened.and_then(Opened::of) {
             Ok(opened) => scanner.scan(&opened, &candidate.at, candidate.kind),
-            Err(fault) => {
+            Err(error) => {
                 // It was a file a moment ago.
-                fault.unless_disk()?;
+                error.unless_disk()?;
                 Ok(Scanned::Passed)
             }
         }

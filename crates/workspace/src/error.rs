@@ -4,11 +4,11 @@ use std::io;
 
 use model::{Code, LogicalPath, Refusal};
 
-use crate::guard::GuardFault;
+use crate::guard::GuardError;
 
 /// A call that did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum WorkspaceError {
     /// Something the caller can act on.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -20,13 +20,13 @@ pub enum Fault {
     Cancelled,
 }
 
-impl From<rustix::io::Errno> for Fault {
+impl From<rustix::io::Errno> for WorkspaceError {
     fn from(errno: rustix::io::Errno) -> Self {
         Self::Io(errno.into())
     }
 }
 
-impl GuardFault {
+impl GuardError {
     /// Nothing, for whoever takes what cannot be opened for what is not there; a disk that failed is no such thing.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl GuardFault {
     }
 
     /// What the caller who named `path` is told.
-    pub(crate) fn at(self, path: &LogicalPath) -> Fault {
+    pub(crate) fn at(self, path: &LogicalPath) -> WorkspaceError {
         match self {
             Self::Rejected(rule) => Refusal::path(path.as_str(), rule).into(),
             Self::Missing => Refusal::not_found(path).into(),
