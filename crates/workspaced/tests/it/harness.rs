@@ -3,6 +3,7 @@
 mod answer;
 mod chain;
 mod client;
+mod concurrent_writers;
 mod database;
 mod disk;
 mod load;
@@ -14,12 +15,14 @@ mod reaper;
 mod run;
 mod server;
 mod sound;
-mod storm;
 mod strace;
 
 pub(crate) use answer::Answer;
 pub(crate) use chain::{assert_chain, canonical, sha256};
 pub(crate) use client::Client;
+pub(crate) use concurrent_writers::{
+    ConcurrentWriters, WRITER_REASON, WRITERS, WriterResult, newest_version_in, writer_path, writer_text,
+};
 pub(crate) use database::{Backend, Database};
 pub(crate) use disk::{becomes_empty, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped};
 pub(crate) use load::Loaded;
@@ -30,7 +33,6 @@ pub(crate) use proxy::{Proxy, Way};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
 pub(crate) use server::{Server, Setup, workspaced};
 pub(crate) use sound::{assert_sound, assert_swept, recover};
-pub(crate) use storm::{Storm, WRITERS, Wrote, stormy, stormy_text, stormy_version};
 pub(crate) use strace::Strace;
 
 /// A number that the environment may set.

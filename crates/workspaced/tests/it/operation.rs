@@ -1,6 +1,7 @@
 //! Operating the service: start, shutdown, crashes, failing disks and databases, repair, deployment.
 
 mod broken_runs;
+mod concurrent_writers;
 mod crash;
 mod damaged_ledger;
 mod deploy;

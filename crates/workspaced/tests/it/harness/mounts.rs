@@ -95,7 +95,7 @@ impl Disk {
     }
 
     /// Cuts the power: what was not synced by now never will be. Every call on it fails from here on.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn cut_power(&self) {
         // From the kernel's fs/ext4/ext4.h; the flag says that the journal's log is not flushed either.
         const SHUTDOWN: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(b'X', 125);
         const NO_LOG_FLUSH: u32 = 2;
@@ -107,7 +107,7 @@ impl Disk {
     }
 
     /// Unmounts and mounts it again, as a machine does that gets its power back. Nobody may have a file of it open.
-    pub(crate) fn start_again(&self) {
+    pub(crate) fn restore_power(&self) {
         let place = self.place.to_str().unwrap();
         patiently(|| run("umount", &[place]));
         let image = self.image.as_ref().expect("only an ext4 outlives its mount").to_str().unwrap();

@@ -237,7 +237,7 @@ impl Server {
     }
 
     /// Waits until every change is synced and the ledger has forgotten its steps.
-    pub(crate) async fn until_forgotten(&self) {
+    pub(crate) async fn until_journal_is_empty(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.database.steps().await > 0 {
             assert!(Instant::now() < deadline, "steps are never forgotten\n{}", self.log());

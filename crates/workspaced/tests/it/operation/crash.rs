@@ -47,7 +47,7 @@ async fn a_kill_between_two_steps_leaves_all_or_nothing(
             let told = format!("{kind:?} at {}", place.name);
             let mutation = Mutation::prepare(&server, kind).await;
             // What was prepared is synced and forgotten, so that the place is passed by this call alone.
-            server.until_forgotten().await;
+            server.until_journal_is_empty().await;
             std::fs::write(&armed, &place.name).unwrap();
             let status = mutation.send(&mutation.run).await;
             assert_eq!(status.is_some_and(|status| status < 300), place.answered, "{told}: {status:?}");
@@ -71,7 +71,7 @@ async fn a_kill_while_recovering_is_recovered_from(
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let mutation = Mutation::prepare(&server, kind).await;
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     std::fs::write(&armed, "pipeline.journalled").unwrap();
     assert_eq!(mutation.send(&mutation.run).await, None);
     server.wait(Duration::from_secs(10));
@@ -100,7 +100,7 @@ async fn a_kill_at_a_system_call_leaves_all_or_nothing(#[case] syscalls: &str, #
     for kind in kinds {
         for nth in 1..=10 {
             let mutation = Mutation::prepare(&server, *kind).await;
-            server.until_forgotten().await;
+            server.until_journal_is_empty().await;
             let strace = Strace::attach(&server, syscalls, &format!("signal=KILL:when={nth}"));
             let answered = mutation.send(&mutation.run).await;
             // Files are synced behind the answer, and the ledger forgets; a kill may come there too.

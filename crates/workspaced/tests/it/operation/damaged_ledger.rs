@@ -229,7 +229,7 @@ async fn a_pending_change_that_its_record_does_not_say_is_not_finished(
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
     run.create("first.txt", "first\n").await;
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     server.kill();
     server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
     server.restart();

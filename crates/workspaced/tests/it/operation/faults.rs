@@ -41,7 +41,7 @@ async fn a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
     let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
     run.create("before.txt", "so that all is open\n").await;
     let start = run.snapshot();
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     let frozen = disk.freeze();
     let mut calls = Vec::new();
     for number in 0..24 {
@@ -87,7 +87,7 @@ async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Delete).chain([Kind::Delete]) {
         mutations.push((kind, Mutation::prepare(&server, kind).await));
     }
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     let filler = match lack {
         Lack::Bytes => Some(disk.fill()),
         Lack::Names => Some(disk.fill_names()),
@@ -134,7 +134,7 @@ async fn reads_go_on_where_the_disk_of_the_database_is_full_too() {
     let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
     let start = run.snapshot();
     run.create("b.txt", "two\n").await;
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     let filler = disk.fill();
     let write = json!({"path": "c.txt", "content": "x\n", "reason": "r"});
     for round in 0..300 {
@@ -170,7 +170,7 @@ async fn what_cannot_be_recorded_has_not_happened() {
     server.restart();
     let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
     let start = run.snapshot();
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     let mut fillers = vec![disk.fill()];
     let (mut told, mut refused) = (0, 0);
     for number in 0..400 {
@@ -213,7 +213,7 @@ async fn a_change_that_is_recorded_and_cannot_be_finished_is_told_truly(#[case] 
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
     let run = &mutation.run;
     run.ok("read_file", json!({"path": "a.txt"})).await;
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     // The first rename of a thread goes well, so that half of the patch is in the tree.
     let strace = Strace::attach(&server, syscalls, &format!("error={error}:when=2+"));
     let told = mutation.answer(run).await.unwrap().refused("UNAVAILABLE");
@@ -242,7 +242,7 @@ async fn a_sync_that_fails_ends_the_process_and_the_next_start_recovers(#[case] 
     let mut server = Server::start(backend).await;
     for kind in [Kind::Replace, Kind::Patch, Kind::PutLarge] {
         let mutation = Mutation::prepare(&server, kind).await;
-        server.until_forgotten().await;
+        server.until_journal_is_empty().await;
         let strace = Strace::attach(&server, "fsync,fdatasync", "error=EIO");
         let answered = mutation.send(&mutation.run).await;
         let ended = server.wait(Duration::from_secs(10));

@@ -56,7 +56,7 @@ async fn a_second_service_takes_the_database_over_and_the_first_commits_nothing_
     let mut first = at_the_end(Backend::Postgres).await;
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.create("b.txt", "b\n").await;
-    first.until_forgotten().await;
+    first.until_journal_is_empty().await;
     let mut second = copy_of(&first).await;
     second.restart();
     let there = second.reconnect(&run);
@@ -104,7 +104,7 @@ async fn a_folder_that_lacks_checkpoints_of_its_database_is_an_older_copy() {
         }
         until_covered(&run, 3 * (round + 1)).await;
     }
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     server.kill();
     // The last one lacks one checkpoint, which its file alone does not tell from a kill.
     for copy in &copies {
@@ -139,7 +139,7 @@ async fn a_database_that_goes_backwards_under_a_service_is_not_written_to() {
     server.restart();
     let (run, other) = (server.reconnect(&run), server.reconnect(&other));
     run.create("b.txt", "b\n").await;
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     // As a standby that was promoted without the newest commits.
     server.database.drop_triggers().await;
     for sql in ["DELETE FROM audit_record", "UPDATE run_head SET head_seq = 0, head_hash = sha256('')"] {
@@ -165,7 +165,7 @@ async fn a_database_that_is_replaced_by_a_backup_under_a_service_is_not_written_
     server.restart();
     let run = server.reconnect(&run);
     run.create("b.txt", "b\n").await;
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     server.database.replace_by(backup).await;
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {

@@ -35,12 +35,12 @@ async fn a_power_cut_loses_nothing_that_was_acknowledged(
         // A machine without power answers nobody. This kernel goes on for a moment, in which it tells of a file that grows that
         // it was synced and leaves it as it was: a bare loop of write and fdatasync hears so in one cut of 25.
         runs.iter().for_each(Loaded::listen_no_more);
-        disk.cut();
+        disk.cut_power();
         server.kill();
         for task in load {
             task.await.unwrap();
         }
-        disk.start_again();
+        disk.restore_power();
         server.restart();
         for run in &runs {
             run.assert_kept(&server).await;

@@ -33,7 +33,7 @@ async fn a_run_that_an_older_database_does_not_know_is_set_aside(
     let archive = crate::harness::tar_of(&[("c.txt", b"c\n")]);
     let sent = server.operator().request(reqwest::Method::PUT, "/v1/runs/waiting/archive").body(archive);
     server.operator().send(sent).await.is(200);
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     assert!(server.stop().success());
     let before = ["new", "waiting"].map(|run| snapshot(&server.workspace(run)));
 

@@ -46,7 +46,7 @@ async fn the_next_call_of_the_run_waits_until_a_commit_in_doubt_is_decided(#[val
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let start = run.snapshot();
     run.create("before.txt", "so that all is open\n").await;
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     let first = json!({"toolCallId": "first", "path": "doubt.txt", "content": "x\n", "reason": "r"});
     proxy.set(Way::Doubt);
     let told = run.call("write_file", first.clone()).await.refused("UNAVAILABLE");
@@ -77,7 +77,7 @@ async fn a_mutation_in_doubt_happens_once_and_leaves_nothing_beside_the_tree(#[v
     let (server, proxy) = by_a_proxy().await;
     for kind in [Kind::Create, Kind::Patch, Kind::PutLarge, Kind::Approval] {
         let mutation = Mutation::prepare(&server, kind).await;
-        server.until_forgotten().await;
+        server.until_journal_is_empty().await;
         proxy.set(Way::Doubt);
         assert_eq!(mutation.send(&mutation.run).await, Some(503), "{kind:?}");
         if kind == Kind::PutLarge {
@@ -98,7 +98,7 @@ async fn a_start_waits_for_the_commit_that_a_killed_service_has_left_open(#[valu
     let (mut server, proxy) = by_a_proxy().await;
     for kind in [Kind::Create, Kind::Patch, Kind::PutLarge] {
         let mutation = Mutation::prepare(&server, kind).await;
-        server.until_forgotten().await;
+        server.until_journal_is_empty().await;
         proxy.set(Way::Doubt);
         let told = mutation.send(&mutation.run).await;
         assert_eq!(told, Some(503), "{kind:?}");

@@ -296,7 +296,7 @@ async fn a_kill_behind_a_name_that_was_both_is_recovered_from(
     for (first, then) in [("q", "q/r"), ("q/r", "q")] {
         let run = server.run(json!({})).await;
         let start = run.snapshot();
-        server.until_forgotten().await;
+        server.until_journal_is_empty().await;
         std::fs::write(&armed, place).unwrap();
         // The journal holds a file above another, at different times.
         let calls = json!([
@@ -337,7 +337,7 @@ async fn obstructed(backend: Backend, obstruct: impl Fn(&Path)) -> (Server, Run)
 async fn left_pending(backend: Backend, patch: &str) -> (Server, Run) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
-    server.until_forgotten().await;
+    server.until_journal_is_empty().await;
     std::fs::write(&armed, "pipeline.journalled").unwrap();
     let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
     let pending = run.agent.request(Method::POST, &path).json(&json!({"patch": patch, "reason": "r"}));
