@@ -108,7 +108,7 @@ async fn nothing_of_a_hostile_repository_is_executed(
         _ => json!({"source": {"type": "directory", "path": trap.repository}}),
     };
     let mut run = server.run(body).await;
-    run.agent.files_name_places = true;
+    run.agent.files_contain_local_paths = true;
     assert!(!trap.sprung(), "the import ran something");
     assert_eq!(run.on_disk("a.txt"), "needle $Id$\n", "no filter, no conversion, no keyword");
     assert_eq!(run.on_disk("b.md"), "needle $Format:%H$\n");
@@ -164,7 +164,7 @@ async fn a_repository_that_borrows_from_outside_brings_nothing_of_it(
     let body = json!({"source": {"type": "git", "url": place, "ref": "stolen"}});
     let answer = server.operator().post("/v1/runs", body).await;
     if answer.status == 201 {
-        let run = server.run_of(&answer.json()).await;
+        let run = server.run_from(&answer.json()).await;
         assert!(!run.repo.join("secret.txt").exists(), "a repository outside the import root came in by alternates");
     } else {
         answer.refused("INVALID_REQUEST");
@@ -203,7 +203,7 @@ async fn names_that_git_holds_and_no_tree_may_stay_out(#[values(Backend::Sqlite,
     let body = json!({"source": {"type": "git", "url": place, "ref": "hostile"}});
     let answer = server.operator().post("/v1/runs", body).await;
     if answer.status == 201 {
-        let run = server.run_of(&answer.json()).await;
+        let run = server.run_from(&answer.json()).await;
         assert_eq!(run.snapshot().into_keys().collect::<Vec<_>>(), ["ok.txt"]);
     } else {
         answer.refused("INVALID_REQUEST");

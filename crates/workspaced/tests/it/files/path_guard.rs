@@ -237,7 +237,7 @@ async fn links_are_followed_inside_and_never_out(#[values(Backend::Sqlite, Backe
     ] {
         let answer = run.call(tool, input).await;
         answer.ok();
-        assert!(!answer.holds("secret.txt") && !answer.holds("outside\\n"), "{}", answer.text());
+        assert!(!answer.contains("secret.txt") && !answer.contains("outside\\n"), "{}", answer.text());
     }
 }
 
@@ -250,7 +250,7 @@ async fn a_hard_link_may_be_an_alias_and_is_denied(#[values(Backend::Sqlite, Bac
     run.call("write_file", write("notes.txt")).await.refused("POLICY_DENIED");
     let search = run.call("search_text", json!({"query": "hunter2"})).await;
     assert_eq!(search.ok()["matches"], json!([]));
-    assert!(!run.call("diff_workspace", json!({})).await.holds("hunter2"));
+    assert!(!run.call("diff_workspace", json!({})).await.contains("hunter2"));
     let archive = run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await;
     assert!(!crate::harness::names_in(&archive.body).contains(&"notes.txt".to_owned()));
 }
@@ -339,7 +339,12 @@ async fn a_folder_that_is_swapped_with_a_link_lets_nothing_through(#[values(Back
             run.call("diff_workspace", json!({"maxBytes": 2000})),
         ];
         for answer in futures_util::future::join_all(calls).await {
-            assert!(!answer.holds("outside\\n") && !answer.holds("untouched"), "{}: {}", answer.what, answer.text());
+            assert!(
+                !answer.contains("outside\\n") && !answer.contains("untouched"),
+                "{}: {}",
+                answer.what,
+                answer.text()
+            );
             if answer.status == 200 { read += 1 } else { refused += 1 }
         }
     }

@@ -1,9 +1,9 @@
-//! One answer, and what must hold of every one.
+//! An HTTP answer, and the checks that apply to every answer.
 
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-/// What a caller got. Every check names the request that led to it.
+/// The answer to a request. Failed checks print the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) what: String,
@@ -12,7 +12,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// The status that the contract's table gives `code`; written here once more, so that the service's table has a judge.
+/// Returns the status of `code` in the contract. A second copy of the service's table, so that tests can check it.
 fn status_of(code: &str) -> u16 {
     match code {
         "APPROVAL_REQUIRED" => 202,
@@ -41,37 +41,37 @@ fn status_of(code: &str) -> u16 {
 }
 
 impl Answer {
-    /// The body as text, whatever it is.
+    /// Returns the body as text, with invalid UTF-8 replaced.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// A header's value; empty where it is missing.
+    /// Returns a header's value, or an empty string.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The body as JSON.
+    /// Parses the body as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("{}: {} is no JSON ({error}): {}", self.what, self.status, self.text()))
+            .unwrap_or_else(|error| panic!("{}: {} is not JSON ({error}): {}", self.what, self.status, self.text()))
     }
 
-    /// The JSON of an answer with `status`.
+    /// Asserts the status and returns the JSON body, or null for an empty one.
     #[track_caller]
     pub(crate) fn is(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}: {}", self.what, self.text());
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// The JSON of a 200.
+    /// Asserts status 200 and returns the JSON body.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         self.is(200)
     }
 
-    /// The problem of a refusal by `code`, after checking that it has the shape and the status that the contract gives.
+    /// Asserts a refusal with `code` and the status and members that the contract requires. Returns its body.
     #[track_caller]
     pub(crate) fn refused(&self, code: &str) -> Value {
         let body = self.is(status_of(code));
@@ -79,7 +79,7 @@ impl Answer {
         body
     }
 
-    /// The code of a refusal with the shape of the contract, whichever it is.
+    /// Asserts a refusal that follows the contract and returns its code.
     #[track_caller]
     pub(crate) fn refusal(&self) -> String {
         let code = self.json()["code"].as_str().unwrap_or_else(|| panic!("{}: {}", self.what, self.text())).to_owned();
@@ -89,27 +89,27 @@ impl Answer {
 
     #[track_caller]
     fn assert_refusal(&self, body: &Value, code: &str) {
-        let told = || format!("{}: {body:#}", self.what);
-        assert_eq!(body["code"], code, "{}", told());
-        assert_eq!(body["ok"], false, "{}", told());
+        let context = || format!("{}: {body:#}", self.what);
+        assert_eq!(body["code"], code, "{}", context());
+        assert_eq!(body["ok"], false, "{}", context());
         if code == "APPROVAL_REQUIRED" {
-            // A dry run tells that a person would be asked, and asks nobody.
+            // A dry run reports that an approval would be required. It creates none.
             let dry = self.what.contains("\"dryRun\":true");
-            assert!(dry != body["approvalId"].as_str().is_some_and(|id| !id.is_empty()), "{}", told());
+            assert!(dry != body["approvalId"].as_str().is_some_and(|id| !id.is_empty()), "{}", context());
             return;
         }
-        assert!(self.header("content-type").starts_with("application/problem+json"), "{}", told());
-        assert_eq!(body["status"], self.status, "{}", told());
+        assert!(self.header("content-type").starts_with("application/problem+json"), "{}", context());
+        assert_eq!(body["status"], self.status, "{}", context());
         for member in ["type", "title", "message", "hint"] {
-            assert!(body[member].as_str().is_some_and(|text| !text.is_empty()), "{member} is missing. {}", told());
+            assert!(body[member].as_str().is_some_and(|text| !text.is_empty()), "{member} is missing. {}", context());
         }
         if code == "RATE_LIMITED" {
-            assert!(self.header("retry-after").parse::<u64>().is_ok(), "{}", told());
+            assert!(self.header("retry-after").parse::<u64>().is_ok(), "{}", context());
         }
     }
 
-    /// Whether the answer, headers included, holds `needle`.
-    pub(crate) fn holds(&self, needle: &str) -> bool {
+    /// Returns whether the body or a header contains `needle`.
+    pub(crate) fn contains(&self, needle: &str) -> bool {
         let in_body = self.body.windows(needle.len().max(1)).any(|window| window == needle.as_bytes());
         in_body || self.headers.values().any(|value| String::from_utf8_lossy(value.as_bytes()).contains(needle))
     }

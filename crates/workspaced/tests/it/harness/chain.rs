@@ -1,11 +1,11 @@
-//! The audit chain recomputed from the contract's words alone, with nothing of the service's own code.
+//! Recomputes the audit chain from the contract. Shares no code with the service.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 use sha2::Digest as _;
 
-/// Lower-case hexadecimal SHA-256.
+/// Returns the SHA-256 in lower-case hexadecimal.
 pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
     sha2::Sha256::digest(bytes.as_ref()).iter().fold(String::new(), |mut hex, byte| {
         write!(hex, "{byte:02x}").unwrap();
@@ -13,7 +13,7 @@ pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
     })
 }
 
-/// Keys sorted, no white space, UTF-8.
+/// Returns canonical JSON: sorted keys, no white space, UTF-8.
 pub(crate) fn canonical(value: &Value) -> String {
     match value {
         Value::Object(members) => {
@@ -28,7 +28,8 @@ pub(crate) fn canonical(value: &Value) -> String {
     }
 }
 
-/// Asserts that `records` are a run's whole audit: `seq` 1, 2, 3 … and each hash over its record and the one before.
+/// Asserts that `records` are the complete audit of a run: `seq` is 1, 2, 3 …, and each hash covers its record and the
+/// previous hash.
 #[track_caller]
 pub(crate) fn assert_chain(run: &str, records: &[Value]) {
     let mut prev_hash = "0".repeat(64);

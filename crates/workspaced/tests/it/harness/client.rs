@@ -1,23 +1,23 @@
-//! A caller with its token.
+//! An HTTP client with a token.
 
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 
-use super::{Answer, reaper};
+use super::{Answer, cleanup};
 
-/// What the sources of the service, its folders and its panics are called; no caller has any business with them.
-const NEVER_TOLD: [&str; 7] =
+/// Names of source files, internal folders and panics. No answer may contain one.
+const INTERNAL_NAMES: [&str; 7] =
     ["/proc/self", "base.git", "tool-cache/", "workspaced.db", "crates/workspace", "stack backtrace", "panicked at"];
 
-/// A caller: an operator, an auditor, an agent with its run token, or nobody.
+/// A client of an operator, an auditor or an agent, or one without a token.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) base: String,
     pub(crate) token: Option<String>,
-    /// Whether files of the run name places of this machine, so that an answer may too.
-    pub(crate) files_name_places: bool,
+    /// Whether files of the run contain paths of this machine, so that answers may contain them too.
+    pub(crate) files_contain_local_paths: bool,
     http: reqwest::Client,
 }
 
@@ -29,15 +29,15 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .unwrap();
-        Self { base: base.to_owned(), token: token.map(str::to_owned), files_name_places: false, http }
+        Self { base: base.to_owned(), token: token.map(str::to_owned), files_contain_local_paths: false, http }
     }
 
-    /// The same connections with another token.
+    /// Returns a client with another token and the same connections.
     pub(crate) fn with_token(&self, token: Option<&str>) -> Self {
         Self { token: token.map(str::to_owned), ..self.clone() }
     }
 
-    /// A request to be sent with [`Client::send`], for what the short forms do not cover.
+    /// Builds a request for [`Client::send`].
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
         match &self.token {
@@ -62,25 +62,25 @@ impl Client {
         self.send(self.request(Method::PUT, path).body(body)).await
     }
 
-    /// Sends `request`, and holds the answer to what is true of every answer.
+    /// Sends `request` and checks what applies to every answer.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Answer {
         self.try_send(request).await.unwrap_or_else(|error| panic!("no answer: {error:?}"))
     }
 
-    /// The same where the server may go away in between.
+    /// Sends `request` to a server that may stop before it answers.
     pub(crate) async fn try_send(&self, request: RequestBuilder) -> Result<Answer, reqwest::Error> {
         let request = request.build()?;
         let what = describe(&request);
         let response = self.http.execute(request).await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let answer = Answer { what, status, headers, body: response.bytes().await?.to_vec() };
-        if !self.files_name_places {
-            Self::assert_tells_nothing_physical(&answer);
+        if !self.files_contain_local_paths {
+            Self::assert_no_local_path(&answer);
         }
         Ok(answer)
     }
 
-    /// Opens a stream of Server-Sent Events; see [`next_event`].
+    /// Opens a stream of server-sent events.
     pub(crate) async fn stream(&self, path: &str, last_event_id: Option<&str>) -> reqwest::Response {
         let mut request = self.request(Method::GET, path).header("accept", "text/event-stream");
         if let Some(id) = last_event_id {
@@ -91,33 +91,33 @@ impl Client {
         response
     }
 
-    fn assert_tells_nothing_physical(answer: &Answer) {
-        let base = reaper::base_folder().to_str().unwrap();
+    fn assert_no_local_path(answer: &Answer) {
+        let base = cleanup::base_folder().to_str().unwrap();
         let document = ["/openapi.json", "/docs"].iter().any(|path| answer.what.contains(path));
-        for needle in NEVER_TOLD.into_iter().filter(|_| !document) {
-            assert!(!answer.holds(needle), "{} tells {needle}: {}", answer.what, answer.text());
+        for needle in INTERNAL_NAMES.into_iter().filter(|_| !document) {
+            assert!(!answer.contains(needle), "{} contains {needle}: {}", answer.what, answer.text());
         }
-        if answer.holds(base) {
-            // An operator names a source by its place under an import root, and reads it back in the run.
-            let mut told = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
-            forget_sources(&mut told);
-            assert!(told != Value::Null && !told.to_string().contains(base), "{}: {}", answer.what, answer.text());
+        if answer.contains(base) {
+            // An operator gives the path of a source under an import root, and the run repeats it.
+            let mut body = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+            remove_sources(&mut body);
+            assert!(body != Value::Null && !body.to_string().contains(base), "{}: {}", answer.what, answer.text());
         }
     }
 }
 
-fn forget_sources(value: &mut Value) {
+fn remove_sources(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.remove("source");
-            members.values_mut().for_each(forget_sources);
+            members.values_mut().for_each(remove_sources);
         }
-        Value::Array(items) => items.iter_mut().for_each(forget_sources),
+        Value::Array(items) => items.iter_mut().for_each(remove_sources),
         _ => {}
     }
 }
 
-/// The request, short enough for the message of a failed check.
+/// Describes the request for the message of a failed check.
 fn describe(request: &reqwest::Request) -> String {
     let body = request.body().and_then(reqwest::Body::as_bytes).unwrap_or_default();
     let body: String = String::from_utf8_lossy(body).chars().take(400).collect();

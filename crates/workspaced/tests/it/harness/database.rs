@@ -1,4 +1,4 @@
-//! The two databases that every promise holds on.
+//! The databases under test: SQLite and PostgreSQL.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
-/// Which database a server under test keeps its ledger in.
+/// The kind of database of a server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     Sqlite,
     Postgres,
 }
 
-/// A database of one server's own.
+/// The database of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Database {
     pub(crate) backend: Backend,
@@ -21,17 +21,17 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Makes a new, empty one; SQLite's lies in `data_dir`, where it does by default.
+    /// Creates an empty database. The SQLite file has its default path in `data_dir`.
     pub(crate) async fn create(backend: Backend, data_dir: &Path) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let url = match backend {
             Backend::Sqlite => format!("sqlite://{}/workspaced.db", data_dir.display()),
             Backend::Postgres => {
                 let cluster = cluster_url();
-                // Process ids come again, and a cluster may know many runs of the tests.
-                let chance = RandomState::new().build_hasher().finish();
-                let name = format!("it_{}_{chance:x}", NEXT.fetch_add(1, Ordering::Relaxed));
-                let mut connection = PgConnection::connect(&cluster).await.expect("PostgreSQL answers");
+                // Process IDs repeat, and a cluster may contain databases of earlier test runs.
+                let random = RandomState::new().build_hasher().finish();
+                let name = format!("it_{}_{random:x}", NEXT.fetch_add(1, Ordering::Relaxed));
+                let mut connection = PgConnection::connect(&cluster).await.expect("a connection to PostgreSQL");
                 connection.execute(AssertSqlSafe(format!("create database {name}"))).await.unwrap();
                 connection.close().await.unwrap();
                 in_cluster(&cluster, &name)
@@ -40,7 +40,7 @@ impl Database {
         Self { backend, url }
     }
 
-    /// Runs `sql` behind the server's back, as someone with access to the database could.
+    /// Executes `sql` directly, as an attacker with access to the database could.
     pub(crate) async fn tamper(&self, sql: &str) -> Result<u64, String> {
         match self.backend {
             Backend::Sqlite => {
@@ -59,8 +59,8 @@ impl Database {
 }
 
 impl Database {
-    /// How many steps the ledger still keeps.
-    pub(crate) async fn steps(&self) -> u64 {
+    /// Returns the number of steps in the journal.
+    pub(crate) async fn pending_steps(&self) -> u64 {
         let sql = "select count(*) from step";
         let count: i64 = match self.backend {
             Backend::Sqlite => {
@@ -77,19 +77,19 @@ impl Database {
     }
 }
 
-/// Holds SQLite's write lock until it is dropped.
-pub(crate) struct Holder(#[expect(dead_code, reason = "dropping it lets go")] rusqlite::Connection);
+/// SQLite's write lock, released on drop.
+pub(crate) struct WriteLock(#[expect(dead_code, reason = "the drop releases the lock")] rusqlite::Connection);
 
 impl Database {
-    /// Takes SQLite's write lock, which the server then waits for in vain.
-    pub(crate) fn hold(&self) -> Holder {
+    /// Takes SQLite's write lock, so that the server's writes time out.
+    pub(crate) fn lock_writes(&self) -> WriteLock {
         let connection = rusqlite::Connection::open(self.url.strip_prefix("sqlite://").unwrap()).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
         connection.execute_batch("begin immediate").unwrap();
-        Holder(connection)
+        WriteLock(connection)
     }
 
-    /// Removes every trigger, as someone who owns the database can.
+    /// Drops every trigger, as the database owner can.
     pub(crate) async fn drop_triggers(&self) {
         match self.backend {
             Backend::Sqlite => {
@@ -102,8 +102,8 @@ impl Database {
             }
             Backend::Postgres => {
                 let all = "do $$ declare t record; begin
-                    for t in select tgname, tgrelid::regclass as place from pg_trigger where not tgisinternal loop
-                        execute format('drop trigger %I on %s', t.tgname, t.place);
+                    for t in select tgname, tgrelid::regclass as relation from pg_trigger where not tgisinternal loop
+                        execute format('drop trigger %I on %s', t.tgname, t.relation);
                     end loop; alter table audit_record drop constraint if exists audit_record_from_one; end $$";
                 self.tamper(all).await.unwrap();
             }
@@ -112,7 +112,7 @@ impl Database {
 }
 
 impl Database {
-    /// A copy of the database as it is now. Nobody may have it open.
+    /// Copies the database. No connection may be open.
     pub(crate) async fn copy(&self) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Database {
             Backend::Sqlite => {
                 let path = self.url.strip_prefix("sqlite://").unwrap();
                 let copy = format!("{path}.copy-{number}");
-                // In one file, whatever lies in the log.
+                // `vacuum into` includes the content of the write-ahead log.
                 let connection = rusqlite::Connection::open(path).unwrap();
                 connection.execute("vacuum into ?1", [&copy]).unwrap();
                 format!("sqlite://{copy}")
@@ -134,7 +134,7 @@ impl Database {
         Self { backend: self.backend, url }
     }
 
-    /// Puts `other` in the place of this database. Nobody may have either open; what PostgreSQL still has open is closed.
+    /// Replaces this database with `other`. The server may not have either open. Open PostgreSQL connections are closed.
     pub(crate) async fn replace_by(&self, other: Self) {
         match self.backend {
             Backend::Sqlite => {
@@ -158,13 +158,13 @@ impl Database {
         }
     }
 
-    /// The database's name.
+    /// Returns the database's name.
     fn name(&self) -> &str {
         let before = self.url.split('?').next().unwrap();
         before.rsplit('/').next().unwrap()
     }
 
-    /// Runs `sql` in another database of the cluster, again while somebody is just leaving.
+    /// Executes `sql` in another database of the cluster. Retries while connections are closing.
     async fn in_cluster(&self, sql: &str) {
         let mut connection = PgConnection::connect(&cluster_url()).await.unwrap();
         for _ in 0..100 {
@@ -177,18 +177,18 @@ impl Database {
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
-        panic!("somebody has the database open: {sql}");
+        panic!("another connection is open: {sql}");
     }
 }
 
 fn cluster_url() -> String {
     std::env::var("WORKSPACED_TEST_POSTGRES_URL").expect(
-        "WORKSPACED_TEST_POSTGRES_URL is not set: these tests hold PostgreSQL to the same promises. Run `.ci/test`, \
-         which starts one of its own, or set it to a server on which databases may be created.",
+        "WORKSPACED_TEST_POSTGRES_URL is not set. Run `.ci/test`, which starts a PostgreSQL server, or set it to a \
+         server on which the tests may create databases.",
     )
 }
 
-/// The address of database `name` in the cluster of `url`.
+/// Returns the URL of database `name` in the cluster of `url`.
 fn in_cluster(url: &str, name: &str) -> String {
     let (before, query) =
         url.split_once('?').map_or((url, String::new()), |(before, query)| (before, format!("?{query}")));
@@ -197,7 +197,7 @@ fn in_cluster(url: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_cluster_s_address_takes_another_database() {
+fn the_database_name_in_a_url_is_replaced() {
     let table = [
         ("postgres:///postgres?host=/tmp/x&user=postgres", "postgres:///it?host=/tmp/x&user=postgres"),
         ("postgres://me:secret@db.example:5433/postgres", "postgres://me:secret@db.example:5433/it"),

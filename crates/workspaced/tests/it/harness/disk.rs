@@ -1,4 +1,4 @@
-//! What tests put on disk and look at there.
+//! Creates, reads and compares files on disk.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use super::{Snapshot, sha256};
 
-/// Makes a named pipe that nobody reads or writes.
-pub(crate) fn mkfifo(place: &Path) {
-    mknodat(CWD, place, FileType::Fifo, Mode::from_bits_truncate(0o644), 0).unwrap();
+/// Creates a named pipe that no process opens.
+pub(crate) fn mkfifo(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::from_bits_truncate(0o644), 0).unwrap();
 }
 
-/// Everything below `folder`.
+/// Returns every path under `folder` with its content hash, mode or link target.
 pub(crate) fn snapshot(folder: &Path) -> Snapshot {
     let mut found = Snapshot::new();
     snapshot_into(folder, folder, &mut found);
@@ -25,24 +25,24 @@ pub(crate) fn snapshot(folder: &Path) -> Snapshot {
 
 fn snapshot_into(root: &Path, folder: &Path, found: &mut Snapshot) {
     for entry in std::fs::read_dir(folder).unwrap() {
-        let place = entry.unwrap().path();
-        let data = place.symlink_metadata().unwrap();
-        let name = place.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-        let told = if data.is_symlink() {
-            format!("-> {}", std::fs::read_link(&place).unwrap().display())
+        let path = entry.unwrap().path();
+        let data = path.symlink_metadata().unwrap();
+        let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+        let description = if data.is_symlink() {
+            format!("-> {}", std::fs::read_link(&path).unwrap().display())
         } else if data.is_dir() {
-            snapshot_into(root, &place, found);
+            snapshot_into(root, &path, found);
             "directory".into()
         } else if data.is_file() {
-            format!("{:o} {}", data.permissions().mode() & 0o777, sha256(std::fs::read(&place).unwrap()))
+            format!("{:o} {}", data.permissions().mode() & 0o777, sha256(std::fs::read(&path).unwrap()))
         } else {
             "other".into()
         };
-        found.insert(name, told);
+        found.insert(name, description);
     }
 }
 
-/// Whether `folder` comes to hold nothing, or is not there. What a change has replaced is freed behind its answer.
+/// Waits until `folder` is empty or missing. Replaced files are removed after the answer.
 pub(crate) async fn becomes_empty(folder: &Path) -> bool {
     let is_empty = || std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
     for _ in 0..200 {
@@ -54,19 +54,19 @@ pub(crate) async fn becomes_empty(folder: &Path) -> bool {
     is_empty()
 }
 
-/// The names in a tar.gz.
+/// Returns the names in a `.tar.gz`.
 pub(crate) fn names_in(archive: &[u8]) -> Vec<String> {
     let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(archive));
     let name = |entry: tar::Entry<'_, _>| entry.path().unwrap().to_string_lossy().trim_start_matches("./").to_owned();
     tar.entries().unwrap().map(|entry| name(entry.unwrap())).collect()
 }
 
-/// A moment as the contract writes it.
-pub(crate) fn rfc3339(moment: SystemTime) -> String {
-    jiff::Timestamp::try_from(moment).unwrap().to_string()
+/// Formats a time as in the contract.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).unwrap().to_string()
 }
 
-/// Exchanges two names in a loop, on a thread of its own.
+/// A thread that exchanges two names in a loop.
 pub(crate) struct Swapper {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
@@ -91,7 +91,7 @@ pub(crate) fn swap_until_stopped(folder: &Path, one: &str, other: &str) -> Swapp
 }
 
 impl Swapper {
-    /// Stops, and tells how often it has exchanged them.
+    /// Stops the thread and returns the number of exchanges.
     pub(crate) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

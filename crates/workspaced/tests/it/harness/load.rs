@@ -1,18 +1,18 @@
-//! Load that runs until the server goes away, and remembers what it was told.
+//! A load of calls that survives restarts of the server and records every acknowledgement.
 
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{Run, Server, Snapshot, assert_sound, assert_swept, sha256};
+use super::{Run, Server, Snapshot, assert_consistent, assert_tmp_is_empty, sha256};
 
 const FILES: [(&str, &str); 2] = [("a.txt", "a\n"), ("b.txt", "b\n")];
 
-/// A call that was answered `ok`.
+/// A call that was answered with success.
 #[derive(Debug)]
-struct Told {
+struct Acknowledged {
     id: String,
-    /// Only mutations are told their `seq`.
+    /// Only answers to mutations contain `seq`.
     seq: Option<u64>,
     path: String,
     sha256: String,
@@ -20,32 +20,32 @@ struct Told {
 
 /// A run under load, over any number of restarts.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedRun {
     run: Run,
     start: Snapshot,
-    heard: Arc<Mutex<Heard>>,
+    received: Arc<Mutex<Received>>,
     round: usize,
 }
 
-/// What was answered.
+/// The answers received so far.
 #[derive(Debug, Default)]
-struct Heard {
-    told: Vec<Told>,
-    /// Whether nobody listens any more.
-    deaf: bool,
+struct Received {
+    acknowledged: Vec<Acknowledged>,
+    /// Whether further answers are ignored.
+    is_ignoring: bool,
 }
 
-impl Loaded {
+impl LoadedRun {
     pub(crate) async fn new(server: &Server) -> Self {
         let run = server.run_with_files(&FILES, json!({})).await;
-        Self { start: run.snapshot(), run, heard: Arc::default(), round: 0 }
+        Self { start: run.snapshot(), run, received: Arc::default(), round: 0 }
     }
 
-    /// Calls until the server is gone, or refuses to go on: new files, one file again and again, patches of two, reads.
-    pub(crate) fn begin(&mut self, server: &Server) -> tokio::task::JoinHandle<()> {
+    /// Starts calls until the server stops or refuses: new files, replacements of one file, patches of two files, reads.
+    pub(crate) fn start(&mut self, server: &Server) -> tokio::task::JoinHandle<()> {
         self.round += 1;
-        self.heard.lock().unwrap().deaf = false;
-        let (run, round, heard) = (server.reconnect(&self.run), self.round, Arc::clone(&self.heard));
+        self.received.lock().unwrap().is_ignoring = false;
+        let (run, round, received) = (server.reconnect(&self.run), self.round, Arc::clone(&self.received));
         tokio::spawn(async move {
             let mut version = sha256(run.on_disk("b.txt"));
             for number in 0.. {
@@ -54,7 +54,7 @@ impl Loaded {
                 let request = run.agent.request(reqwest::Method::POST, &target).json(&input);
                 let Ok(answer) = run.agent.try_send(request).await else { return };
                 if answer.status != 200 {
-                    // A disk that went away under it: nothing is promised.
+                    // The disk or the database failed during the call, which promises nothing.
                     assert!([500, 503].contains(&answer.status), "{}: {}", answer.what, answer.text());
                     return;
                 }
@@ -63,58 +63,58 @@ impl Loaded {
                     version = sha256(&content);
                 }
                 let id = input["toolCallId"].as_str().unwrap().to_owned();
-                let told = Told { id, seq: answer.ok()["seq"].as_u64(), path, sha256: sha256(content) };
-                let mut heard = heard.lock().unwrap();
-                if heard.deaf {
+                let call = Acknowledged { id, seq: answer.ok()["seq"].as_u64(), path, sha256: sha256(content) };
+                let mut received = received.lock().unwrap();
+                if received.is_ignoring {
                     return;
                 }
-                heard.told.push(told);
+                received.acknowledged.push(call);
             }
         })
     }
 
-    /// Right after a restart: all that was acknowledged is there, as it was told; the run is sound.
-    pub(crate) async fn assert_kept(&self, server: &Server) {
+    /// Asserts, after a restart, that every acknowledged call is recorded as answered and that the run is consistent.
+    pub(crate) async fn assert_nothing_lost(&self, server: &Server) {
         let run = server.reconnect(&self.run);
-        let records = assert_sound(&run, &self.start).await;
-        for told in &self.heard.lock().unwrap().told {
-            let mut found = records.iter().filter(|record| record["toolCallId"] == told.id.as_str());
-            let record = found.next().unwrap_or_else(|| panic!("{told:?} was acknowledged and is not in the audit"));
-            assert_eq!(record["outcome"], "ok", "{told:?}: {record:#}");
-            if let Some(seq) = told.seq {
-                assert_eq!(record["seq"], seq, "{told:?}");
-                let file = record["files"].as_array().unwrap().iter().find(|file| file["path"] == told.path.as_str());
-                assert_eq!(file.unwrap()["newSha256"], told.sha256.as_str(), "{told:?}");
+        let records = assert_consistent(&run, &self.start).await;
+        for call in &self.received.lock().unwrap().acknowledged {
+            let mut found = records.iter().filter(|record| record["toolCallId"] == call.id.as_str());
+            let record = found.next().unwrap_or_else(|| panic!("{call:?} was acknowledged and is not in the audit"));
+            assert_eq!(record["outcome"], "ok", "{call:?}: {record:#}");
+            if let Some(seq) = call.seq {
+                assert_eq!(record["seq"], seq, "{call:?}");
+                let file = record["files"].as_array().unwrap().iter().find(|file| file["path"] == call.path.as_str());
+                assert_eq!(file.unwrap()["newSha256"], call.sha256.as_str(), "{call:?}");
             }
         }
-        assert_swept(server, &run).await;
+        assert_tmp_is_empty(server, &run).await;
     }
 
-    /// Hears no answer from here on.
-    pub(crate) fn listen_no_more(&self) {
-        self.heard.lock().unwrap().deaf = true;
+    /// Ignores every answer from now on.
+    pub(crate) fn ignore_answers(&self) {
+        self.received.lock().unwrap().is_ignoring = true;
     }
 
-    /// Calls the run once, which finishes what a store that was away has left.
-    pub(crate) async fn look(&self, server: &Server) {
+    /// Reads from the run, which completes changes that a failed database left pending.
+    pub(crate) async fn read_once(&self, server: &Server) {
         server.reconnect(&self.run).ok("list_dir", json!({})).await;
     }
 
-    /// Waits until some call of this round was answered, so that on a slow machine too there is something to lose.
-    pub(crate) async fn until_told(&self) {
+    /// Waits until a call of this round is acknowledged, so that even a slow machine has something to lose.
+    pub(crate) async fn until_acknowledged(&self) {
         let id = format!("c{}-", self.round);
         for _ in 0..2000 {
-            if self.heard.lock().unwrap().told.last().is_some_and(|told| told.id.starts_with(&id)) {
+            if self.received.lock().unwrap().acknowledged.last().is_some_and(|call| call.id.starts_with(&id)) {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        panic!("nobody answers {}", self.run.id);
+        panic!("{} acknowledged no call", self.run.id);
     }
 
-    /// How many calls were acknowledged.
+    /// Returns the number of acknowledged calls.
     pub(crate) fn acknowledged(&self) -> usize {
-        self.heard.lock().unwrap().told.len()
+        self.received.lock().unwrap().acknowledged.len()
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -122,7 +122,7 @@ impl Loaded {
     }
 }
 
-/// The tool, the file that it leaves with its ID as content, and the input of the call `id`.
+/// Returns the tool, the path of the file that the call writes with its ID as content, and the input of call `id`.
 fn call(id: &str, number: usize, version: &str) -> (&'static str, String, Value) {
     let content = format!("{id}\n");
     let (tool, path, mut input) = match number % 4 {

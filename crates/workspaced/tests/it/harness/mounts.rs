@@ -1,139 +1,139 @@
-//! File systems of a test's own: small ones, ones that can be made read-only, ones whose power is cut.
+//! File systems for tests: small, read-only, hanging, or subject to a power loss.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::reaper;
+use super::cleanup;
 
-/// A file system that is mounted until it is dropped.
+/// A file system, unmounted on drop.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    place: PathBuf,
-    /// The file that an ext4 lies in.
+    mount_point: PathBuf,
+    /// The image file of an ext4 file system.
     image: Option<PathBuf>,
 }
 
 fn run(program: &str, args: &[&str]) -> Result<(), String> {
     let done = Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
-    let told = || format!("{program} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
-    if done.status.success() { Ok(()) } else { Err(told()) }
+    let failure = || format!("{program} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    if done.status.success() { Ok(()) } else { Err(failure()) }
 }
 
 impl Disk {
-    /// A file system in memory at `place`, with `options` such as `size=1m`; `None` where this machine or this user may not
-    /// mount one, which is said.
-    pub(crate) fn in_memory(place: &Path, options: &str) -> Option<Self> {
-        Self::mount(place, None, &["-t", "tmpfs", "-o", options, "tmpfs"])
+    /// Mounts a file system in memory at `mount_point`, with `options` such as `size=1m`. Prints the reason and returns
+    /// `None` if mounting is not permitted.
+    pub(crate) fn in_memory(mount_point: &Path, options: &str) -> Option<Self> {
+        Self::mount(mount_point, None, &["-t", "tmpfs", "-o", options, "tmpfs"])
     }
 
-    /// A new ext4 at `place`, in a file of `megabytes` beside it; `None` as for [`Disk::in_memory`].
-    pub(crate) fn ext4(place: &Path, megabytes: u64) -> Option<Self> {
-        let image = place.with_extension("image");
+    /// Mounts a new ext4 file system at `mount_point`, in an image file of `megabytes`. `None` as for [`Disk::in_memory`].
+    pub(crate) fn ext4(mount_point: &Path, megabytes: u64) -> Option<Self> {
+        let image = mount_point.with_extension("image");
         std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
         if let Err(why) = run("mkfs.ext4", &["-q", "-F", image.to_str().unwrap()]) {
-            left_out(&why);
+            report_skipped(&why);
             return None;
         }
-        Self::mount(place, Some(image.clone()), &["-o", "loop", image.to_str().unwrap()])
+        Self::mount(mount_point, Some(image.clone()), &["-o", "loop", image.to_str().unwrap()])
     }
 
-    fn mount(place: &Path, image: Option<PathBuf>, args: &[&str]) -> Option<Self> {
-        std::fs::create_dir_all(place).unwrap();
+    fn mount(mount_point: &Path, image: Option<PathBuf>, args: &[&str]) -> Option<Self> {
+        std::fs::create_dir_all(mount_point).unwrap();
         let mut args = args.to_vec();
-        args.push(place.to_str().unwrap());
+        args.push(mount_point.to_str().unwrap());
         match run("mount", &args) {
             Ok(()) => {
-                reaper::mounted(place);
-                Some(Self { place: place.to_owned(), image })
+                cleanup::register_mount(mount_point);
+                Some(Self { mount_point: mount_point.to_owned(), image })
             }
             Err(why) => {
-                left_out(&why);
+                report_skipped(&why);
                 None
             }
         }
     }
 
-    /// Mounts it with other options, such as `ro`. Waits for whoever writes just now.
+    /// Remounts with other options, such as `ro`. Retries while a file is open for writing.
     pub(crate) fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
-        patiently(|| run("mount", &["-o", &options, self.place.to_str().unwrap()]));
+        retry(|| run("mount", &["-o", &options, self.mount_point.to_str().unwrap()]));
     }
 
-    /// Fills it to the last byte, until the answer is dropped.
+    /// Fills the file system until the returned value is dropped.
     pub(crate) fn fill(&self) -> Filler {
         self.fill_as(".filler")
     }
 
-    /// Fills it to the last byte with a file of this name.
+    /// Fills the file system with one file of this name.
     pub(crate) fn fill_as(&self, name: &str) -> Filler {
         use std::io::Write as _;
-        let place = self.place.join(name);
-        let mut file = std::fs::File::create(&place).unwrap();
+        let path = self.mount_point.join(name);
+        let mut file = std::fs::File::create(&path).unwrap();
         for size in [1 << 16, 1 << 12, 1] {
             while file.write(&vec![1; size]).is_ok_and(|written| written > 0) {}
         }
-        Filler(vec![place])
+        Filler(vec![path])
     }
 
-    /// Has every write to it wait, as a disk that hangs does, until the answer is dropped.
+    /// Blocks every write, as a hanging disk does, until the returned value is dropped.
     pub(crate) fn freeze(&self) -> Frozen {
-        run("fsfreeze", &["--freeze", self.place.to_str().unwrap()]).unwrap();
-        Frozen(self.place.clone())
+        run("fsfreeze", &["--freeze", self.mount_point.to_str().unwrap()]).unwrap();
+        Frozen(self.mount_point.clone())
     }
 
-    /// Uses up every name that it can have, until the answer is dropped.
-    pub(crate) fn fill_names(&self) -> Filler {
+    /// Uses up all inodes until the returned value is dropped.
+    pub(crate) fn fill_inodes(&self) -> Filler {
         let mut filler = Filler(Vec::new());
         loop {
-            let place = self.place.join(format!(".filler{}", filler.0.len()));
-            match std::fs::File::create_new(&place) {
-                Ok(_) => filler.0.push(place),
+            let path = self.mount_point.join(format!(".filler{}", filler.0.len()));
+            match std::fs::File::create_new(&path) {
+                Ok(_) => filler.0.push(path),
                 Err(_) => return filler,
             }
         }
     }
 
-    /// Cuts the power: what was not synced by now never will be. Every call on it fails from here on.
+    /// Simulates a power loss: unsynced data is lost, and every later call on the file system fails.
     pub(crate) fn cut_power(&self) {
-        // From the kernel's fs/ext4/ext4.h; the flag says that the journal's log is not flushed either.
+        // From fs/ext4/ext4.h of the kernel. With the flag, the file system does not flush its journal.
         const SHUTDOWN: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(b'X', 125);
         const NO_LOG_FLUSH: u32 = 2;
-        let folder = std::fs::File::open(&self.place).unwrap();
-        #[expect(unsafe_code, reason = "the only way to this call of the kernel, which takes a pointer to one u32")]
+        let folder = std::fs::File::open(&self.mount_point).unwrap();
+        #[expect(unsafe_code, reason = "no safe wrapper exists for this ioctl, which takes a pointer to one u32")]
         unsafe {
             rustix::ioctl::ioctl(&folder, rustix::ioctl::Setter::<SHUTDOWN, u32>::new(NO_LOG_FLUSH)).unwrap();
         }
     }
 
-    /// Unmounts and mounts it again, as a machine does that gets its power back. Nobody may have a file of it open.
+    /// Remounts the file system, as a machine does after a power loss. No file may be open.
     pub(crate) fn restore_power(&self) {
-        let place = self.place.to_str().unwrap();
-        patiently(|| run("umount", &[place]));
-        let image = self.image.as_ref().expect("only an ext4 outlives its mount").to_str().unwrap();
-        patiently(|| run("mount", &["-o", "loop", image, place]));
+        let mount_point = self.mount_point.to_str().unwrap();
+        retry(|| run("umount", &[mount_point]));
+        let image = self.image.as_ref().expect("only an ext4 image can be mounted again").to_str().unwrap();
+        retry(|| run("mount", &["-o", "loop", image, mount_point]));
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = run("umount", &["-l", self.place.to_str().unwrap()]);
-        reaper::unmounted(&self.place);
+        let _ = run("umount", &["-l", self.mount_point.to_str().unwrap()]);
+        cleanup::unregister_mount(&self.mount_point);
     }
 }
 
-/// What fills a disk.
+/// Files that fill a disk, removed on drop.
 pub(crate) struct Filler(Vec<PathBuf>);
 
 impl Drop for Filler {
     fn drop(&mut self) {
-        for place in &self.0 {
-            let _ = std::fs::remove_file(place);
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// A disk that hangs.
+/// A hanging file system, released on drop.
 pub(crate) struct Frozen(PathBuf);
 
 impl Drop for Frozen {
@@ -142,11 +142,11 @@ impl Drop for Frozen {
     }
 }
 
-fn left_out(why: &str) {
-    eprintln!("LEFT OUT: this machine lets the tests mount no file system of their own ({})", why.trim());
+fn report_skipped(why: &str) {
+    eprintln!("SKIPPED: the test cannot mount a file system here ({})", why.trim());
 }
 
-fn patiently(work: impl Fn() -> Result<(), String>) {
+fn retry(work: impl Fn() -> Result<(), String>) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while let Err(why) = work() {
         assert!(Instant::now() < deadline, "{why}");

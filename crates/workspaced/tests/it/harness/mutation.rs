@@ -1,26 +1,25 @@
-//! Every kind of mutation, each as one call that can be sent again.
+//! Every kind of mutation, each as one repeatable call.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{Answer, Run, Server, Snapshot, sha256};
 
-/// What a run has before the mutation.
+/// The files of a run before the mutation.
 pub(crate) const FILES: [(&str, &str); 4] =
     [("a.txt", "one\ntwo\nthree\n"), ("b.txt", "b\n"), ("gone.txt", "g\n"), ("Cargo.lock", "l\n")];
 
-/// Changes, makes, removes and moves a file, and makes folders.
+/// Changes, creates, deletes and moves a file, and creates folders.
 const PATCH: &str = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n--- /dev/null\n+++ b/new/dir/n.txt\n@@ -0,0 +1 @@\n+n\n\
     --- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n\
     diff --git a/b.txt b/moved/b.txt\nsimilarity index 100%\nrename from b.txt\nrename to moved/b.txt\n";
 
-/// Has a file come where a folder was, of which the first is emptied by the patch and the second is empty, and a folder
-/// where a file was.
+/// Replaces two folders with files, one that the patch empties and one that is empty, and a file with a folder.
 const SWAP: &str = "--- a/full/x.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n--- /dev/null\n+++ b/full\n@@ -0,0 +1 @@\n+full\n\
     --- /dev/null\n+++ b/empty\n@@ -0,0 +1 @@\n+empty\n\
     diff --git a/b.txt b/b.txt/deep/b.txt\nsimilarity index 100%\nrename from b.txt\nrename to b.txt/deep/b.txt\n";
 
-/// Empties folders, one of them within another.
+/// Empties folders, including nested ones.
 const EMPTY: &str = "--- a/old/er/x.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
     diff --git a/older/y.txt b/y.txt\nsimilarity index 100%\nrename from older/y.txt\nrename to y.txt\n";
 
@@ -41,13 +40,13 @@ pub(crate) enum Kind {
     Approval,
 }
 
-/// One mutation of a run, under the ID `m`.
+/// One mutation of a run, with the tool call ID `m`.
 #[derive(Debug)]
 pub(crate) struct Mutation {
     pub(crate) run: Run,
-    /// The tree as the run began with it.
+    /// The tree at the start of the run.
     pub(crate) start: Snapshot,
-    /// How many records there were before.
+    /// The number of records before the mutation.
     pub(crate) records: usize,
     kind: Kind,
     path: String,
@@ -71,7 +70,7 @@ impl Kind {
         Self::Approval,
     ];
 
-    /// How many files it moves into or out of the tree.
+    /// Returns how many files it moves into or out of the tree.
     pub(crate) fn steps(self) -> usize {
         match self {
             Self::Patch | Self::Swap => 5,
@@ -81,18 +80,18 @@ impl Kind {
         }
     }
 
-    /// Whether it makes folders.
-    pub(crate) fn makes_folders(self) -> bool {
+    /// Returns whether it creates folders.
+    pub(crate) fn creates_folders(self) -> bool {
         matches!(self, Self::Create | Self::Move | Self::Patch | Self::Swap | Self::PutBinary)
     }
 
-    /// How many folders it removes, for a file to come in their place.
-    pub(crate) fn removes_folders(self) -> usize {
+    /// Returns how many folders it replaces with files.
+    pub(crate) fn replaced_folders(self) -> usize {
         if self == Self::Swap { 2 } else { 0 }
     }
 
-    /// How many folders it empties, which go.
-    pub(crate) fn empties_folders(self) -> usize {
+    /// Returns how many folders it empties and so removes.
+    pub(crate) fn emptied_folders(self) -> usize {
         if self == Self::Empty { 3 } else { 0 }
     }
 
@@ -117,7 +116,7 @@ impl Kind {
 }
 
 impl Mutation {
-    /// A run of its own with all that the mutation needs, but for the mutation.
+    /// Creates a run with everything that the mutation needs. Does not send the mutation.
     pub(crate) async fn prepare(server: &Server, kind: Kind) -> Self {
         let run = server.run_with_files(&FILES, json!({})).await;
         let start = run.snapshot();
@@ -157,12 +156,12 @@ impl Mutation {
         Self { run, start, records, kind, path, body, bytes }
     }
 
-    /// Sends the call; the answer's status, `None` where the server went away before it answered.
+    /// Sends the call. Returns the status, or `None` if the server stopped before it answered.
     pub(crate) async fn send(&self, run: &Run) -> Option<u16> {
         self.answer(run).await.map(|answer| answer.status)
     }
 
-    /// The same, with the whole answer.
+    /// Sends the call. Returns the answer, or `None` if the server stopped before it answered.
     pub(crate) async fn answer(&self, run: &Run) -> Option<Answer> {
         let request = match self.kind {
             Kind::PutBinary | Kind::PutLarge => {
@@ -179,20 +178,20 @@ impl Mutation {
         Some(answer)
     }
 
-    /// Sends the call again, twice: it is answered, and it has happened once.
-    pub(crate) async fn assert_settles(&self, run: &Run) {
+    /// Repeats the call twice and asserts that it was applied exactly once.
+    pub(crate) async fn assert_applied_once(&self, run: &Run) {
         for time in 0..2 {
             let answer = self.answer(run).await.unwrap();
             let status = answer.status;
-            // An approval is decided once; that it is by now is as good.
+            // A repeated decision may also find that the approval is already decided.
             let fits = [200, 201].contains(&status) || (self.kind == Kind::Approval && status == 409);
             assert!(fits, "{:?} was answered {status} the {time}th time: {answer:?}", self.kind);
         }
-        let records = super::assert_sound(run, &self.start).await;
+        let records = super::assert_consistent(run, &self.start).await;
         let done = records.iter().filter(|record| record["toolCallId"] == "m" && record["outcome"] == "ok");
         assert_eq!(done.count(), 1, "{records:#?}");
-        if self.kind.empties_folders() > 0 {
-            assert!(run.snapshot().values().all(|told| told != "directory"), "{:#?}", run.snapshot());
+        if self.kind.emptied_folders() > 0 {
+            assert!(run.snapshot().values().all(|entry| entry != "directory"), "{:#?}", run.snapshot());
         }
     }
 }

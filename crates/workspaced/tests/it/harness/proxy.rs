@@ -1,4 +1,4 @@
-//! The way to a database, which can be cut, and be slow.
+//! A proxy to PostgreSQL that can delay, block and cut connections.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 
-use super::reaper;
+use super::cleanup;
 
-/// What becomes of what is sent.
+/// How the proxy treats connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ProxyMode {
     Open,
-    /// Every piece takes so long.
+    /// Each chunk is delayed.
     Slow(Duration),
-    /// Connections stay open, and nothing comes through.
+    /// Connections stay open and forward nothing.
     Silent,
-    /// Connections are closed, and new ones are closed at once.
+    /// Open and new connections are closed.
     Cut,
-    /// A connection on which a commit is asked for is closed towards the client. The server is asked as soon as the way is open
-    /// again; until then its transaction stays as it is.
-    Doubt,
+    /// A connection that requests a commit is closed towards the client. The proxy forwards the commit when the mode is
+    /// `Open` again. The transaction stays open until then.
+    HoldCommit,
 }
 
-/// A Unix socket that leads to the PostgreSQL of `url`.
+/// A Unix socket that forwards to a PostgreSQL server.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// The same database, by way of the proxy.
+    /// The URL of the database through the proxy.
     pub(crate) url: String,
-    way: watch::Sender<Way>,
+    mode: watch::Sender<ProxyMode>,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// Where PostgreSQL listens.
+/// The address of the PostgreSQL server.
 #[derive(Clone, Debug)]
 enum Server {
     Socket(PathBuf),
@@ -42,20 +42,20 @@ enum Server {
 
 impl Proxy {
     pub(crate) fn start(url: &str) -> Self {
-        let folder = reaper::new_folder("p");
+        let folder = cleanup::new_folder("p");
         let (server, url) = reroute(url, folder.to_str().unwrap());
         let listener = UnixListener::bind(folder.join(".s.PGSQL.5432")).unwrap();
-        let (way, watched) = watch::channel(Way::Open);
+        let (mode, watched) = watch::channel(ProxyMode::Open);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(forward(client, server.clone(), watched.clone()));
             }
         });
-        Self { url, way, task }
+        Self { url, mode, task }
     }
 
-    pub(crate) fn set(&self, way: Way) {
-        self.way.send(way).unwrap();
+    pub(crate) fn set(&self, mode: ProxyMode) {
+        self.mode.send(mode).unwrap();
     }
 }
 
@@ -65,7 +65,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Where `url` leads to, and a URL of the same database that leads to `folder`.
+/// Returns the server of `url`, and a URL of the same database that connects to `folder`.
 fn reroute(url: &str, folder: &str) -> (Server, String) {
     let (before, query) = url.split_once('?').unwrap_or((url, ""));
     let rest = before.split_once("://").unwrap().1;
@@ -80,18 +80,18 @@ fn reroute(url: &str, folder: &str) -> (Server, String) {
         None if address.contains(':') => Server::Address(address.to_owned()),
         None => Server::Address(format!("{address}:{port}")),
     };
-    let (folder, mut kept) = (format!("host={folder}"), options.clone());
-    kept.retain(|pair| !pair.starts_with("host=") && !pair.starts_with("port="));
-    kept.insert(0, &folder);
+    let (folder, mut remaining) = (format!("host={folder}"), options.clone());
+    remaining.retain(|pair| !pair.starts_with("host=") && !pair.starts_with("port="));
+    remaining.insert(0, &folder);
     let at = if user.is_empty() { String::new() } else { format!("{user}@") };
-    (server, format!("postgres://{at}/{name}?{}", kept.join("&")))
+    (server, format!("postgres://{at}/{name}?{}", remaining.join("&")))
 }
 
-async fn forward(client: UnixStream, server: Server, mut way: watch::Receiver<Way>) {
-    if *way.borrow() == Way::Cut {
+async fn forward(client: UnixStream, server: Server, mut mode: watch::Receiver<ProxyMode>) {
+    if *mode.borrow() == ProxyMode::Cut {
         return;
     }
-    let other = way.clone();
+    let other = mode.clone();
     let forwarded = async {
         match server {
             Server::Socket(path) => {
@@ -106,7 +106,7 @@ async fn forward(client: UnixStream, server: Server, mut way: watch::Receiver<Wa
     };
     tokio::select! {
         () = forwarded => {}
-        _ = way.wait_for(|way| *way == Way::Cut) => {}
+        _ = mode.wait_for(|mode| *mode == ProxyMode::Cut) => {}
     }
 }
 
@@ -115,28 +115,28 @@ async fn join(
     client: UnixStream,
     back: impl AsyncRead + Unpin,
     there: impl AsyncWrite + Unpin,
-    way: watch::Receiver<Way>,
+    mode: watch::Receiver<ProxyMode>,
 ) {
     let (from, to) = client.into_split();
-    let (caught, watched) = (Notify::new(), way.clone());
+    let (caught, watched) = (Notify::new(), mode.clone());
     let answers = async {
         tokio::select! {
             () = copy(back, to, watched) => {}
-            // The client's half is dropped with this: nobody is told of the outcome.
+            // Dropping the client's half hides the outcome from the client.
             () = caught.notified() => {}
         }
     };
-    tokio::join!(copy_of_client(from, there, way, &caught), answers);
+    tokio::join!(copy_of_client(from, there, mode, &caught), answers);
 }
 
-/// How a commit is asked for.
+/// The message that requests a commit.
 const COMMIT: &[u8] = b"COMMIT\0";
 
-/// Copies what the client says; at a commit under [`Way::Doubt`] the client is let go.
+/// Copies from the client. Drops the client at a commit under [`ProxyMode::HoldCommit`].
 async fn copy_of_client(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut way: watch::Receiver<Way>,
+    mut mode: watch::Receiver<ProxyMode>,
     caught: &Notify,
 ) {
     let mut buffer = vec![0; 1 << 16];
@@ -144,35 +144,39 @@ async fn copy_of_client(
         if count == 0 {
             break;
         }
-        let now = *way.borrow();
+        let now = *mode.borrow();
         match now {
-            Way::Slow(pause) => tokio::time::sleep(pause).await,
-            Way::Doubt if buffer[..count].windows(COMMIT.len()).any(|bytes| bytes == COMMIT) => {
+            ProxyMode::Slow(pause) => tokio::time::sleep(pause).await,
+            ProxyMode::HoldCommit if buffer[..count].windows(COMMIT.len()).any(|bytes| bytes == COMMIT) => {
                 caught.notify_one();
-                if way.wait_for(|way| *way == Way::Open).await.is_err() {
+                if mode.wait_for(|mode| *mode == ProxyMode::Open).await.is_err() {
                     return;
                 }
             }
             _ => {}
         }
-        if way.wait_for(|way| *way != Way::Silent).await.is_err() || to.write_all(&buffer[..count]).await.is_err() {
+        if mode.wait_for(|mode| *mode != ProxyMode::Silent).await.is_err()
+            || to.write_all(&buffer[..count]).await.is_err()
+        {
             return;
         }
     }
     let _ = to.shutdown().await;
 }
 
-async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut way: watch::Receiver<Way>) {
+async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut mode: watch::Receiver<ProxyMode>) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(count) = from.read(&mut buffer).await {
         if count == 0 {
             break;
         }
-        let now = *way.borrow();
-        if let Way::Slow(pause) = now {
+        let now = *mode.borrow();
+        if let ProxyMode::Slow(pause) = now {
             tokio::time::sleep(pause).await;
         }
-        if way.wait_for(|way| *way != Way::Silent).await.is_err() || to.write_all(&buffer[..count]).await.is_err() {
+        if mode.wait_for(|mode| *mode != ProxyMode::Silent).await.is_err()
+            || to.write_all(&buffer[..count]).await.is_err()
+        {
             return;
         }
     }
@@ -180,18 +184,18 @@ async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
 }
 
 #[test]
-fn a_database_s_address_leads_through_the_proxy() {
+fn a_database_url_is_rewritten_to_the_proxy() {
     let table = [
         ("postgres:///it?host=/tmp/x&user=postgres", "/tmp/x/.s.PGSQL.5432", "postgres:///it?host=/p&user=postgres"),
         ("postgres://me:secret@db.example:5433/it", "db.example:5433", "postgres://me:secret@/it?host=/p"),
         ("postgres://db.example/it", "db.example:5432", "postgres:///it?host=/p"),
     ];
-    for (url, leads_to, want) in table {
+    for (url, server_address, want) in table {
         let (server, url) = reroute(url, "/p");
-        let place = match server {
+        let address = match server {
             Server::Socket(path) => path.display().to_string(),
             Server::Address(address) => address,
         };
-        assert_eq!((place.as_str(), url.as_str()), (leads_to, want));
+        assert_eq!((address.as_str(), url.as_str()), (server_address, want));
     }
 }

@@ -1,4 +1,4 @@
-//! Runs, and the agent in them.
+//! Creates runs and calls their tools.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Backend, Client, Server, reaper, snapshot};
+use super::{Answer, Backend, Client, Server, cleanup, snapshot};
 
-/// A run with its agent's client and its operator's.
+/// A run with the clients of its agent and its operator.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) id: String,
@@ -22,38 +22,39 @@ pub(crate) struct Run {
     pub(crate) operator: Client,
     /// The tree on disk.
     pub(crate) repo: PathBuf,
-    /// What `POST /v1/runs` answered.
+    /// The answer of `POST /v1/runs`.
     pub(crate) created: Value,
 }
 
-/// Every path below a folder with what stands there: bytes and mode of files, where links lead.
+/// Every path under a folder: the mode and content hash of files, the target of links.
 pub(crate) type Snapshot = BTreeMap<String, String>;
 
 impl Server {
-    /// Makes a run with what `extra` says beside the source; no source is an empty one.
+    /// Creates a run with the members of `extra`. The source is empty by default.
     pub(crate) async fn run(&self, extra: Value) -> Run {
         let mut body = extra;
         body.as_object_mut().unwrap().entry("source").or_insert(json!({"type": "empty"}));
         let created = self.operator().post("/v1/runs", body).await.is(201);
-        self.run_of(&created).await
+        self.run_from(&created).await
     }
 
-    /// A run that starts with `files`, by way of a folder under the import root, and with what `extra` says.
+    /// Creates a run from a folder with `files`, with the members of `extra`.
     pub(crate) async fn run_with_files(&self, files: &[(&str, &str)], extra: Value) -> Run {
-        // What a build makes is there after the import: of what a run starts with, such folders are source.
-        let (made, files): (Vec<_>, Vec<_>) = files.iter().copied().partition(|(path, _)| is_build_output(path));
+        // Build output is written after the import. An imported folder of such a name counts as source.
+        let (build_output, files): (Vec<_>, Vec<_>) =
+            files.iter().copied().partition(|(path, _)| is_build_output(path));
         let template = self.template(&files);
         let mut body = extra;
         body["source"] = json!({"type": "directory", "path": template});
         let run = self.run(body).await;
-        for (path, content) in made {
+        for (path, content) in build_output {
             run.put(path, content);
         }
         run
     }
 
-    /// The run of an answer to `POST /v1/runs`, once it is open or waits for its archive.
-    pub(crate) async fn run_of(&self, created: &Value) -> Run {
+    /// Returns the run of an answer of `POST /v1/runs`. Waits until it is open, unless it needs an archive.
+    pub(crate) async fn run_from(&self, created: &Value) -> Run {
         let id = created["run"]["runId"].as_str().unwrap().to_owned();
         let token = created["token"]["token"].as_str().unwrap();
         let run = Run {
@@ -69,32 +70,32 @@ impl Server {
         run
     }
 
-    /// The same run on this server's present address; what is held of it from before a restart calls into the void.
+    /// Returns the same run with clients for the server's current address, which changes at a restart.
     pub(crate) fn reconnect(&self, run: &Run) -> Run {
         Run { agent: Client::new(&self.base, run.agent.token.as_deref()), operator: self.operator(), ..run.clone() }
     }
 
-    /// A new folder under the import root with `files` in it.
+    /// Creates a folder with `files` under the import root.
     pub(crate) fn template(&self, files: &[(&str, &str)]) -> PathBuf {
-        let folder = reaper::new_folder("t");
-        let place = self.import_root().join(folder.file_name().unwrap());
-        std::fs::rename(&folder, &place).unwrap();
+        let new = cleanup::new_folder("t");
+        let folder = self.import_root().join(new.file_name().unwrap());
+        std::fs::rename(new, &folder).unwrap();
         for (path, content) in files {
-            put(&place, path, content);
+            put(&folder, path, content);
         }
-        place
+        folder
     }
 
-    /// A new repository under the import root with `files` committed; the folder and the commit.
+    /// Creates a repository with `files` under the import root. Returns the folder and the commit.
     pub(crate) fn repository(&self, files: &[(&str, &str)]) -> (PathBuf, String) {
-        let place = self.template(files);
-        git(&place, &["init", "-q", "-b", "main"]);
-        let commit = commit_all(&place, "first");
-        (place, commit)
+        let folder = self.template(files);
+        git(&folder, &["init", "-q", "-b", "main"]);
+        let commit = commit_all(&folder, "first");
+        (folder, commit)
     }
 }
 
-/// Runs git in `folder` as the tests' author and gives what it prints.
+/// Runs git in `folder` and returns its output.
 #[track_caller]
 pub(crate) fn git(folder: &Path, args: &[&str]) -> String {
     let done = Command::new("git")
@@ -111,18 +112,18 @@ pub(crate) fn git(folder: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&done.stdout).strip_suffix('\n').unwrap_or_default().to_owned()
 }
 
-/// Commits all of `folder`, ignored files too, and gives the commit.
+/// Commits all files of `folder`, including ignored ones, and returns the commit.
 pub(crate) fn commit_all(folder: &Path, message: &str) -> String {
     git(folder, &["add", "-A", "-f", "."]);
     git(folder, &["commit", "-q", "--allow-empty", "-m", message]);
     git(folder, &["rev-parse", "HEAD"])
 }
 
-/// Writes `content` at `path` below `folder`, with the folders that it needs.
+/// Writes `content` to `path` under `folder`. Creates missing folders.
 pub(crate) fn put(folder: &Path, path: &str, content: impl AsRef<[u8]>) {
-    let place = folder.join(path);
-    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(place.parent().unwrap()).unwrap();
-    std::fs::write(place, content).unwrap();
+    let path = folder.join(path);
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
 }
 
 fn is_build_output(path: &str) -> bool {
@@ -130,7 +131,7 @@ fn is_build_output(path: &str) -> bool {
     path.contains('/') && ["target", "build", "dist"].iter().any(|name| top.eq_ignore_ascii_case(name))
 }
 
-/// A tar of regular files.
+/// Returns a tar archive of regular files.
 pub(crate) fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, content) in files {
@@ -142,7 +143,7 @@ pub(crate) fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-/// `bytes` as gzip.
+/// Compresses `bytes` with gzip.
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(bytes).unwrap();
@@ -150,24 +151,24 @@ pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Run {
-    /// A run with `files` on the server that tests share.
+    /// Creates a run with `files` on the shared server.
     pub(crate) async fn shared(backend: Backend, files: &[(&str, &str)]) -> (Arc<Server>, Self) {
         Self::shared_with(backend, files, json!({})).await
     }
 
-    /// The same with what `extra` says, such as a policy.
+    /// Creates a run with `files` and the members of `extra` on the shared server.
     pub(crate) async fn shared_with(backend: Backend, files: &[(&str, &str)], extra: Value) -> (Arc<Server>, Self) {
         let server = Server::shared(backend).await;
         let run = server.run_with_files(files, extra).await;
         (server, run)
     }
 
-    /// One tool call by the agent.
+    /// Calls a tool as the agent.
     pub(crate) async fn call(&self, tool: &str, input: Value) -> Answer {
         self.agent.post(&format!("/v1/runs/{}/tools/{tool}", self.id), input).await
     }
 
-    /// One tool call that must succeed.
+    /// Calls a tool as the agent and asserts success.
     pub(crate) async fn ok(&self, tool: &str, input: Value) -> Value {
         let answer = self.call(tool, input).await;
         let body = answer.ok();
@@ -180,7 +181,7 @@ impl Run {
         self.ok("write_file", json!({"path": path, "content": content, "mode": "CREATE_NEW", "reason": "test"})).await
     }
 
-    /// Replaces a file that has `sha256`.
+    /// Replaces a file whose content has `sha256`.
     pub(crate) async fn replace(&self, path: &str, content: &str, sha256: &str) -> Answer {
         let input = json!({"path": path, "content": content, "expectedSha256": sha256, "reason": "test"});
         self.call("write_file", input).await
@@ -191,33 +192,33 @@ impl Run {
         self.call("apply_patch", json!({"patch": patch, "reason": "test"})).await
     }
 
-    /// The hash of the whole workspace diff.
+    /// Returns the hash of the complete workspace diff.
     pub(crate) async fn diff_sha256(&self) -> String {
         self.ok("diff_workspace", json!({})).await["diffSha256"].as_str().unwrap().to_owned()
     }
 
-    /// The run's whole audit, all pages.
+    /// Returns all records of the run.
     pub(crate) async fn audit(&self) -> Vec<Value> {
         let path = format!("/v1/runs/{}/audit?limit=1000", self.id);
         items(&self.operator, &path).await
     }
 
-    /// The newest record.
+    /// Returns the newest record.
     pub(crate) async fn last_record(&self) -> Value {
         self.audit().await.pop().expect("a record")
     }
 
-    /// What the chain's check over HTTP says.
+    /// Returns the report of the chain verification over HTTP.
     pub(crate) async fn verify(&self) -> Value {
         self.operator.get(&format!("/v1/runs/{}/audit/verify", self.id)).await.ok()
     }
 
-    /// The run as the operator sees it.
+    /// Returns the run as the operator sees it.
     pub(crate) async fn get(&self) -> Value {
         self.operator.get(&format!("/v1/runs/{}", self.id)).await.ok()
     }
 
-    /// The diff of an artifact by its `artifact://` address.
+    /// Returns the diff at an `artifact://` URI.
     pub(crate) async fn artifact(&self, uri: &str) -> String {
         let id = uri.strip_prefix(&format!("artifact://{}/", self.id)).unwrap_or_else(|| panic!("{uri}"));
         let answer = self.operator.get(&format!("/v1/runs/{}/artifacts/{id}", self.id)).await;
@@ -226,7 +227,7 @@ impl Run {
         answer.text()
     }
 
-    /// Waits until the import is done.
+    /// Waits until the import is complete.
     pub(crate) async fn until_open(&self) -> Value {
         let deadline = Instant::now() + Duration::from_mins(1);
         loop {
@@ -240,29 +241,29 @@ impl Run {
         }
     }
 
-    /// Writes into the tree from outside.
+    /// Writes a file into the tree, bypassing the service.
     pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) {
         put(&self.repo, path, content);
     }
 
-    /// Makes a symbolic link in the tree from outside.
+    /// Creates a symbolic link in the tree, bypassing the service.
     pub(crate) fn link(&self, path: &str, target: &str) {
         std::os::unix::fs::symlink(target, self.repo.join(path)).unwrap();
     }
 
-    /// The bytes on disk.
+    /// Returns the content on disk.
     #[track_caller]
     pub(crate) fn on_disk(&self, path: &str) -> String {
         String::from_utf8_lossy(&std::fs::read(self.repo.join(path)).unwrap()).into_owned()
     }
 
-    /// Everything in the tree.
+    /// Returns every path of the tree.
     pub(crate) fn snapshot(&self) -> Snapshot {
         snapshot(&self.repo)
     }
 }
 
-/// All pages of a list.
+/// Returns the items of all pages of a list.
 pub(crate) async fn items(client: &Client, path: &str) -> Vec<Value> {
     let mut all = Vec::new();
     let mut cursor: Option<String> = None;

@@ -1,4 +1,4 @@
-//! The server's process.
+//! The server process.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Mutex;
 
-use super::{Backend, Client, Database, reaper};
+use super::{Backend, Client, Database, cleanup};
 
-/// How a server is started, where the defaults will not do.
+/// Settings of a server that differ from the defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) backend: Backend,
-    /// Further arguments of `serve`.
+    /// Additional arguments of `serve`.
     pub(crate) args: Vec<String>,
-    /// Further variables of its environment.
+    /// Additional environment variables.
     pub(crate) env: Vec<(String, String)>,
 }
 
@@ -38,21 +38,21 @@ impl Setup {
     }
 }
 
-/// A running server with a data folder, an import root and a database of its own. Dropping it removes all three.
+/// A server with its own data folder, import root and database. The drop removes all three.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) setup: Setup,
-    /// Holds `data/`, `import/` and the logs.
+    /// The folder of `data/`, `import/` and the logs.
     pub(crate) home: PathBuf,
     pub(crate) database: Database,
     pub(crate) operator_token: String,
     pub(crate) audit_token: String,
-    /// `http://ADDRESS`, as the server printed it.
+    /// `http://ADDRESS`, as printed by the server.
     pub(crate) base: String,
     process: Option<Child>,
 }
 
-/// The server's program with a clean environment.
+/// Returns a command for the program with an empty environment.
 pub(crate) fn workspaced() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_workspaced"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -60,42 +60,42 @@ pub(crate) fn workspaced() -> Command {
 }
 
 impl Server {
-    /// The server that tests share which need nothing but a run of their own.
+    /// Returns the server shared by all tests that need only their own run.
     pub(crate) async fn shared(backend: Backend) -> Arc<Self> {
         static SHARED: [Mutex<Option<Arc<Server>>>; 2] = [Mutex::const_new(None), Mutex::const_new(None)];
         let mut shared = SHARED[backend as usize].lock().await;
         match shared.as_ref().filter(|server| server.answers()) {
             Some(server) => Arc::clone(server),
-            // A test that brought it down has failed by itself; the others shall still tell what they have to tell.
+            // The test that ended the shared server has failed. The others continue with a new one.
             None => Arc::clone(shared.insert(Arc::new(Self::start(backend).await))),
         }
     }
 
-    /// A server of the test's own.
+    /// Starts a server for one test.
     pub(crate) async fn start(backend: Backend) -> Self {
         Self::start_with(Setup::new(backend)).await
     }
 
-    /// A server of the test's own, started as `setup` says.
+    /// Starts a server for one test with the settings of `setup`.
     pub(crate) async fn start_with(setup: Setup) -> Self {
         let mut server = Self::prepare(setup).await;
         server.restart();
         server
     }
 
-    /// A server that can be told while it runs, by a text in the file, at which failpoint to kill itself.
+    /// Starts a server with a failpoint file. Text written to the file arms a failpoint at run time.
     pub(crate) async fn start_armed(setup: Setup) -> (Self, PathBuf) {
         let mut server = Self::prepare(setup).await;
-        // Where the process may read, whatever else it is kept from.
+        // The sandbox lets the process read its data folder.
         let file = server.data_dir().join("failpoint");
         server.setup = server.setup.clone().env("WORKSPACED_FAILPOINT", &format!("@{}", file.display()));
         server.restart();
         (server, file)
     }
 
-    /// Everything that a server needs, but not the server: [`Server::restart`] starts it.
+    /// Prepares the folders and the database. [`Server::restart`] starts the process.
     pub(crate) async fn prepare(setup: Setup) -> Self {
-        let home = reaper::new_folder("s");
+        let home = cleanup::new_folder("s");
         for folder in ["data", "import"] {
             std::fs::create_dir(home.join(folder)).unwrap();
         }
@@ -111,25 +111,26 @@ impl Server {
         }
     }
 
-    /// Starts the process, again or for the first time, on the same data; the port changes.
+    /// Starts the process on the same data. The port changes.
     pub(crate) fn restart(&mut self) {
-        assert!(self.process.is_none(), "it still runs");
+        assert!(self.process.is_none(), "the server is already running");
         let mut command = self.command("serve");
         command.args(["--listen", "127.0.0.1:0"]).args(&self.setup.args);
         self.start_as(command);
     }
 
-    /// Starts `command`, which serves this server's data.
+    /// Starts `command` as the process of this server.
     pub(crate) fn start_as(&mut self, mut command: Command) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        reaper::watch(process.id());
+        cleanup::register_process(process.id());
         let stdout = process.stdout.take().unwrap();
         self.process = Some(process);
-        self.base = listening(stdout).unwrap_or_else(|printed| panic!("it did not start: {printed}\n{}", self.log()));
+        self.base =
+            listening(stdout).unwrap_or_else(|printed| panic!("the server did not start: {printed}\n{}", self.log()));
     }
 
-    /// The program with this server's data, database and secrets, for any of its commands.
+    /// Returns the command `name` of the program with this server's data, database and secrets.
     pub(crate) fn command(&self, name: &str) -> Command {
         let mut command = workspaced();
         command
@@ -143,7 +144,7 @@ impl Server {
         command
     }
 
-    /// `workspaced verify …` on this server's data.
+    /// Runs `workspaced verify` on this server's data.
     pub(crate) fn verify(&self, args: &[&str]) -> Output {
         self.command("verify").args(args).output().unwrap()
     }
@@ -156,21 +157,21 @@ impl Server {
         self.home.join("import")
     }
 
-    /// A run's tree on disk, for what no tool can make.
+    /// Returns the path of a run's tree, for files that no tool can create.
     pub(crate) fn repo(&self, run: &str) -> PathBuf {
         self.workspace(run).join("repo")
     }
 
-    /// A run's folder on disk.
+    /// Returns the path of a run's folder.
     pub(crate) fn workspace(&self, run: &str) -> PathBuf {
         self.data_dir().join("workspaces").join(run)
     }
 
     pub(crate) fn process_id(&self) -> u32 {
-        self.process.as_ref().expect("it runs").id()
+        self.process.as_ref().expect("a running server").id()
     }
 
-    /// What it has logged so far.
+    /// Returns the log.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()
     }
@@ -183,16 +184,16 @@ impl Server {
         std::net::TcpStream::connect(self.base.trim_start_matches("http://")).is_ok()
     }
 
-    /// Kills the process at once, as `kill -9` does.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             process.wait().unwrap();
-            reaper::ended(process.id());
+            cleanup::unregister_process(process.id());
         }
     }
 
-    /// Sends SIGTERM and waits for the end.
+    /// Sends SIGTERM and waits for the process to end.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait(Duration::from_secs(30))
@@ -200,34 +201,34 @@ impl Server {
 
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(self.process.as_ref().expect("it runs")), signal).unwrap();
+        kill_process(Pid::from_child(self.process.as_ref().expect("a running server")), signal).unwrap();
     }
 
-    /// Waits for the process to end by itself, or by a signal that someone else sends.
+    /// Waits for the process to end.
     pub(crate) fn wait(&mut self, at_most: Duration) -> ExitStatus {
-        let mut process = self.process.take().expect("it runs");
+        let mut process = self.process.take().expect("a running server");
         let deadline = Instant::now() + at_most;
         loop {
             if let Some(status) = process.try_wait().unwrap() {
-                reaper::ended(process.id());
+                cleanup::unregister_process(process.id());
                 return status;
             }
             if Instant::now() > deadline {
                 let _ = process.kill();
                 let _ = process.wait();
-                reaper::ended(process.id());
-                panic!("it did not end within {at_most:?}\n{}", self.log());
+                cleanup::unregister_process(process.id());
+                panic!("the server did not end within {at_most:?}\n{}", self.log());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Whether SIGKILL has ended the process; it is gone then.
+    /// Returns whether SIGKILL has ended the process.
     pub(crate) fn was_killed(&mut self) -> bool {
-        let process = self.process.as_mut().expect("it runs");
+        let process = self.process.as_mut().expect("a running server");
         match process.try_wait().unwrap() {
             Some(status) => {
-                reaper::ended(process.id());
+                cleanup::unregister_process(process.id());
                 self.process = None;
                 assert_eq!(status.signal(), Some(9), "{status}\n{}", self.log());
                 true
@@ -236,11 +237,11 @@ impl Server {
         }
     }
 
-    /// Waits until every change is synced and the ledger has forgotten its steps.
+    /// Waits until every change is synced and the journal is empty.
     pub(crate) async fn until_journal_is_empty(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while self.database.steps().await > 0 {
-            assert!(Instant::now() < deadline, "steps are never forgotten\n{}", self.log());
+        while self.database.pending_steps().await > 0 {
+            assert!(Instant::now() < deadline, "the journal does not become empty\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -265,27 +266,27 @@ impl Drop for Server {
     }
 }
 
-/// 64 characters that no two servers share.
+/// Returns a random secret of 64 characters.
 fn secret(mark: char) -> String {
     let random = std::collections::hash_map::RandomState::new();
     let number = std::hash::BuildHasher::hash_one(&random, mark);
     format!("{mark}{number:016x}").repeat(4)[..64].to_owned()
 }
 
-/// Reads until the server says where it listens. Goes on reading behind that, so that the pipe never fills.
+/// Returns the address that the server prints. A thread reads the rest of the output, so that the pipe never fills.
 fn listening(stdout: impl std::io::Read + Send + 'static) -> Result<String, String> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut lines = BufReader::new(stdout);
         let mut printed = String::new();
         while lines.read_line(&mut printed).is_ok_and(|read| read > 0) {
             if let Some(address) = printed.lines().last().and_then(|line| line.strip_prefix("listening on ")) {
-                let _ = tell.send(Ok(address.trim().to_owned()));
+                let _ = sender.send(Ok(address.trim().to_owned()));
                 let _ = std::io::copy(&mut lines.by_ref(), &mut std::io::sink());
                 return;
             }
         }
-        let _ = tell.send(Err(printed));
+        let _ = sender.send(Err(printed));
     });
-    told.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| Err("nothing within 30 seconds".into()))
+    receiver.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| Err("no output within 30 seconds".into()))
 }

@@ -1,4 +1,4 @@
-//! System calls of a running server that fail, or kill it.
+//! Injects failures and kills into system calls of a running server.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,30 +7,30 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Server;
 
-/// strace, attached to a server until it is dropped.
+/// An strace process, detached on drop.
 pub(crate) struct Strace(Child);
 
 impl Strace {
-    /// Attaches to `server`: each of `syscalls` meets `fate`, such as `signal=KILL:when=3` (counted by thread) or
+    /// Attaches to `server` and injects `action` into `syscalls`, such as `signal=KILL:when=3` (counted by thread) or
     /// `error=ENOSPC`.
-    pub(crate) fn attach(server: &Server, syscalls: &str, fate: &str) -> Self {
+    pub(crate) fn attach(server: &Server, syscalls: &str, action: &str) -> Self {
         let strace = Command::new("strace")
             .args(["-f", "-qq", "-p", &server.process_id().to_string(), "-o"])
             .arg(server.home.join("strace"))
-            .args(["-e", &format!("trace={syscalls}"), "-e", &format!("inject={syscalls}:{fate}")])
+            .args(["-e", &format!("trace={syscalls}"), "-e", &format!("inject={syscalls}:{action}")])
             .stderr(Stdio::null())
             .spawn()
             .expect("strace, which `.ci/test` installs");
         let strace = Self(strace);
         let deadline = Instant::now() + Duration::from_secs(10);
         while !strace.traces(server) {
-            assert!(Instant::now() < deadline, "strace cannot trace here");
+            assert!(Instant::now() < deadline, "strace cannot attach to the server");
             std::thread::sleep(Duration::from_millis(2));
         }
         strace
     }
 
-    /// Whether every thread of the server is traced.
+    /// Returns whether every thread of the server is traced.
     fn traces(&self, server: &Server) -> bool {
         let tracer = format!("TracerPid:\t{}\n", self.0.id());
         let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process_id())).unwrap();
@@ -42,12 +42,12 @@ impl Strace {
 
 impl Drop for Strace {
     fn drop(&mut self) {
-        // A signal that it can handle: it lets go of the server first.
+        // On SIGINT, strace detaches from the server before it ends.
         let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
         let deadline = Instant::now() + Duration::from_secs(3);
         while matches!(self.0.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
-                // It waits for a thread that never comes back to it.
+                // strace waits for a thread that never stops.
                 let _ = self.0.kill();
             }
             std::thread::sleep(Duration::from_millis(2));

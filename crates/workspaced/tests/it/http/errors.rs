@@ -185,7 +185,7 @@ async fn a_store_that_is_away_is_unavailable_and_changes_nothing(#[values(Backen
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
     // Whoever holds SQLite's write lock is to the service what a database that is away is.
-    let holder = server.database.hold();
+    let holder = server.database.lock_writes();
     let write = json!({"path": "b.txt", "content": "b\n", "reason": "r", "toolCallId": "w"});
     let answer = run.call("write_file", write.clone()).await;
     answer.refused("UNAVAILABLE");

@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Backend, ConcurrentWriters, Disk, Run, Server, Setup, WRITER_REASON, WRITERS, WriterResult, assert_sound,
-    assert_swept, newest_version_in, recover, sha256, writer_path, writer_text,
+    Backend, ConcurrentWriters, Disk, Run, Server, Setup, WRITER_REASON, WRITERS, WriterResult, assert_consistent,
+    assert_tmp_is_empty, newest_version_in, recover, sha256, writer_path, writer_text,
 };
 
 /// Returns the version of writer `number`'s file on disk.
@@ -130,10 +130,10 @@ async fn every_reader_sees_acknowledged_changes(#[values(Backend::Sqlite, Backen
     assert_on_disk(&run, &results);
     assert!(!run.repo.join("once.txt").exists() && !run.repo.join("moved.txt").exists());
     assert!(results.iter().all(|result| result.refused.is_none()), "{results:#?}");
-    let records = assert_sound(&run, &start).await;
+    let records = assert_consistent(&run, &start).await;
     let changes = records.iter().filter(|record| record["reason"] == WRITER_REASON).count() as u64;
     assert_eq!(changes, results.iter().map(|result| result.acknowledged).sum::<u64>());
-    assert_swept(&server, &run).await;
+    assert_tmp_is_empty(&server, &run).await;
 }
 
 /// A drift check locks the whole tree. It must not wait for writers that wait for it.
@@ -152,7 +152,7 @@ async fn drift_is_answered_while_many_write(#[values(Backend::Sqlite, Backend::P
     let results = writers.stop().await;
     assert!(results.iter().all(|result| result.refused.is_none()), "{results:#?}");
     assert_on_disk(&run, &results);
-    assert_sound(&run, &start).await;
+    assert_consistent(&run, &start).await;
 }
 
 #[rstest]
@@ -182,7 +182,7 @@ async fn a_kill_under_concurrent_writes_loses_no_acknowledged_change(
             let expected = [result.acknowledged, result.acknowledged + 1];
             assert!(expected.contains(&found), "{failpoint}: version {found} of {result:?}");
         }
-        assert_swept(&server, &run).await;
+        assert_tmp_is_empty(&server, &run).await;
     }
 }
 
@@ -210,8 +210,8 @@ async fn a_power_loss_under_concurrent_writes_loses_no_acknowledged_change(
             let path = writer_path(number);
             assert!(version_on_disk(&run, number) >= acknowledged, "{path} lost version {acknowledged}");
         }
-        assert_sound(&run, &start).await;
-        assert_swept(&server, &run).await;
+        assert_consistent(&run, &start).await;
+        assert_tmp_is_empty(&server, &run).await;
     }
 }
 
@@ -239,8 +239,8 @@ async fn a_panic_under_concurrent_writes_loses_no_acknowledged_change(
         assert!(result.refused.as_ref().is_none_or(|code| code == "INTERNAL"), "{result:?}");
     }
     assert!(results.iter().filter(|result| result.refused.is_some()).count() <= 1, "{results:#?}");
-    assert_sound(&run, &start).await;
-    assert_swept(&server, &run).await;
+    assert_consistent(&run, &start).await;
+    assert_tmp_is_empty(&server, &run).await;
 }
 
 #[rstest]
@@ -277,8 +277,8 @@ async fn a_full_disk_under_concurrent_writes_loses_no_acknowledged_change(
     for (number, seen) in versions {
         assert_eq!(version_on_disk(&run, number), seen);
     }
-    assert_sound(&run, &start).await;
-    assert_swept(&server, &run).await;
+    assert_consistent(&run, &start).await;
+    assert_tmp_is_empty(&server, &run).await;
     assert!(server.stop().success());
 }
 
@@ -302,5 +302,5 @@ async fn a_shutdown_under_concurrent_writes_leaves_nothing_pending(
     let run = server.reconnect(&run);
     assert!(!server.log().contains("pending changes of an earlier process"), "{}", server.log());
     assert_eq!(run.snapshot(), tree);
-    assert_sound(&run, &start).await;
+    assert_consistent(&run, &start).await;
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Kind, Loaded, Mutation, Server, Setup, Strace, assert_swept, items, recover, setting};
+use crate::harness::{
+    Backend, Kind, LoadedRun, Mutation, Server, Setup, Strace, assert_tmp_is_empty, items, recover, setting,
+};
 
 /// A place in the pipeline, and which pass of it; whether the call is recorded by then, and answered.
 struct Place {
@@ -24,12 +26,12 @@ fn places(kind: Kind) -> Vec<Place> {
         place("ledger.committed", true, false),
         place("pipeline.journalled", true, false),
     ];
-    if kind.makes_folders() {
+    if kind.creates_folders() {
         places.push(place("apply.folder", true, false));
     }
-    places.extend((1..=kind.removes_folders()).map(|time| place(&format!("apply.emptied:{time}"), true, false)));
+    places.extend((1..=kind.replaced_folders()).map(|time| place(&format!("apply.emptied:{time}"), true, false)));
     places.extend((1..=kind.steps()).map(|step| place(&format!("apply.step:{step}"), true, false)));
-    places.extend((1..=kind.empties_folders()).map(|time| place(&format!("apply.left:{time}"), true, false)));
+    places.extend((1..=kind.emptied_folders()).map(|time| place(&format!("apply.left:{time}"), true, false)));
     places.push(place("pipeline.applied", true, false));
     places.push(place("syncer.synced", true, true));
     places.push(place("syncer.forgotten", true, true));
@@ -57,8 +59,8 @@ async fn a_kill_between_two_steps_leaves_all_or_nothing(
             let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
             // Before the commit nothing has happened, and after it everything.
             assert_eq!(records.len(), mutation.records + usize::from(place.recorded), "{told}");
-            mutation.assert_settles(&run).await;
-            assert_swept(&server, &run).await;
+            mutation.assert_applied_once(&run).await;
+            assert_tmp_is_empty(&server, &run).await;
         }
     }
 }
@@ -75,8 +77,8 @@ async fn a_kill_while_recovering_is_recovered_from(
     std::fs::write(&armed, "pipeline.journalled").unwrap();
     assert_eq!(mutation.send(&mutation.run).await, None);
     server.wait(Duration::from_secs(10));
-    let emptied = (0..kind.removes_folders()).map(|_| "apply.emptied".to_owned());
-    let left = (0..kind.empties_folders()).map(|_| "apply.left".to_owned());
+    let emptied = (0..kind.replaced_folders()).map(|_| "apply.emptied".to_owned());
+    let left = (0..kind.emptied_folders()).map(|_| "apply.left".to_owned());
     for place in (1..=2).map(|step| format!("redo.step:{step}")).chain(emptied).chain(left) {
         std::fs::write(&armed, &place).unwrap();
         let ended = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
@@ -85,8 +87,8 @@ async fn a_kill_while_recovering_is_recovered_from(
     std::fs::remove_file(&armed).unwrap();
     let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
     assert_eq!(records.len(), mutation.records + 1);
-    mutation.assert_settles(&run).await;
-    assert_swept(&server, &run).await;
+    mutation.assert_applied_once(&run).await;
+    assert_tmp_is_empty(&server, &run).await;
 }
 
 #[rstest]
@@ -116,8 +118,8 @@ async fn a_kill_at_a_system_call_leaves_all_or_nothing(#[case] syscalls: &str, #
             killed += 1;
             let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
             assert!(answered.is_none() || records.len() == 1, "{kind:?} was acknowledged and is lost");
-            mutation.assert_settles(&run).await;
-            assert_swept(&server, &run).await;
+            mutation.assert_applied_once(&run).await;
+            assert_tmp_is_empty(&server, &run).await;
         }
     }
     assert!(killed > 0, "no kill took place at {syscalls}");
@@ -134,18 +136,18 @@ async fn kills_at_random_under_load_lose_nothing_that_was_acknowledged(
 ) {
     let kills: usize = setting("WORKSPACED_TEST_KILLS", 200);
     let mut server = Server::start(backend).await;
-    let (mut runs, mut acknowledged): (Vec<Loaded>, _) = (Vec::new(), 0);
+    let (mut runs, mut acknowledged): (Vec<LoadedRun>, _) = (Vec::new(), 0);
     for round in 0..kills {
         if round % ROUNDS_A_RUN == 0 {
-            acknowledged += runs.iter().map(Loaded::acknowledged).sum::<usize>();
+            acknowledged += runs.iter().map(LoadedRun::acknowledged).sum::<usize>();
             runs.clear();
             for _ in 0..3 {
-                runs.push(Loaded::new(&server).await);
+                runs.push(LoadedRun::new(&server).await);
             }
         }
-        let load: Vec<_> = runs.iter_mut().map(|run| run.begin(&server)).collect();
+        let load: Vec<_> = runs.iter_mut().map(|run| run.start(&server)).collect();
         if round % 3 > 0 {
-            runs[0].until_told().await;
+            runs[0].until_acknowledged().await;
         }
         // Anywhere in the life of a process: while it opens runs, between two answers, while it syncs behind them.
         tokio::time::sleep(Duration::from_millis(5 + (round as u64 * 37) % 61)).await;
@@ -155,10 +157,10 @@ async fn kills_at_random_under_load_lose_nothing_that_was_acknowledged(
         }
         server.restart();
         for run in &runs {
-            run.assert_kept(&server).await;
+            run.assert_nothing_lost(&server).await;
         }
     }
-    acknowledged += runs.iter().map(Loaded::acknowledged).sum::<usize>();
+    acknowledged += runs.iter().map(LoadedRun::acknowledged).sum::<usize>();
     assert!(acknowledged > kills / 20, "{acknowledged} calls are no load");
 }
 
@@ -196,7 +198,7 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgr
     }
     assert!(cut_short > 0, "no import was cut short");
     if server.operator().get("/v1/runs/big").await.status == 404 {
-        let run = server.run_of(&server.operator().post("/v1/runs", body).await.is(201)).await;
+        let run = server.run_from(&server.operator().post("/v1/runs", body).await.is(201)).await;
         assert_eq!(run.get().await["import"]["files"], 3000);
     }
 }
@@ -230,11 +232,11 @@ async fn a_disk_that_fails_for_a_while_loses_nothing(#[case] syscalls: &str, #[c
             server.restart();
         }
         let run = server.reconnect(run);
-        mutation.assert_settles(&run).await;
+        mutation.assert_applied_once(&run).await;
         // What could not be removed then is removed by whoever opens the run next.
         server.kill();
         server.restart();
-        assert_swept(&server, &server.reconnect(&run)).await;
+        assert_tmp_is_empty(&server, &server.reconnect(&run)).await;
     }
 }
 

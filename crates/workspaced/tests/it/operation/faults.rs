@@ -7,8 +7,8 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Disk, Kind, Loaded, Mutation, Proxy, Run, Server, Setup, Strace, Way, assert_sound, assert_swept,
-    becomes_empty,
+    Backend, Disk, Kind, LoadedRun, Mutation, Proxy, ProxyMode, Run, Server, Setup, Strace, assert_consistent,
+    assert_tmp_is_empty, becomes_empty,
 };
 
 /// What a disk of its own for the workspaces lacks.
@@ -90,7 +90,7 @@ async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(
     server.until_journal_is_empty().await;
     let filler = match lack {
         Lack::Bytes => Some(disk.fill()),
-        Lack::Names => Some(disk.fill_names()),
+        Lack::Names => Some(disk.fill_inodes()),
         Lack::Writing => {
             disk.remount("ro");
             None
@@ -102,7 +102,7 @@ async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(
         // What needs no room may well be done: a file that goes away, say.
         let needs_none = *kind == Kind::Delete && lack != Lack::Writing;
         assert!(status == 503 || needs_none && status == 200, "{kind:?}: {status}");
-        let records = assert_sound(&mutation.run, &mutation.start).await;
+        let records = assert_consistent(&mutation.run, &mutation.start).await;
         assert!(records.len() > mutation.records, "{kind:?} is not in the audit");
         if status == 503 {
             assert_eq!(records.last().unwrap()["code"], "UNAVAILABLE", "{kind:?}");
@@ -119,8 +119,8 @@ async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(
         disk.remount("rw");
     }
     for (_, mutation) in &mutations {
-        mutation.assert_settles(&mutation.run).await;
-        assert_swept(&server, &mutation.run).await;
+        mutation.assert_applied_once(&mutation.run).await;
+        assert_tmp_is_empty(&server, &mutation.run).await;
     }
     server.stop();
 }
@@ -158,7 +158,7 @@ async fn reads_go_on_where_the_disk_of_the_database_is_full_too() {
         assert!(Instant::now() < deadline, "it does not resume\n{}", server.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_sound(&run, &start).await;
+    assert_consistent(&run, &start).await;
     assert!(server.stop().success());
 }
 
@@ -196,10 +196,10 @@ async fn what_cannot_be_recorded_has_not_happened() {
     server.nobody().get("/readyz").await.refused("UNAVAILABLE");
     drop(fillers);
     server.nobody().get("/readyz").await.is(200);
-    assert_eq!(assert_sound(&run, &start).await.len(), told, "what was told is not what is recorded");
+    assert_eq!(assert_consistent(&run, &start).await.len(), told, "what was told is not what is recorded");
     run.create("after.txt", "there is room again\n").await;
     run.ok("read_file", json!({"path": "after.txt"})).await;
-    assert_sound(&run, &start).await;
+    assert_consistent(&run, &start).await;
     assert!(server.stop().success());
 }
 
@@ -221,8 +221,8 @@ async fn a_change_that_is_recorded_and_cannot_be_finished_is_told_truly(#[case] 
     // Half of a change is never shown: the next look finishes it, or fails too, or nothing of it is there.
     let look = run.call("list_dir", json!({})).await;
     if look.status == 200 {
-        let found = ["moved/b.txt", "new/dir"].map(|path| look.holds(path));
-        assert_eq!(found, [!look.holds("gone.txt"); 2], "{}", look.text());
+        let found = ["moved/b.txt", "new/dir"].map(|path| look.contains(path));
+        assert_eq!(found, [!look.contains("gone.txt"); 2], "{}", look.text());
     } else {
         look.refused("UNAVAILABLE");
     }
@@ -231,7 +231,7 @@ async fn a_change_that_is_recorded_and_cannot_be_finished_is_told_truly(#[case] 
     let recorded = records.iter().any(|record| record["toolCallId"] == "m" && record["outcome"] == "ok");
     assert!(recorded, "{records:#?}");
     run.ok("read_file", json!({"path": "moved/b.txt"})).await;
-    mutation.assert_settles(run).await;
+    mutation.assert_applied_once(run).await;
 }
 
 #[rstest]
@@ -250,8 +250,8 @@ async fn a_sync_that_fails_ends_the_process_and_the_next_start_recovers(#[case] 
         drop(strace);
         let (run, records) = crate::harness::recover(&mut server, &mutation.run, &mutation.start).await;
         assert!(answered.is_none() || records.len() == mutation.records + 1, "{kind:?} was acknowledged and is lost");
-        mutation.assert_settles(&run).await;
-        assert_swept(&server, &run).await;
+        mutation.assert_applied_once(&run).await;
+        assert_tmp_is_empty(&server, &run).await;
     }
 }
 
@@ -269,7 +269,7 @@ async fn a_token_that_is_none_costs_the_database_nothing() {
     let (mut server, proxy) = behind_a_proxy().await;
     let probe = server.run(json!({})).await;
     let path = format!("/v1/runs/{}/tools/list_dir", probe.id);
-    proxy.set(Way::Cut);
+    proxy.set(ProxyMode::Cut);
     server.nobody().get("/readyz").await.refused("UNAVAILABLE");
     let good = probe.agent.token.clone().unwrap();
     let altered = good.replace(&good[8..9], if &good[8..9] == "a" { "b" } else { "a" });
@@ -277,7 +277,7 @@ async fn a_token_that_is_none_costs_the_database_nothing() {
         let answer = probe.agent.with_token(Some(bad)).post(&path, json!({})).await;
         assert_eq!(answer.refusal(), "UNAUTHENTICATED", "{bad}");
     }
-    proxy.set(Way::Open);
+    proxy.set(ProxyMode::Open);
     until_ready(&server, &probe).await;
     assert!(server.stop().success());
 }
@@ -298,7 +298,7 @@ async fn a_database_that_is_away_refuses_and_service_resumes_by_itself() {
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
     let run = &mutation.run;
     let tree = run.snapshot();
-    proxy.set(Way::Cut);
+    proxy.set(ProxyMode::Cut);
     for _ in 0..3 {
         run.call("write_file", json!({"path": "x.txt", "content": "x\n", "reason": "r"})).await.refused("UNAVAILABLE");
         run.call("read_file", json!({"path": "a.txt"})).await.refused("UNAVAILABLE");
@@ -307,11 +307,11 @@ async fn a_database_that_is_away_refuses_and_service_resumes_by_itself() {
         server.nobody().get("/healthz").await.is(200);
     }
     assert_eq!(run.snapshot(), tree);
-    proxy.set(Way::Open);
+    proxy.set(ProxyMode::Open);
     until_ready(&server, &probe).await;
-    assert_eq!(assert_sound(run, &mutation.start).await.len(), mutation.records);
-    mutation.assert_settles(run).await;
-    assert_swept(&server, run).await;
+    assert_eq!(assert_consistent(run, &mutation.start).await.len(), mutation.records);
+    mutation.assert_applied_once(run).await;
+    assert_tmp_is_empty(&server, run).await;
     assert!(server.stop().success());
 }
 
@@ -321,27 +321,27 @@ async fn a_database_that_goes_away_in_the_middle_of_commits_loses_nothing() {
     let probe = server.run(json!({})).await;
     let mut runs = Vec::new();
     for _ in 0..3 {
-        runs.push(Loaded::new(&server).await);
+        runs.push(LoadedRun::new(&server).await);
     }
     for cut in 0..15 {
-        let load: Vec<_> = runs.iter_mut().map(|run| run.begin(&server)).collect();
-        runs[0].until_told().await;
+        let load: Vec<_> = runs.iter_mut().map(|run| run.start(&server)).collect();
+        runs[0].until_acknowledged().await;
         tokio::time::sleep(Duration::from_millis((cut * 29) % 90)).await;
-        proxy.set(Way::Cut);
+        proxy.set(ProxyMode::Cut);
         for task in load {
             task.await.unwrap();
         }
-        proxy.set(Way::Open);
+        proxy.set(ProxyMode::Open);
         until_ready(&server, &probe).await;
         for run in &runs {
-            run.look(&server).await;
-            run.assert_kept(&server).await;
+            run.read_once(&server).await;
+            run.assert_nothing_lost(&server).await;
         }
     }
     server.kill();
     server.restart();
     for run in &runs {
-        run.assert_kept(&server).await;
+        run.assert_nothing_lost(&server).await;
     }
     let log = server.log();
     assert!(!log.contains("changed from outside"), "the service took its own work for someone else's\n{log}");
@@ -353,23 +353,23 @@ async fn a_database_that_falls_silent_is_given_up_and_service_resumes() {
     let probe = server.run(json!({})).await;
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
     let run = &mutation.run;
-    proxy.set(Way::Silent);
+    proxy.set(ProxyMode::Silent);
     let (write, read) = tokio::join!(mutation.send(run), run.call("read_file", json!({"path": "a.txt"})));
     assert_eq!(write, Some(503));
     read.refused("UNAVAILABLE");
-    proxy.set(Way::Open);
+    proxy.set(ProxyMode::Open);
     until_ready(&server, &probe).await;
-    mutation.assert_settles(run).await;
-    assert_swept(&server, run).await;
+    mutation.assert_applied_once(run).await;
+    assert_tmp_is_empty(&server, run).await;
     assert!(server.stop().success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_database_makes_calls_slow_and_nothing_else() {
     let (mut server, proxy) = behind_a_proxy().await;
-    proxy.set(Way::Slow(Duration::from_millis(20)));
+    proxy.set(ProxyMode::Slow(Duration::from_millis(20)));
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
-    mutation.assert_settles(&mutation.run).await;
+    mutation.assert_applied_once(&mutation.run).await;
     assert!(server.stop().success());
 }
 
@@ -393,7 +393,7 @@ async fn a_clock_that_is_set_back_changes_neither_order_nor_expiry(
 
     std::fs::write(&clock, "-3600").unwrap();
     run.create("after.txt", "x\n").await;
-    let records = assert_sound(&run, &start).await;
+    let records = assert_consistent(&run, &start).await;
     let times: Vec<_> = records.iter().map(|record| record["timestamp"].as_str().unwrap()).collect();
     assert!(times[0] > times[1], "the clock was not set back: {times:?}");
     // What has expired stays so, what has not yet does in time, and what is new has its whole life before it.
@@ -408,5 +408,5 @@ async fn a_clock_that_is_set_back_changes_neither_order_nor_expiry(
     server.restart();
     let run = server.reconnect(&run);
     run.create("again.txt", "x\n").await;
-    assert_sound(&run, &start).await;
+    assert_consistent(&run, &start).await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 
-use crate::harness::{Backend, Disk, Loaded, Server, Setup, setting, sha256};
+use crate::harness::{Backend, Disk, LoadedRun, Server, Setup, setting, sha256};
 
 /// Cuts after which there are new runs, so that checking all of them stays cheap.
 const CUTS_A_RUN: usize = 3;
@@ -20,21 +20,21 @@ async fn a_power_cut_loses_nothing_that_was_acknowledged(
     let mut server = Server::prepare(Setup::new(backend)).await;
     let Some(disk) = Disk::ext4(&server.data_dir(), 64) else { return };
     server.restart();
-    let (mut runs, mut acknowledged): (Vec<Loaded>, _) = (Vec::new(), 0);
+    let (mut runs, mut acknowledged): (Vec<LoadedRun>, _) = (Vec::new(), 0);
     for cut in 0..cuts {
         if cut % CUTS_A_RUN == 0 {
-            acknowledged += runs.iter().map(Loaded::acknowledged).sum::<usize>();
+            acknowledged += runs.iter().map(LoadedRun::acknowledged).sum::<usize>();
             runs.clear();
             for _ in 0..3 {
-                runs.push(Loaded::new(&server).await);
+                runs.push(LoadedRun::new(&server).await);
             }
         }
-        let load: Vec<_> = runs.iter_mut().map(|run| run.begin(&server)).collect();
-        runs[0].until_told().await;
+        let load: Vec<_> = runs.iter_mut().map(|run| run.start(&server)).collect();
+        runs[0].until_acknowledged().await;
         tokio::time::sleep(Duration::from_millis((cut as u64 * 53) % 250)).await;
         // A machine without power answers nobody. This kernel goes on for a moment, in which it tells of a file that grows that
         // it was synced and leaves it as it was: a bare loop of write and fdatasync hears so in one cut of 25.
-        runs.iter().for_each(Loaded::listen_no_more);
+        runs.iter().for_each(LoadedRun::ignore_answers);
         disk.cut_power();
         server.kill();
         for task in load {
@@ -43,10 +43,10 @@ async fn a_power_cut_loses_nothing_that_was_acknowledged(
         disk.restore_power();
         server.restart();
         for run in &runs {
-            run.assert_kept(&server).await;
+            run.assert_nothing_lost(&server).await;
         }
     }
-    acknowledged += runs.iter().map(Loaded::acknowledged).sum::<usize>();
+    acknowledged += runs.iter().map(LoadedRun::acknowledged).sum::<usize>();
     assert!(acknowledged >= cuts, "{acknowledged} calls are no load");
 }
 
@@ -56,9 +56,9 @@ async fn files_that_were_never_synced_may_be_torn_in_any_way() {
     let mut server = Server::start(Backend::Sqlite).await;
     let mut torn = 0;
     for cut in 0..12 {
-        let mut run = Loaded::new(&server).await;
-        let load = run.begin(&server);
-        run.until_told().await;
+        let mut run = LoadedRun::new(&server).await;
+        let load = run.start(&server);
+        run.until_acknowledged().await;
         tokio::time::sleep(Duration::from_millis(cut * 23)).await;
         server.kill();
         load.await.unwrap();
@@ -66,7 +66,7 @@ async fn files_that_were_never_synced_may_be_torn_in_any_way() {
             torn += usize::from(tear(&server.repo(run.id()).join(path), &wanted, torn));
         }
         server.restart();
-        run.assert_kept(&server).await;
+        run.assert_nothing_lost(&server).await;
     }
     assert!(torn > 0, "nothing was torn");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Kind, Loaded, Mutation, Server, Setup};
+use crate::harness::{Backend, Kind, LoadedRun, Mutation, Server, Setup};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,20 +16,20 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged(
     let mut server = Server::start(backend).await;
     let mut runs = Vec::new();
     for _ in 0..4 {
-        runs.push(Loaded::new(&server).await);
+        runs.push(LoadedRun::new(&server).await);
     }
     for round in 0..5 {
-        let load: Vec<_> = runs.iter_mut().map(|run| run.begin(&server)).collect();
+        let load: Vec<_> = runs.iter_mut().map(|run| run.start(&server)).collect();
         tokio::time::sleep(Duration::from_millis(40 + round * 31)).await;
         let ended = server.stop();
         assert_eq!(ended.code(), Some(0), "{}", server.log());
         for task in load {
             task.await.unwrap();
         }
-        assert_eq!(server.database.steps().await, 0, "a change is left to the next start\n{}", server.log());
+        assert_eq!(server.database.pending_steps().await, 0, "a change is left to the next start\n{}", server.log());
         server.restart();
         for run in &runs {
-            run.assert_kept(&server).await;
+            run.assert_nothing_lost(&server).await;
         }
     }
 }
@@ -64,7 +64,7 @@ async fn nobody_who_hangs_holds_up_the_end(#[values(Backend::Sqlite, Backend::Po
     while let Ok(Some(_)) = events.chunk().await {}
     drop(hanging);
     server.restart();
-    mutation.assert_settles(&server.reconnect(&mutation.run)).await;
+    mutation.assert_applied_once(&server.reconnect(&mutation.run)).await;
 }
 
 /// Starts a second service, which must not come up; gives what it said.

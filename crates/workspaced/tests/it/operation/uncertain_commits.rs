@@ -8,7 +8,8 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Database, Kind, Mutation, Proxy, Server, Setup, Way, assert_sound, assert_swept, becomes_empty,
+    Backend, Database, Kind, Mutation, Proxy, ProxyMode, Server, Setup, assert_consistent, assert_tmp_is_empty,
+    becomes_empty,
 };
 
 /// A server whose way to its database goes by a proxy, and makes no commits of its own.
@@ -33,10 +34,10 @@ async fn decide(database: &Database, proxy: &Proxy, lands: bool) {
     }
     if !lands {
         // No further commit is caught.
-        proxy.set(Way::Slow(Duration::ZERO));
+        proxy.set(ProxyMode::Slow(Duration::ZERO));
         assert_eq!(database.tamper(&format!("SELECT pg_terminate_backend(pid) {HELD}")).await, Ok(1));
     }
-    proxy.set(Way::Open);
+    proxy.set(ProxyMode::Open);
 }
 
 #[rstest]
@@ -48,7 +49,7 @@ async fn the_next_call_of_the_run_waits_until_a_commit_in_doubt_is_decided(#[val
     run.create("before.txt", "so that all is open\n").await;
     server.until_journal_is_empty().await;
     let first = json!({"toolCallId": "first", "path": "doubt.txt", "content": "x\n", "reason": "r"});
-    proxy.set(Way::Doubt);
+    proxy.set(ProxyMode::HoldCommit);
     let told = run.call("write_file", first.clone()).await.refused("UNAVAILABLE");
     assert!(told["message"].as_str().unwrap().contains("as a whole or not at all"), "{told:#}");
 
@@ -58,7 +59,7 @@ async fn the_next_call_of_the_run_waits_until_a_commit_in_doubt_is_decided(#[val
     });
     decide(&server.database, &proxy, lands).await;
     second.await.unwrap().ok();
-    let records = assert_sound(&run, &start).await;
+    let records = assert_consistent(&run, &start).await;
     assert_eq!(records.len(), 2 + usize::from(lands), "{records:#?}");
     assert_eq!(run.repo.join("doubt.txt").exists(), lands);
 
@@ -67,8 +68,8 @@ async fn the_next_call_of_the_run_waits_until_a_commit_in_doubt_is_decided(#[val
     assert_eq!(again["seq"], record["seq"]);
     assert_eq!(again["seq"], if lands { 2 } else { 3 });
     assert_eq!(run.on_disk("doubt.txt"), "x\n");
-    assert_eq!(assert_sound(&run, &start).await.len(), 3);
-    assert_swept(&server, &run).await;
+    assert_eq!(assert_consistent(&run, &start).await.len(), 3);
+    assert_tmp_is_empty(&server, &run).await;
 }
 
 #[rstest]
@@ -78,7 +79,7 @@ async fn a_mutation_in_doubt_happens_once_and_leaves_nothing_beside_the_tree(#[v
     for kind in [Kind::Create, Kind::Patch, Kind::PutLarge, Kind::Approval] {
         let mutation = Mutation::prepare(&server, kind).await;
         server.until_journal_is_empty().await;
-        proxy.set(Way::Doubt);
+        proxy.set(ProxyMode::HoldCommit);
         assert_eq!(mutation.send(&mutation.run).await, Some(503), "{kind:?}");
         if kind == Kind::PutLarge {
             // The journal may name its bytes.
@@ -87,8 +88,8 @@ async fn a_mutation_in_doubt_happens_once_and_leaves_nothing_beside_the_tree(#[v
         decide(&server.database, &proxy, lands).await;
         // An approval that is decided by now is told so, whatever of it is in the tree.
         mutation.run.ok("list_dir", json!({})).await;
-        mutation.assert_settles(&mutation.run).await;
-        assert_swept(&server, &mutation.run).await;
+        mutation.assert_applied_once(&mutation.run).await;
+        assert_tmp_is_empty(&server, &mutation.run).await;
     }
 }
 
@@ -99,7 +100,7 @@ async fn a_start_waits_for_the_commit_that_a_killed_service_has_left_open(#[valu
     for kind in [Kind::Create, Kind::Patch, Kind::PutLarge] {
         let mutation = Mutation::prepare(&server, kind).await;
         server.until_journal_is_empty().await;
-        proxy.set(Way::Doubt);
+        proxy.set(ProxyMode::HoldCommit);
         let told = mutation.send(&mutation.run).await;
         assert_eq!(told, Some(503), "{kind:?}");
         server.kill();
@@ -110,10 +111,10 @@ async fn a_start_waits_for_the_commit_that_a_killed_service_has_left_open(#[valu
         server.restart();
         decided.await.unwrap();
         let run = server.reconnect(&mutation.run);
-        let records = assert_sound(&run, &mutation.start).await;
+        let records = assert_consistent(&run, &mutation.start).await;
         assert_eq!(records.len(), mutation.records + usize::from(lands), "{kind:?}");
-        assert_swept(&server, &run).await;
-        mutation.assert_settles(&run).await;
+        assert_tmp_is_empty(&server, &run).await;
+        mutation.assert_applied_once(&run).await;
     }
 }
 
@@ -123,13 +124,13 @@ async fn a_run_whose_making_is_in_doubt_keeps_its_files_where_it_was_made(#[valu
     let (mut server, proxy) = by_a_proxy().await;
     let template = server.template(&[("a.txt", "a\n")]);
     let body = json!({"runId": "r", "source": {"type": "directory", "path": template}});
-    proxy.set(Way::Doubt);
+    proxy.set(ProxyMode::HoldCommit);
     let asked = tokio::spawn({
         let operator = server.operator();
         async move { operator.post("/v1/runs", body).await }
     });
     decide(&server.database, &proxy, lands).await;
-    let run = server.run_of(&asked.await.unwrap().is(201)).await;
+    let run = server.run_from(&asked.await.unwrap().is(201)).await;
     assert_eq!(run.ok("read_file", json!({"path": "a.txt", "format": "raw"})).await["content"], "a\n");
     run.create("b.txt", "b\n").await;
     server.kill();

@@ -82,7 +82,7 @@ async fn globs_narrow_what_may_be_read_and_written(#[values(Backend::Sqlite, Bac
     let problem = run.call("read_file", json!({"path": "private/a.txt"})).await.refused("POLICY_DENIED");
     assert!(problem["reasons"].to_string().contains("private/**"), "the rule that decided is named: {problem:#}");
     let diff = run.call("diff_workspace", json!({})).await;
-    assert!(!diff.holds("private/"));
+    assert!(!diff.contains("private/"));
     let listing = run.ok("list_dir", json!({})).await;
     let hidden = listing["entries"].as_array().unwrap().iter().find(|entry| entry["path"] == "private/a.txt");
     assert!(hidden.is_none_or(|entry| entry["readable"] == false), "{listing:#}");
@@ -104,7 +104,7 @@ async fn kinds_can_be_decided_otherwise_but_for_git_and_secrets(
         let body = json!({"source": {"type": "empty"}, "policy": {"kinds": {kind: "ALLOW"}}});
         let answer = server.operator().post("/v1/runs", body).await;
         if answer.status == 201 {
-            let run = server.run_of(&answer.json()).await;
+            let run = server.run_from(&answer.json()).await;
             let told =
                 run.call("write_file", write(if kind == "SECRET_LIKE" { ".env" } else { ".git/x" })).await.status;
             assert_ne!(told, 200, "{kind} was loosened");

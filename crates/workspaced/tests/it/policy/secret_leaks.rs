@@ -52,7 +52,7 @@ async fn session(server: &Server) -> Vec<String> {
     ] {
         let answer = server.operator().post("/v1/runs", json!({"source": {"type": "git", "url": url}})).await;
         answer.refused("INVALID_REQUEST");
-        assert!(!answer.holds(PASSWORD), "{}", answer.text());
+        assert!(!answer.contains(PASSWORD), "{}", answer.text());
     }
     // One that is taken as an address, of a host that does not answer.
     let url = "https://127.0.0.1:1/x.git";

@@ -308,7 +308,7 @@ async fn the_patch_makes_the_base_into_the_tree(#[values(Backend::Sqlite)] backe
     run.put(".env", "A=2\n");
     let patch = get(&run, "patch").await;
     assert!(patch.header("content-type").starts_with("text/x-diff"));
-    assert!(!patch.holds("A="), "{}", patch.text());
+    assert!(!patch.contains("A="), "{}", patch.text());
     let (place, _) = server.repository(&[("a.txt", "one\ntwo"), ("gone.txt", "g\n")]);
     std::fs::write(place.join("../p.diff"), &patch.body).unwrap();
     crate::harness::git(&place, &["apply", "../p.diff"]);

@@ -8,7 +8,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, Setup, Snapshot, assert_chain, assert_sound, recover, sha256};
+use crate::harness::{Answer, Backend, Run, Server, Setup, Snapshot, assert_chain, assert_consistent, recover, sha256};
 
 fn make(path: &str) -> String {
     format!("diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+a\n")
@@ -118,7 +118,7 @@ async fn no_revert_brings_back_a_file_and_one_beneath_it(
     run.ok("revert_calls", json!({"toolCallIds": [second], "reason": "r"})).await;
     assert_refused(&run, "revert_calls", json!({"toolCallIds": [first], "reason": "r"}), "NOT_A_DIRECTORY").await;
     assert_eq!(names(&run), ["q"]);
-    assert_sound(&run, &Snapshot::new()).await;
+    assert_consistent(&run, &Snapshot::new()).await;
 }
 
 #[rstest]
@@ -169,7 +169,7 @@ async fn a_file_takes_the_place_of_a_folder_that_holds_none(
             run.ok("write_file", write("m")).await;
         }
     }
-    assert_sound(&run, &start).await;
+    assert_consistent(&run, &start).await;
 }
 
 #[rstest]
@@ -238,7 +238,7 @@ async fn a_file_and_a_folder_change_places_in_one_change(
     let down = json!({"from": "q/q", "to": "q", "expectedSha256": sha256("a\n"), "reason": "r"});
     run.ok("move_file", down).await;
     assert_eq!(files(&run), start);
-    assert_sound(&run, &start).await;
+    assert_consistent(&run, &start).await;
 }
 
 #[rstest]
@@ -266,7 +266,7 @@ async fn a_batch_changes_places_as_its_calls_say(#[values(Backend::Sqlite, Backe
     }
     run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
     assert_eq!(files(&run), start);
-    assert_sound(&run, &start).await;
+    assert_consistent(&run, &start).await;
 }
 
 #[rstest]
@@ -282,7 +282,7 @@ async fn a_revert_goes_back_to_whichever_was_there(#[values(Backend::Sqlite, Bac
         assert_eq!((names(&run), run.on_disk(first)), (vec![first.to_owned()], "a\n".to_owned()));
         run.ok("revert_calls", json!({"toSeq": 3, "reason": "r"})).await;
         assert_eq!((names(&run), run.on_disk(then)), (vec![then.to_owned()], "other\n".to_owned()));
-        assert_sound(&run, &Snapshot::new()).await;
+        assert_consistent(&run, &Snapshot::new()).await;
     }
 }
 

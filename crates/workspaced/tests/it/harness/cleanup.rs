@@ -1,5 +1,5 @@
-//! Nothing outlives the tests: a shell holds the names of processes and folders, and clears them when the tests' process
-//! ends, however it ends. Shared servers live in statics, which Rust never drops, so `Drop` alone would not do.
+//! Removes processes, mounts and folders of the tests. A shell process does it when the test process ends for any reason.
+//! `Drop` alone is not enough: shared servers are statics, which Rust never drops.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ while read -r word; do
   esac
 done
 [ "$live" = " " ] || kill -9 $live
-# One that is frozen would hold for ever who waits for it; of the others this says no.
+# A process that waits for a frozen file system never ends. For other file systems this has no effect.
 for mount in $mounts; do fsfreeze --unfreeze "$mount" 2>/dev/null; done
 [ "$mounts" = " " ] || umount -l $mounts
 chmod -R u+rwX "$0" 2>/dev/null
 rm -rf "$0"
 "#;
 
-/// The folder of everything that the tests put on disk. Short, since sockets and deep trees lie in it.
+/// The root folder of all files of the tests. The path is short because it contains sockets and deep trees.
 fn base() -> &'static (PathBuf, Mutex<ChildStdin>) {
     static BASE: OnceLock<(PathBuf, Mutex<ChildStdin>)> = OnceLock::new();
     BASE.get_or_init(|| {
@@ -39,16 +39,16 @@ fn base() -> &'static (PathBuf, Mutex<ChildStdin>) {
     })
 }
 
-fn tell(line: &str) {
+fn send(line: &str) {
     writeln!(base().1.lock().unwrap(), "{line}").unwrap();
 }
 
-/// The folder that no answer may ever name.
+/// Returns the root folder, which no answer may contain.
 pub(crate) fn base_folder() -> &'static Path {
     &base().0
 }
 
-/// A new empty folder.
+/// Creates an empty folder.
 pub(crate) fn new_folder(what: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let folder = base_folder().join(format!("{what}{}", NEXT.fetch_add(1, Ordering::Relaxed)));
@@ -56,22 +56,22 @@ pub(crate) fn new_folder(what: &str) -> PathBuf {
     folder
 }
 
-/// Has process `id` killed at the end, unless [`ended`] is told of it.
-pub(crate) fn watch(id: u32) {
-    tell(&format!("+{id}"));
+/// Registers process `id` to be killed at the end.
+pub(crate) fn register_process(id: u32) {
+    send(&format!("+{id}"));
 }
 
-/// Process `id` has ended.
-pub(crate) fn ended(id: u32) {
-    tell(&format!("-{id}"));
+/// Unregisters process `id`, which has ended.
+pub(crate) fn unregister_process(id: u32) {
+    send(&format!("-{id}"));
 }
 
-/// Has `place` unmounted at the end, unless [`unmounted`] is told of it.
-pub(crate) fn mounted(place: &Path) {
-    tell(&format!("m{}", place.display()));
+/// Registers `mount_point` to be unmounted at the end.
+pub(crate) fn register_mount(mount_point: &Path) {
+    send(&format!("m{}", mount_point.display()));
 }
 
-/// Nothing is mounted at `place` any more.
-pub(crate) fn unmounted(place: &Path) {
-    tell(&format!("u{}", place.display()));
+/// Unregisters `mount_point`, which is unmounted.
+pub(crate) fn unregister_mount(mount_point: &Path) {
+    send(&format!("u{}", mount_point.display()));
 }
