@@ -112,7 +112,7 @@ impl Service {
     ///
     /// `NOT_FOUND`, `UNAVAILABLE`.
     pub(crate) fn checkpoint(&self) -> Result<Arc<Signed>, Refusal> {
-        match &*self.0.checkpoints.published.borrow() {
+        match &*self.state.checkpoints.published.borrow() {
             Published::Signed(signed) => Ok(Arc::clone(signed)),
             Published::Nothing => Err(Refusal::new(
                 Code::NotFound,
@@ -125,6 +125,6 @@ impl Service {
 
     /// The public key of the checkpoints.
     pub(crate) fn checkpoint_key(&self) -> &str {
-        &self.0.checkpoints.verifier
+        &self.state.checkpoints.verifier
     }
 }

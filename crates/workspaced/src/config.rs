@@ -10,6 +10,7 @@ mod checkpoints;
 mod offline;
 mod settings;
 
+use engine::limits::Limits;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
@@ -128,40 +129,6 @@ pub(crate) struct Surroundings {
     pub(crate) certificates: Vec<PathBuf>,
     /// The database's certificates and its password file.
     pub(crate) read: Vec<PathBuf>,
-}
-
-/// Every bound of the service.
-#[derive(Clone, Debug)]
-pub(crate) struct Limits {
-    pub(crate) max_connections: usize,
-    pub(crate) header_timeout: Duration,
-    pub(crate) body_timeout: Duration,
-    /// What has to come in or go out in a second, while it is waited for.
-    pub(crate) min_bytes_per_second: u64,
-    pub(crate) idle_timeout: Duration,
-    pub(crate) request_timeout: Duration,
-    pub(crate) max_body_bytes: u64,
-    /// Bytes of bodies in memory at a time.
-    pub(crate) max_body_memory_bytes: u64,
-    /// Bytes of large answers in memory at a time.
-    pub(crate) max_answer_memory_bytes: u64,
-    pub(crate) max_archive_bytes: u64,
-    /// Requests a second of one token, and how many at once.
-    pub(crate) rate: Option<(u32, u32)>,
-    /// Requests a minute from one address without a valid token; 0 is no limit.
-    pub(crate) auth_failures_per_minute: u32,
-    pub(crate) token_concurrency: usize,
-    pub(crate) read_threads: usize,
-    pub(crate) search_threads: usize,
-    pub(crate) export_threads: usize,
-    pub(crate) write_threads: usize,
-    pub(crate) import_threads: usize,
-    pub(crate) max_live_runs: usize,
-    /// Runs that are not deleted; `None` where they are not bounded.
-    pub(crate) max_runs: Option<u64>,
-    /// Bytes of all runs' files; `None` where they are not bounded.
-    pub(crate) max_disk_bytes: Option<u64>,
-    pub(crate) drain: Duration,
 }
 
 /// Where the ledger is. Its password is never shown.

@@ -4,48 +4,28 @@
 
 mod admin;
 mod answer_memory;
-mod approvals;
-mod artifacts;
-mod audit;
-mod body_memory;
-mod call_error;
-mod calls;
-mod change;
 mod checkpoints;
-mod claims;
-mod clock;
 pub mod config;
-mod disclosure;
-mod explain;
-mod feed;
-mod files;
 mod http;
-mod imports;
 mod instance;
-mod lane;
 mod leftovers;
-mod live;
 mod lock;
-mod page;
-mod past;
-mod pipeline;
-mod places;
-mod quota;
-mod runs;
 mod sandbox;
 mod service;
 mod start;
-mod syncer;
 mod telemetry;
-mod throttle;
-mod tokens;
-mod tools;
 mod upkeep;
-mod versions;
+
+use engine::CallError;
+use engine::admission::{body_memory, rate_limit as throttle, tokens};
+use engine::call as calls;
+use engine::call::policy_query as explain;
+use engine::history::{change_feed as feed, content_history as versions, snapshot as past};
+use engine::transaction as pipeline;
+use engine::{approvals, audit, clock, exports as artifacts, file_transfers as files, page, runs, tools};
 
 pub use admin::{repair, replay, verify};
-pub(crate) use call_error::CallError;
-pub(crate) use model::json;
+use model::json;
 pub use sandbox::{Confinement, confine};
 pub use start::{StartError, serve};
 

@@ -11,12 +11,14 @@ use rustix::process::{Resource, Rlimit};
 use workspace::{ConfineGit, Workspaces};
 
 use crate::checkpoints::Checkpoints;
-use crate::config::{BadSetting, Config, Limits};
+use crate::config::{BadSetting, Config, Secret};
 use crate::lock::{Continuity, DataLock};
 use crate::sandbox::Confinement;
 use crate::service::Service;
-use crate::tokens::Tokens;
+use crate::tokens::{TokenSettings, Tokens};
 use crate::{http, leftovers, pipeline, telemetry, upkeep};
+use engine::Engine;
+use engine::limits::Limits;
 
 /// What work under way gets at least when the service ends, however long requests were waited for.
 const LAST_WORK: Duration = Duration::from_secs(1);
@@ -90,10 +92,10 @@ pub async fn serve(
     let listener = listener.map_err(|error| BadSetting(format!("--listen {}: {error}", config.listen)))?;
     let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
     let router = http::router(service.clone());
-    let upkeep = service.0.tasks.spawn(upkeep::run(service.clone()));
+    let upkeep = service.tasks.spawn(upkeep::run(service.clone()));
     tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
     say(address, first_token.as_deref());
-    let ending = service.0.shutdown.clone();
+    let ending = service.shutdown.clone();
     let serving = http::serve::serve(listener, router, &config.limits, ending.clone());
     tokio::pin!(serving);
     let mut drain_until = Instant::now();
@@ -111,6 +113,14 @@ pub async fn serve(
     Ok(())
 }
 
+fn token_settings(config: &Config) -> TokenSettings {
+    TokenSettings {
+        operator: config.operator_token.as_ref().map(Secret::sha256),
+        audit: config.audit_token.as_ref().map(Secret::sha256),
+        failures_per_minute: config.limits.auth_failures_per_minute,
+    }
+}
+
 /// Opens everything that calls need, and finishes what an earlier process had begun.
 async fn open(
     config: &Config,
@@ -121,7 +131,7 @@ async fn open(
     let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
     lock.belongs_to(ledger.as_ref()).await?;
     let continuity = lock.take_over(ledger.as_ref()).await?;
-    let (tokens, first_token) = Tokens::load(config, ledger.as_ref()).await.map_err(database)?;
+    let (tokens, first_token) = Tokens::load(token_settings(config), ledger.as_ref()).await.map_err(database)?;
     let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let allowed_hosts = config.git_allow_hosts.clone();
@@ -146,7 +156,8 @@ async fn open(
     }
     count_uncounted(ledger.as_ref(), &workspaces).await?;
     let held = ledger.storage_totals().await.map_err(database)?;
-    let service = Service::new(config, ledger, workspaces, tokens, checkpoints, held);
+    let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, held);
+    let service = Service::new(engine, checkpoints);
     let recovered = pipeline::recover(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {
@@ -177,14 +188,14 @@ async fn count_uncounted(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -> R
 /// Lets what is under way finish and become durable. What does not by then is left to the next start: nobody was told of it,
 /// or the journal has it.
 async fn close(service: &Service, patience: Duration) {
-    service.0.tasks.close();
-    if tokio::time::timeout(patience.max(LAST_WORK), service.0.tasks.wait()).await.is_err() {
+    service.tasks.close();
+    if tokio::time::timeout(patience.max(LAST_WORK), service.tasks.wait()).await.is_err() {
         tracing::warn!("work still under way is left to the next start to finish");
     }
     let settled = async {
-        service.0.syncer.close().await;
-        service.0.checkpoints.close().await;
-        service.0.ledger.close().await;
+        service.syncer.close().await;
+        service.state.checkpoints.close().await;
+        service.ledger.close().await;
     };
     if tokio::time::timeout(LAST_SYNC, settled).await.is_err() {
         tracing::warn!("files are left to the next start to sync");

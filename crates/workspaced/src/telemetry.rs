@@ -106,49 +106,6 @@ fn method_name(method: &Method) -> &'static str {
     KNOWN.iter().position(|known| known == method).map_or("other", |at| NAMES[at])
 }
 
-/// A run could not be opened, since its data is missing or damaged.
-pub(crate) fn run_broken() {
-    metrics::counter!(BROKEN).increment(1);
-}
-
-/// What a record says about its call, kept until the record is durable.
-pub(crate) struct CallNumbers {
-    tool: String,
-    decision: &'static str,
-    outcome: &'static str,
-    took: Duration,
-}
-
-impl CallNumbers {
-    /// Of the call that `draft` tells of.
-    pub(crate) fn of(draft: &Draft) -> Self {
-        Self {
-            tool: draft.tool.clone(),
-            decision: match draft.decision {
-                Verdict::Allow => "ALLOW",
-                Verdict::RequireApproval => "REQUIRE_APPROVAL",
-                Verdict::Deny => "DENY",
-            },
-            outcome: match draft.outcome {
-                Outcome::Ok => "ok",
-                Outcome::Refused => "refused",
-                Outcome::Pending => "pending",
-                Outcome::Failed => "failed",
-            },
-            took: Duration::from_micros(draft.duration_micros),
-        }
-    }
-
-    /// Counts the call; its record took `waited` to become durable.
-    pub(crate) fn count(self, waited: Duration) {
-        metrics::histogram!("workspaced_record_duration_seconds").record(waited);
-        metrics::histogram!("workspaced_tool_call_duration_seconds", "tool" => self.tool.clone()).record(self.took);
-        let labels =
-            [("tool", self.tool), ("decision", self.decision.to_owned()), ("outcome", self.outcome.to_owned())];
-        metrics::counter!("workspaced_tool_calls_total", &labels).increment(1);
-    }
-}
-
 /// So many connections more.
 pub(crate) fn connections(more: f64) {
     metrics::gauge!("workspaced_connections").increment(more);
@@ -157,30 +114,6 @@ pub(crate) fn connections(more: f64) {
 /// There was no place for a connection.
 pub(crate) fn connection_refused() {
     metrics::counter!("workspaced_connections_refused_total").increment(1);
-}
-
-/// A request came without a good token.
-pub(crate) fn authentication_failed() {
-    metrics::counter!("workspaced_authentication_failures_total").increment(1);
-}
-
-/// A token, or an address without one, made too many requests.
-pub(crate) fn rate_limited() {
-    metrics::counter!("workspaced_rate_limited_total").increment(1);
-}
-
-/// A look was broken off: its caller went away, or its time was over.
-pub(crate) fn look_cancelled(tool: &'static str) {
-    metrics::counter!("workspaced_reads_cancelled_total", "tool" => tool).increment(1);
-}
-
-/// How much the process holds.
-pub(crate) fn holdings(live_runs: usize, imports: usize) {
-    // Far below the numbers that a float cannot tell apart.
-    #[expect(clippy::cast_precision_loss, reason = "counts of what is in memory")]
-    let (live_runs, imports) = (live_runs as f64, imports as f64);
-    metrics::gauge!("workspaced_live_runs").set(live_runs);
-    metrics::gauge!("workspaced_imports").set(imports);
 }
 
 /// How many folders are in `lost+found/`.

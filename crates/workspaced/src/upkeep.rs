@@ -23,12 +23,12 @@ pub(crate) async fn run(service: Service) {
     loop {
         tokio::select! {
             _ = clock.tick() => {}
-            () = service.0.shutdown.cancelled() => return,
+            () = service.shutdown.cancelled() => return,
         }
         if ticks.is_multiple_of(TICKS_A_FOLD) {
             telemetry::tidy_numbers();
-            service.0.throttle.tidy();
-            service.0.tokens.tidy();
+            service.throttle.tidy();
+            service.tokens.tidy();
             pipeline::settle_left(&service).await;
         }
         if ticks.is_multiple_of(TICKS_A_SWEEP)
@@ -42,13 +42,13 @@ pub(crate) async fn run(service: Service) {
 
 /// Closes runs and approvals whose time is over. Callers see them so already; this tells the ledger.
 async fn sweep(service: &Service) -> Result<(), CallError> {
-    for run in service.0.ledger.expired_runs(&latest()).await? {
+    for run in service.ledger.expired_runs(&latest()).await? {
         // Whoever looks at it closes it. One that cannot be closed keeps no other open.
         if let Err(error) = service.run(&run).await {
             tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "an expired run was not closed");
         }
     }
-    for approval in service.0.ledger.expired_approvals(&latest(), PAGE.into()).await? {
+    for approval in service.ledger.expired_approvals(&latest(), PAGE.into()).await? {
         if let Err(error) = service.expire(&approval).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(approval.id = %approval.approval_id, error, "an approval whose time is over was not ended");

@@ -2,6 +2,7 @@
 
 use ledger::{Ledger, StoredLeaf};
 use model::{ChainBreak, ChainReport, RunId};
+use serde::Serialize;
 
 use crate::CallError;
 use crate::checkpoints::{Published, Signed};
@@ -111,21 +112,42 @@ pub(crate) async fn leaves_of(ledger: &dyn Ledger, run: &RunId, size: u64) -> le
     }
 }
 
+/// What a check of a run's chain found.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AuditVerification {
+    #[serde(flatten)]
+    report: ChainReport,
+    /// The last record that a signed checkpoint covers; 0 where there is none yet.
+    checkpointed_seq: u64,
+}
+
 impl Service {
+    /// Checks a run's chain from its first record to its last, and against the checkpoints.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`.
+    pub(crate) async fn verify_run(&self, run: &RunId) -> Result<AuditVerification, CallError> {
+        let mut report = self.ledger.verify(run).await?;
+        let checkpointed_seq = self.check_leaves(&mut report).await?;
+        Ok(AuditVerification { report, checkpointed_seq })
+    }
+
     /// Compares the chain of a checked run with the leaves that are signed: how far they cover it.
     ///
     /// # Errors
     ///
     /// Where the ledger fails.
     pub(crate) async fn check_leaves(&self, report: &mut ChainReport) -> Result<u64, CallError> {
-        let published = self.0.checkpoints.published.borrow().clone();
+        let published = self.state.checkpoints.published.borrow().clone();
         let size = match &published {
             Published::Nothing => return Ok(0),
             Published::Signed(signed) => signed.size,
             // What is wrong there may be this run.
             Published::Halted => u64::MAX,
         };
-        let leaves = leaves_of(self.0.ledger.as_ref(), &report.run_id, size).await?;
+        let leaves = leaves_of(self.ledger.as_ref(), &report.run_id, size).await?;
         let mut check = LeafCheck::default();
         let signed = match &published {
             Published::Signed(signed) => self.count_signed(&leaves, signed).await?,

@@ -98,7 +98,7 @@ impl Service {
         };
         let proof = self.prove(&plan).await?;
         // What is told was checked first: somebody may have changed the nodes that it was made of.
-        let root_of = async |size| Ok::<_, CallError>(self.0.ledger.tree_frontier(size).await?.map(|edge| edge.root()));
+        let root_of = async |size| Ok::<_, CallError>(self.ledger.tree_frontier(size).await?.map(|edge| edge.root()));
         let old = root_of(from).await?;
         let new = if to == signed.size { Some(signed.root) } else { root_of(to).await? };
         let holds = old.zip(new).is_some_and(|(old, new)| verify_consistency(from, to, old, new, &proof));
@@ -115,13 +115,13 @@ impl Service {
         if seq == 0 {
             return Err(Refusal::invalid("`seq` is at least 1", "The run's audit tells each record's `seq`.").into());
         }
-        if self.0.ledger.record(run, seq).await?.is_none() {
+        if self.ledger.record(run, seq).await?.is_none() {
             self.known_run(run).await?;
             let hint = "The run's audit tells each record's `seq`.";
             return Err(Refusal::new(Code::NotFound, format!("the run has no record {seq}"), hint).into());
         }
         let signed = self.checkpoint()?;
-        let stored = self.0.ledger.covering_leaf(run, seq, signed.size).await?.ok_or_else(not_covered)?;
+        let stored = self.ledger.covering_leaf(run, seq, signed.size).await?.ok_or_else(not_covered)?;
         let leaf = Some(&stored).filter(|stored| stored.recorded == Some(stored.head_hash)).and_then(StoredLeaf::leaf);
         let leaf = leaf.ok_or_else(contradicted)?;
         let proof = self.prove_leaf(&stored, &signed).await?.ok_or_else(contradicted)?;
@@ -159,14 +159,14 @@ impl Service {
     }
 
     async fn records_between(&self, run: &RunId, first: u64, last: u64) -> Result<Vec<Value>, CallError> {
-        let stored = self.0.ledger.record_range(run, first, last, MAX_RECORDS.into()).await?;
+        let stored = self.ledger.record_range(run, first, last, MAX_RECORDS.into()).await?;
         let parsed: Result<_, _> = stored.iter().map(|record| serde_json::from_str(&record.text)).collect();
         parsed.map_err(|error| CallError::Internal(Box::new(error)))
     }
 
     async fn prove(&self, plan: &ProofPlan) -> Result<Vec<Sha256>, CallError> {
         let nodes: Vec<_> = plan.nodes().collect();
-        let hashes = self.0.ledger.tree_nodes(&nodes).await?;
+        let hashes = self.ledger.tree_nodes(&nodes).await?;
         let proof = plan.finish(|node| hashes.get(&node).copied());
         proof.ok_or_else(|| contradicted().into())
     }

@@ -45,7 +45,7 @@ pub(super) async fn put_archive(
     body: Body,
 ) -> Result<Json<Run>, Problem> {
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
-    let limits = &service.0.limits;
+    let limits = &service.limits;
     let pump = pump(body, sender, limits.max_archive_bytes, MinRate::of(limits));
     let import = service.import_archive(&run, Pieces { receiver, piece: Bytes::new(), ended: false });
     tokio::pin!(pump);
@@ -182,7 +182,7 @@ pub(super) async fn get_bundle(
 fn stream(service: &Service, export: Export, media_type: &'static str, file_name: &str) -> Response {
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
     let outgoing = Outgoing { sender: sender.clone(), piece: BytesMut::new() };
-    service.0.tasks.spawn(async move {
+    service.tasks.spawn(async move {
         let cancel = Arc::new(AtomicBool::new(false));
         let write = export.write(outgoing, Arc::clone(&cancel));
         tokio::pin!(write);

@@ -11,7 +11,8 @@ use futures_util::Stream;
 use ledger::RecordFilter;
 use model::{Record, Refusal, RunId, ToolCallId};
 
-use crate::audit::{AuditVerification, Filters, Follow, RunFilter, ToolCall, Wait};
+use crate::audit::{Filters, Follow, RunFilter, ToolCall, Wait};
+use crate::checkpoints::check::AuditVerification;
 use crate::http::auth::{Auditor, RunAuditor};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;

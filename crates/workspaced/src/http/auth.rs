@@ -76,7 +76,7 @@ impl Bearer {
         // A request that no connection has brought in, as in a test of the routes, has no address.
         let peer = parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
         let Some(token) = bearer_token(&parts.headers) else {
-            service.0.tokens.fail(peer)?;
+            service.tokens.fail(peer)?;
             return Err(Problem::unauthenticated());
         };
         let hash = Sha256::of(token.as_bytes());
@@ -89,7 +89,7 @@ impl Bearer {
 
     /// Counts the request: only now, since a token that is not good is nobody's.
     fn turn(&self, service: &Service) -> Result<Turn, Refusal> {
-        service.0.throttle.enter(self.hash)
+        service.throttle.enter(self.hash)
     }
 }
 

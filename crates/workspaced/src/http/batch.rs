@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::answer_memory::{HeldAnswer, SMALL_BYTES};
-use crate::calls::{Answer, Head};
+use crate::calls::{Answer, CallContext};
 use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
-use crate::pipeline::{Call, Together};
+use crate::pipeline::{Call, Outcomes};
 use crate::service::{Caller, Service};
 use crate::tools;
 
@@ -133,7 +133,7 @@ pub(super) async fn batch(
             break;
         }
         // What one small call answers is not worth it.
-        if answer_bytes > SMALL_BYTES && !service.0.answer_memory.grow(&mut held, answer_bytes) {
+        if answer_bytes > SMALL_BYTES && !service.state.answer_memory.grow(&mut held, answer_bytes) {
             break;
         }
     }
@@ -157,11 +157,11 @@ async fn together(
             let Refusal { code, hint, .. } = super::tools::tool_not_found();
             Refusal::new(code, format!("call {place} of the batch: there is no tool `{}`", call.tool), hint)
         })?;
-        heads.push(Head::of(run, caller.clone(), tool, call.input));
+        heads.push(CallContext::of(run, caller.clone(), tool, call.input));
     }
     check_together(&heads)?;
     let told: Vec<_> = heads.iter().map(|(head, _)| (head.tool.name, head.tool_call_id.clone())).collect();
-    let Together { answers, failed } = service.call_together(heads).await?;
+    let Outcomes { answers, failed } = service.call_together(heads).await?;
     let result = |((tool, id), answer): ((&str, ToolCallId), Result<Answer, CallError>)| {
         let (status, answer) = match answer {
             Ok(answer) => (StatusCode::OK, raw(answer.body)),

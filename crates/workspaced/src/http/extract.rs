@@ -61,12 +61,12 @@ impl FromRequest<Service> for JsonBytes {
     type Rejection = Problem;
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
-        let limits = &service.0.limits;
+        let limits = &service.limits;
         let (parts, body) = request.into_parts();
         // Where the length is not declared, it may be as long as any.
         let bytes = body.size_hint().exact().unwrap_or(limits.max_body_bytes).min(limits.max_body_bytes);
         if bytes > 0 {
-            service.0.body_memory.take(bytes, limits.body_timeout).await.map_err(closing)?;
+            service.body_memory.take(bytes, limits.body_timeout).await.map_err(closing)?;
         }
         let text = read_body(body, limits.max_body_bytes, limits.body_timeout).await?;
         if !text.is_empty() {

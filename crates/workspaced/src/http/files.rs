@@ -112,7 +112,7 @@ pub(super) async fn put_file(
     };
     let (expected, said) = expecting(wanted, said);
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let rate = MinRate::of(&service.0.limits);
+    let rate = MinRate::of(&service.limits);
     let upload = Upload { expected, announced, begin: move || receive(body, rate) };
     let answer = service.put_file(&run, caller, &place.1, &said, upload).await.map_err(precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };

@@ -113,7 +113,7 @@ pub(crate) struct BundleLimits {
     responses((status = 200, description = "Every bound.", body = Limits)),
 )]
 pub(super) async fn get_limits(State(service): State<Service>, _user: ToolUser, Query(()): Query<()>) -> Json<Limits> {
-    let limits = &service.0.limits;
+    let limits = &service.limits;
     Json(Limits {
         requests: RequestLimits {
             max_body_bytes: limits.max_body_bytes,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::Limits;
+use engine::limits::Limits;
 
 /// Body timeouts over which a rate is taken.
 const WINDOW: u32 = 4;

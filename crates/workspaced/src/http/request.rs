@@ -50,8 +50,8 @@ pub(crate) async fn answer(State(service): State<Service>, mut request: Request,
     };
     // What anybody may ask for keeps no memory from callers who are known.
     let token = token.hash();
-    let memory = if token.is_some() { &service.0.answer_memory } else { &service.0.open_answer_memory };
-    let held = memory.hold(response, token, service.0.limits.body_timeout).await;
+    let memory = if token.is_some() { &service.state.answer_memory } else { &service.state.open_answer_memory };
+    let held = memory.hold(response, token, service.limits.body_timeout).await;
     response = held.unwrap_or_else(|error| Problem::from(error).into_response());
     if !route.starts_with(PAGES) {
         guard_answer(response.headers_mut());
@@ -81,7 +81,7 @@ fn span_of(method: &Method, route: &str) -> tracing::Span {
 }
 
 async fn bounded(service: &Service, request: Request, next: Next, route: &str) -> Response {
-    let limits = &service.0.limits;
+    let limits = &service.limits;
     let limit = match (request.method(), route) {
         (&Method::PUT, ARCHIVE) => limits.max_archive_bytes,
         // As large as the run's policy says, which is asked when the caller is known.

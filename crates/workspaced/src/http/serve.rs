@@ -24,12 +24,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use crate::config::Limits;
 use crate::http::auth::Peer;
 use crate::http::problem::Problem;
 use crate::http::serve::body::BodyTracker;
 use crate::http::serve::wire::{Patience, Phase, Told, Wire};
 use crate::telemetry;
+use engine::limits::Limits;
 
 /// How long accepting rests when the system has no handles left.
 const REST: Duration = Duration::from_millis(100);

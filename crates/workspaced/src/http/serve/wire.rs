@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::config::Limits;
 use crate::http::pace::{MinRate, Pace};
+use engine::limits::Limits;
 
 /// Nothing has come yet.
 const FRESH: u8 = 0;

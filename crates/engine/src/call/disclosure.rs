@@ -1,0 +1,78 @@
+//! What a caller without `file:read` is not shown: content of files, in answers, refusals and their repetitions.
+//!
+//! Answers are recorded, kept and repeated whole. What of one is content is marked where it is made, by [`Tool::content`]
+//! and in [`model::ProblemDetails`]; it is taken out here, for the caller who asks now.
+
+use model::Permission;
+use serde_json::Value;
+
+use crate::CallError;
+use crate::call::{Answer, CallContext};
+use crate::engine::Caller;
+use crate::tools::Tool;
+
+impl Caller {
+    /// Whether content of files may be shown to the caller.
+    pub fn may_read(&self) -> bool {
+        self.permissions.contains(&Permission::FileRead)
+    }
+}
+
+/// How much of an answer its caller is shown.
+#[derive(Clone, Copy)]
+pub struct Disclosure {
+    tool: &'static Tool,
+    may_read: bool,
+}
+
+impl Disclosure {
+    /// For the caller of `head`.
+    pub fn of(head: &CallContext) -> Self {
+        Self { tool: head.tool, may_read: head.caller.may_read() }
+    }
+
+    /// The answer as its caller is shown it.
+    pub fn apply(self, answer: Result<Answer, CallError>) -> Result<Answer, CallError> {
+        if self.may_read {
+            return answer;
+        }
+        match answer {
+            Ok(answer) if self.tool.content.is_empty() => Ok(answer),
+            Ok(Answer { body, head }) => {
+                let mut body: Value =
+                    serde_json::from_str(&body).map_err(|error| CallError::Internal(Box::new(error)))?;
+                if empty(&mut body, self.tool.content) {
+                    body["contentWithheld"] = Value::Bool(true);
+                }
+                Ok(Answer { body: body.to_string(), head })
+            }
+            Err(CallError::Refused(refusal)) => Err(refusal.without_content().into()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Empties every member of one of these names, at any depth. Returns whether one held anything.
+fn empty(value: &mut Value, names: &[&str]) -> bool {
+    let mut emptied = false;
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                emptied |= if names.contains(&name.as_str()) { clear(member) } else { empty(member, names) };
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| emptied |= empty(item, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    emptied
+}
+
+/// Leaves nothing but the type. Returns whether there was more.
+fn clear(value: &mut Value) -> bool {
+    match value {
+        Value::String(text) => !std::mem::take(text).is_empty(),
+        Value::Array(items) => !std::mem::take(items).is_empty(),
+        Value::Object(members) => !std::mem::take(members).is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => !std::mem::take(value).is_null(),
+    }
+}

@@ -1,0 +1,292 @@
+//! The files plane: whole files as bytes, for programs. The same calls as any tool, with other transport.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use model::{ContentScan, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use workspace::{StagedFile, Transfer};
+
+use crate::call::disclosure::Disclosure;
+use crate::call::{Answer, CallContext, Failed};
+use crate::engine::{Caller, Engine};
+use crate::runs::quota::Reservation;
+use crate::tools::files::{self, NewContent, PutFile};
+use crate::{CallError, transaction};
+
+/// Uploads up to this many bytes are journalled whole; larger ones lie in the run's `tmp/`.
+pub const INLINE_BYTES: usize = 1024 * 1024;
+
+/// What a call of the files plane says beside the file.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// The call, where the caller names it.
+    pub tool_call_id: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The mount to read.
+    pub mount: Option<String>,
+    /// What is wrong with all that: the call is refused for it, and recorded as any other.
+    pub refusal: Option<Refusal>,
+}
+
+impl Said {
+    /// The input of a call, if what was said with it can be used.
+    fn check(&self, members: Result<Map<String, Value>, Refusal>) -> Result<Map<String, Value>, Refusal> {
+        match (members, self.refusal.clone()) {
+            (members, None) => members,
+            (Ok(_), Some(refusal)) => Err(refusal),
+            (Err(other), Some(refusal)) => Err(refusal.first(other)),
+        }
+    }
+
+    fn members(&self, input: &impl Serialize) -> Map<String, Value> {
+        let mut members = match serde_json::to_value(input) {
+            Ok(Value::Object(members)) => members,
+            // An input is a struct, which always is an object.
+            Ok(_) | Err(_) => Map::new(),
+        };
+        let said = [("toolCallId", &self.tool_call_id), ("reason", &self.reason), ("mount", &self.mount)];
+        for (name, value) in said {
+            if let Some(value) = value {
+                members.insert(name.to_owned(), Value::from(value.as_str()));
+            }
+        }
+        members
+    }
+}
+
+/// The bytes of an upload as they come in; an error ends them.
+pub type Pieces = mpsc::Receiver<io::Result<Bytes>>;
+
+/// A file that is sent.
+pub struct Upload<F> {
+    /// The version that it replaces; `None` where nothing may be there.
+    pub expected: Option<Sha256>,
+    /// How many bytes its sender announces.
+    pub announced: Option<u64>,
+    /// Begins to take the bytes in. Not before it is known that they are wanted: a sender may wait for that.
+    pub begin: F,
+}
+
+impl Engine {
+    /// Opens a file to be sent, and records that it was.
+    pub async fn get_file(&self, run: &RunId, caller: Caller, path: &str, said: &Said) -> Result<Transfer, Failed> {
+        let members = said.members(&serde_json::json!({"path": path}));
+        let (head, members) = CallContext::of(run, caller, &files::GET, members);
+        let tool_call_id = head.tool_call_id.clone();
+        let told = self.read_call(head, said.check(members)).await;
+        let transfer = told.and_then(|(told, _)| {
+            told.transfer.ok_or_else(|| CallError::Internal("a file that was read has no transfer".into()))
+        });
+        transfer.map_err(|error| Failed { tool_call_id, error })
+    }
+
+    /// Deletes a file, if it is the version `expected`.
+    pub async fn delete_file(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        path: &str,
+        expected: Option<Sha256>,
+        said: &Said,
+    ) -> Result<Answer, Failed> {
+        let members = said.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
+        let (head, members) = CallContext::of(run, caller, &files::DELETE, members);
+        self.finish(head, said.check(members)).await
+    }
+
+    /// Stores a file: where nothing is, or where the version that the caller expects is.
+    pub async fn put_file(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        path: &str,
+        said: &Said,
+        upload: Upload<impl FnOnce() -> Pieces>,
+    ) -> Result<Answer, Failed> {
+        let expected = upload.expected;
+        let members = said.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
+        let (head, early) = CallContext::of(run, caller.clone(), &files::PUT, members);
+        let path = match (said.check(early), LogicalPath::parse_file(path)) {
+            (Ok(_), Ok(path)) => path,
+            (Err(refusal), _) => return self.finish(head, Err(refusal)).await,
+            (Ok(_), Err(rule)) => return self.finish(head, Err(Refusal::path(path, rule))).await,
+        };
+        let put = match self.take_in(&head, path, upload).await {
+            Ok(put) => put,
+            // It is recorded.
+            Err(CallError::Refused(refusal)) if refusal.about.seq.is_some() => {
+                let told = Disclosure::of(&head).apply(Err(refusal.into()));
+                return told.map_err(|error| Failed { tool_call_id: head.tool_call_id, error });
+            }
+            Err(CallError::Refused(refusal)) => {
+                use model::Code::{InvalidRequest, RateLimited, Unavailable};
+                let came_in = !matches!(refusal.code, Unavailable | InvalidRequest | RateLimited);
+                // What the call would have been is not known: its ID stays free for another try.
+                return self.finish(if came_in { head } else { head.under_new_id() }, Err(refusal)).await;
+            }
+            Err(error) => return Err(Failed { tool_call_id: head.tool_call_id, error }),
+        };
+        let staged = match &put.content {
+            NewContent::Inline(_) | NewContent::Announced(_) => None,
+            NewContent::Staged(file, _) => Some(file.name.clone()),
+        };
+        let (head, members) = CallContext::of(run, caller, &files::PUT, said.members(&put.to_input()));
+        let tool_call_id = head.tool_call_id.clone();
+        let done = match members {
+            Ok(_) => self.store(head, put, staged).await,
+            Err(refusal) => return self.finish(head, Err(refusal)).await,
+        };
+        done.map_err(|error| Failed { tool_call_id, error })
+    }
+
+    async fn store(&self, head: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
+        let disclosure = Disclosure::of(&head);
+        let live = self.live(&head.run_id).await?;
+        let (engine, run) = (self.clone(), live.clone());
+        let work = async move { transaction::mutate(&engine, head, &run, || Ok(Box::new(put))).await };
+        let done = disclosure.apply(self.detached(work).await);
+        let journalled = match &done {
+            // It is in the tree; or the call was a repetition, and nobody knows the file.
+            Ok(_) => false,
+            // The journal may name the file: it goes when the steps are settled, or with the next start.
+            Err(CallError::Internal(_)) => true,
+            Err(CallError::Refused(refusal)) => match refusal.code {
+                model::Code::RunNeedsRepair => true,
+                // A disk that is full is not to be kept so; what was settled meanwhile has moved the file away.
+                model::Code::Unavailable => live.lane.is_unsettled(),
+                _ => false,
+            },
+        };
+        if let Some(name) = staged.filter(|_| !journalled) {
+            self.blocking(move || Ok(live.workspace.discard(&name)?)).await?;
+        }
+        done
+    }
+
+    /// Takes an upload in: small ones into memory, others into the run's `tmp/`, once they are judged by what is known of
+    /// them before.
+    async fn take_in(
+        &self,
+        head: &CallContext,
+        path: LogicalPath,
+        upload: Upload<impl FnOnce() -> Pieces>,
+    ) -> Result<PutFile, CallError> {
+        if !head.may() {
+            // Refused by the call itself, which records it; the bytes are not looked at.
+            let content = NewContent::Inline(Vec::new());
+            return Ok(PutFile { path, expected: upload.expected, content, reservation: None });
+        }
+        let live = self.live(&head.run_id).await?;
+        let Upload { expected, announced, begin } = upload;
+        let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
+        let announce = async |size: Option<u64>| {
+            let content = NewContent::Announced(size);
+            let put = PutFile { path: path.clone(), expected, content, reservation: None };
+            transaction::judge_announced(self, head, &live, put).await
+        };
+        if announced.is_some_and(is_large) {
+            announce(announced).await?;
+        }
+        let mut pieces = begin();
+        let mut first = Vec::new();
+        while let Some(piece) = pieces.recv().await {
+            first.extend_from_slice(&piece.map_err(|_| broken_off())?);
+            if is_large(first.len() as u64) {
+                if announced.is_none() {
+                    announce(None).await?;
+                }
+                let limit = live.rules.policy().max_transfer_bytes;
+                // A thread waits for every piece of it, and of them there are so many.
+                let place = self.pools.receive.enter(&head.run_id, self.limits.request_timeout).await?;
+                let mut rest = Incoming::new(first, pieces, live.disk.reservation());
+                let work = move || {
+                    let _place = place;
+                    let staged = stage(&live, &mut rest, limit)?;
+                    Ok((NewContent::Staged(staged, rest.scan.finish()), rest.reservation))
+                };
+                let (content, reservation) = self.blocking(work).await?;
+                return Ok(PutFile { path, expected, content, reservation: Some(reservation) });
+            }
+        }
+        Ok(PutFile { path, expected, content: NewContent::Inline(first), reservation: None })
+    }
+
+    async fn finish(&self, head: CallContext, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
+        let tool_call_id: ToolCallId = head.tool_call_id.clone();
+        self.call(head, members).await.map_err(|error| Failed { tool_call_id, error })
+    }
+}
+
+fn stage(live: &crate::engine::OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, CallError> {
+    let staged = live.workspace.stage_file(from, limit);
+    if let Some(refusal) = from.over_quota.take() {
+        return Err(refusal.into());
+    }
+    staged.inspect_err(transaction::end_on_lost_sync).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Refusal::new(
+            model::Code::FileTooLarge,
+            format!("the file has more than {limit} bytes"),
+            "Send a smaller file.",
+        )
+        .about(|about| about.limit = Some(limit))
+        .into(),
+        io::ErrorKind::UnexpectedEof => broken_off().into(),
+        _ => error.into(),
+    })
+}
+
+fn broken_off() -> Refusal {
+    Refusal::invalid("the upload broke off; nothing was changed", "Send the whole file again.")
+}
+
+/// An upload as a reader, for a thread that may block. What goes by is looked at.
+struct Incoming {
+    first: io::Cursor<Vec<u8>>,
+    rest: Pieces,
+    piece: Bytes,
+    scan: ContentScan,
+    /// What lies in the run's `tmp/` counts as it grows.
+    reservation: Reservation,
+    /// Why it grows no more.
+    over_quota: Option<Refusal>,
+}
+
+impl Incoming {
+    fn new(first: Vec<u8>, rest: Pieces, reservation: Reservation) -> Self {
+        let (first, piece, scan) = (io::Cursor::new(first), Bytes::new(), ContentScan::default());
+        Self { first, rest, piece, scan, reservation, over_quota: None }
+    }
+
+    fn next(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.first.read(buffer)?;
+        if count > 0 {
+            return Ok(count);
+        }
+        while self.piece.is_empty() {
+            match self.rest.blocking_recv() {
+                Some(Ok(piece)) => self.piece = piece,
+                Some(Err(error)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, error)),
+                None => return Ok(0),
+            }
+        }
+        let count = buffer.len().min(self.piece.len());
+        buffer[..count].copy_from_slice(&self.piece.split_to(count));
+        Ok(count)
+    }
+}
+
+impl Read for Incoming {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.next(buffer)?;
+        if let Err(refusal) = self.reservation.grow(count as u64) {
+            self.over_quota = Some(refusal);
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        self.scan.feed(&buffer[..count]);
+        Ok(count)
+    }
+}

@@ -1,0 +1,5 @@
+//! The past of a run: earlier contents, the tree at a record, and the feed of changes.
+
+pub mod change_feed;
+pub mod content_history;
+pub mod snapshot;

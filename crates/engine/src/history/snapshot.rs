@@ -1,0 +1,183 @@
+//! A run's files as they were at one of its records.
+
+mod kept;
+
+use std::io;
+use std::sync::Arc;
+
+use ledger::Ledger;
+use model::{ArtifactId, LogicalPath, Record, Refusal, RunId, Sha256};
+use tokio::runtime::Handle;
+use tokio::sync::SemaphorePermit;
+use workspace::{Base, ContentStore, Snapshot};
+
+use crate::CallError;
+use crate::call::CallContext;
+use crate::engine::{Engine, OpenRun};
+use crate::history::content_history;
+use crate::tools::AtRecord;
+
+pub use kept::{damaged_step, sound};
+
+/// Records looked at in one go.
+const PAGE: u32 = 500;
+
+/// What a call looks back at.
+pub struct PastView {
+    /// The files.
+    pub files: Snapshot,
+    /// What they held.
+    pub contents: FromLedger,
+}
+
+/// ContentStore from the ledger, for a thread that may block.
+pub struct FromLedger {
+    ledger: Arc<dyn Ledger>,
+    run: RunId,
+    runtime: Handle,
+}
+
+impl FromLedger {
+    /// What the ledger keeps of `run`. To be called in the runtime, and used outside of it.
+    pub fn of(ledger: Arc<dyn Ledger>, run: RunId) -> Self {
+        Self { ledger, run, runtime: Handle::current() }
+    }
+
+    fn as_kept(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        self.runtime.block_on(self.ledger.content(&self.run, seq, sha256)).map_err(io::Error::other)
+    }
+}
+
+/// The same as it is kept, whatever has become of it: for whoever looks for what is wrong.
+pub struct AsKept(pub FromLedger);
+
+impl ContentStore for AsKept {
+    fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        self.0.as_kept(seq, sha256)
+    }
+}
+
+/// The same without what was changed there, as if it had never been kept: for whoever goes on without it.
+pub struct SoundAlone(pub FromLedger);
+
+impl ContentStore for SoundAlone {
+    fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.as_kept(seq, sha256)?.filter(|bytes| Sha256::of(bytes) == *sha256))
+    }
+}
+
+impl ContentStore for FromLedger {
+    fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        let kept = self.as_kept(seq, sha256)?;
+        let kept = kept.map(|bytes| sound(bytes, &self.run, seq, sha256)).transpose();
+        kept.map_err(|damaged| io::Error::new(io::ErrorKind::InvalidData, damaged))
+    }
+}
+
+/// The files of `run` at its record `seq`; their modes only where `with_modes` asks for the diffs that tell them.
+///
+/// # Errors
+///
+/// Where the ledger or the disk fails.
+pub async fn load(
+    ledger: &Arc<dyn Ledger>,
+    run: &RunId,
+    base: &Arc<Base>,
+    seq: u64,
+    with_modes: bool,
+) -> Result<Snapshot, CallError> {
+    let base = Arc::clone(base);
+    let started = tokio::task::spawn_blocking(move || Snapshot::of_base(&base)).await;
+    let mut past = started.map_err(|error| CallError::Internal(Box::new(error)))??;
+    let mut since = 0;
+    loop {
+        let page = ledger.changes(run, since, PAGE.into()).await?;
+        if page.is_empty() {
+            return Ok(past);
+        }
+        for stored in page {
+            let record = content_history::parse(&stored.text)?;
+            since = record.seq;
+            if record.seq > seq {
+                return Ok(past);
+            }
+            let diff = if with_modes { diff_of(ledger.as_ref(), run, &record).await? } else { Vec::new() };
+            past.add(&record, &diff);
+        }
+    }
+}
+
+/// The diff that a mutation has left.
+///
+/// # Errors
+///
+/// Where the ledger fails.
+pub async fn diff_of(ledger: &dyn Ledger, run: &RunId, record: &Record) -> Result<Vec<u8>, CallError> {
+    let mut diff = Vec::new();
+    for uri in &record.artifact_uris {
+        let id = uri.rsplit('/').next().and_then(|raw| ArtifactId::parse(raw).ok());
+        if let Some(id) = id {
+            diff.extend(ledger.artifact(run, &id).await?.unwrap_or_default());
+        }
+    }
+    Ok(diff)
+}
+
+impl Engine {
+    /// What a call with `atSeq` looks at, and the permit to look at it.
+    ///
+    /// One path costs a look at its last change. Everything else is put together from the whole history up to the record,
+    /// which takes as long as a search, and waits with the searches.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`.
+    pub async fn look_back(
+        &self,
+        head: &CallContext,
+        live: &Arc<OpenRun>,
+        back: AtRecord,
+    ) -> Result<(SemaphorePermit<'_>, PastView), CallError> {
+        let AtRecord { seq, with_modes, only } = back;
+        self.check_look_back(head, live, seq).await?;
+        let ledger = &self.ledger;
+        let view = |files| PastView { files, contents: FromLedger::of(Arc::clone(ledger), live.run_id.clone()) };
+        if let Some(path) = only {
+            let place = self.look_place(head.tool.takes_long).await?;
+            let files = self.load_one(live, seq, &path).await?;
+            if files.files().contains_key(&path) {
+                return Ok((place, view(files)));
+            }
+            // Whether a folder was there is told by the files in it.
+        }
+        let place = self.look_place(true).await?;
+        Ok((place, view(load(ledger, &live.run_id, live.workspace.base(), seq, with_modes).await?)))
+    }
+
+    /// The file at `path` at the record `seq`, where there was one.
+    async fn load_one(&self, live: &Arc<OpenRun>, seq: u64, path: &LogicalPath) -> Result<Snapshot, CallError> {
+        let ledger = &self.ledger;
+        let (run, at) = (Arc::clone(live), path.clone());
+        let mut files = self.blocking(move || Ok(Snapshot::of_base_file(run.workspace.base(), &at)?)).await?;
+        if let Some(stored) = ledger.last_change(&live.run_id, path, seq).await? {
+            let record = content_history::parse(&stored.text)?;
+            files.add(&record, &diff_of(ledger.as_ref(), &live.run_id, &record).await?);
+        }
+        Ok(files)
+    }
+
+    async fn check_look_back(&self, head: &CallContext, live: &OpenRun, seq: u64) -> Result<(), CallError> {
+        if head.mount.is_some() {
+            let refusal = Refusal::invalid("a mount has no records, and so no past", "Leave out `mount` or `atSeq`.");
+            return Err(refusal.into());
+        }
+        let newest = self.ledger.run(&live.run_id).await?.map_or(0, |stored| stored.run.head_seq);
+        if seq > newest {
+            let message = format!("`atSeq` is {seq}, but the run's newest record is {newest}");
+            let hint = "Give the seq of a record of this run, or 0 for what it started from.";
+            let refusal = Refusal::invalid(message, hint);
+            return Err(refusal.about(|about| (about.limit, about.actual) = (Some(newest), Some(seq))).into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,27 @@
+//! The engine of the service: runs, calls and transactions over a ledger and workspaces.
+//!
+//! The law of this crate: no HTTP, no SQL, no file of a run is opened here. Only a [`transaction`] changes a run, and every
+//! call is recorded before it is answered.
+
+pub mod admission;
+pub mod approvals;
+pub mod audit;
+pub mod call;
+mod call_error;
+pub mod change_plan;
+pub mod clock;
+pub mod engine;
+pub mod exports;
+pub mod file_transfers;
+pub mod history;
+pub mod limits;
+pub mod metrics;
+pub mod page;
+pub mod runs;
+pub mod tools;
+pub mod transaction;
+
+pub use engine::Engine;
+
+pub use call_error::CallError;
+pub(crate) use model::json;

@@ -1,0 +1,383 @@
+//! `apply_patch`: one unified diff over many files, whole or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+use model::{
+    Code, Conflict, Effect, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation, Permission, Refusal,
+    Section, Sha256, judge_call_bytes,
+};
+use serde::{Deserialize, Serialize};
+use workspace::Target;
+
+use super::write_file::{already_exists, expect_version, members};
+use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, not_encodable, parse};
+use crate::change_plan::{ChangePlan, DesiredFile};
+
+/// The most conflicts that are listed, over all files.
+const MAX_CONFLICTS: usize = 100;
+
+/// A larger patch is not kept taken apart while its call waits.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
+
+/// The permission bits of a new file whose section names none.
+const NEW_FILE_MODE: u32 = 0o644;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "apply_patch",
+    description: "Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or \
+                  many files: all of it or nothing. Hunks must match what is there; a hunk that fits at one other place \
+                  is moved there, and the answer says so.",
+    takes_long: false,
+    permissions: &[Permission::FilePatchApply],
+    content: &[],
+    input: ToolSchema::of::<ApplyPatchInput>,
+    output: ToolSchema::of::<ApplyPatchOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(ApplyPatch::try_from(parse::<ApplyPatchInput>(members)?)?))),
+};
+
+/// What `apply_patch` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"patch": "--- a/hello.txt\n+++ b/hello.txt\n -1 +1 \n-hello\n+hello, world\n", "reason": "greet everyone"}))]
+pub struct ApplyPatchInput {
+    /// The unified diff.
+    patch: String,
+    /// The commit that the run must have started from.
+    #[serde(default)]
+    expected_base_commit: Option<String>,
+    /// Versions that files of the patch must have, by path.
+    #[serde(default)]
+    expected_sha256: BTreeMap<String, Sha256>,
+}
+
+/// What `apply_patch` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplyPatchOutput {
+    /// Whether the tree has changed: false for a dry run.
+    applied: bool,
+    /// Whether this was a dry run.
+    dry_run: bool,
+    /// Every path that changes.
+    files_touched: Vec<LogicalPath>,
+    /// Each section of the patch.
+    files: Vec<PatchedFile>,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+    /// Hash of the workspace's whole diff afterwards, as `diff_workspace` tells it. Left out, with a warning, where the run
+    /// has changed so much that the diff takes longer than 3 seconds.
+    new_workspace_diff_sha256: Option<Sha256>,
+}
+
+/// One file of a patch.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PatchedFile {
+    /// Where it is afterwards; where it was, if it is gone.
+    path: LogicalPath,
+    /// Where it came from, if it was renamed or copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<LogicalPath>,
+    /// `created`, `modified`, `deleted`, `renamed` or `copied`.
+    operation: &'static str,
+    /// Hash before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_sha256: Option<Sha256>,
+    /// Hash after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_sha256: Option<Sha256>,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+    /// Hunks that applied elsewhere than they said.
+    offsets: Vec<HunkOffset>,
+}
+
+struct ApplyPatch {
+    text: String,
+    /// The patch, taken apart: a multiple of its text in memory, so that of a large one it is made when the call's turn has
+    /// come.
+    parsed: OnceLock<Result<Patch, Refusal>>,
+    base_commit: Option<String>,
+    expected: BTreeMap<LogicalPath, Sha256>,
+    /// Every path that a section names.
+    paths: Vec<LogicalPath>,
+    /// Those of them that change.
+    changes: Vec<LogicalPath>,
+    /// Those at which nothing stays.
+    leaves: Vec<LogicalPath>,
+}
+
+impl TryFrom<ApplyPatchInput> for ApplyPatch {
+    type Error = Refusal;
+
+    fn try_from(input: ApplyPatchInput) -> Result<Self, Refusal> {
+        let patch = Patch::parse(&input.patch)?;
+        let touched: BTreeSet<_> =
+            patch.sections.iter().flat_map(|section| [section.from.clone(), section.path.clone()]).collect();
+        let mut expected = BTreeMap::new();
+        for (raw, version) in input.expected_sha256 {
+            let path = file_path(&raw)?;
+            if !touched.contains(&path) {
+                let message = format!("expectedSha256 names `{path}`, which the patch does not touch");
+                return Err(Refusal::invalid(message, "Name only files of the patch.").at(&path));
+            }
+            expected.insert(path, version);
+        }
+        let leaves: Vec<_> =
+            patch.sections.iter().filter(|section| leaves(section)).map(|section| section.from.clone()).collect();
+        // A file that is copied stays as it is.
+        let changes = patch.sections.iter().map(|section| &section.path).chain(&leaves).cloned().collect();
+        let paths = touched.into_iter().collect();
+        let parsed = if input.patch.len() > MAX_KEPT_BYTES { OnceLock::new() } else { Ok(patch).into() };
+        Ok(Self {
+            text: input.patch,
+            parsed,
+            base_commit: input.expected_base_commit,
+            expected,
+            paths,
+            changes,
+            leaves,
+        })
+    }
+}
+
+impl Mutation for ApplyPatch {
+    fn paths(&self) -> Vec<LogicalPath> {
+        self.paths.clone()
+    }
+
+    fn changes(&self) -> Vec<LogicalPath> {
+        self.changes.clone()
+    }
+
+    fn leaves(&self) -> Vec<LogicalPath> {
+        self.leaves.clone()
+    }
+
+    fn exclusive(&self) -> bool {
+        // The answer tells the whole workspace's diff, so nothing else may move.
+        true
+    }
+
+    fn brings(&self) -> Vec<Brought> {
+        let brought = |section: &Section| Brought {
+            path: section.path.clone(),
+            into: section.from.clone(),
+            text: inserted(section),
+        };
+        // Of a patch that cannot be taken apart the plan says why.
+        self.patch().map(|patch| patch.sections.iter().map(brought).collect()).unwrap_or_default()
+    }
+
+    fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
+        self.expected.get(path).copied()
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        if let Some(expected) = self.base_commit.as_deref().filter(|expected| *expected != context.base_commit) {
+            let message = format!("the run started from {}, not from {expected}", context.base_commit);
+            return Err(Refusal::new(
+                Code::BaseCommitMismatch,
+                message,
+                "Make the patch against the run's baseCommit.",
+            ));
+        }
+        let before: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target.before.as_ref())).collect();
+        let before = |path: &LogicalPath| before.get(path).copied().flatten();
+        let patch = self.patch()?;
+        check_existence(patch, before)?;
+        for path in &self.paths {
+            if let Some(expected) = self.expected.get(path) {
+                expect_version(path, before(path).map(|(state, _)| state.sha256), Some(*expected))?;
+            }
+        }
+        let mut desired = Vec::new();
+        let mut offsets = Vec::new();
+        let mut conflicts = Conflicts::default();
+        let mut held_bytes: u64 =
+            targets.iter().filter_map(|target| target.before.as_ref()).map(|(_, b)| b.len() as u64).sum();
+        let mut too_many = None;
+        for section in &patch.sections {
+            let read = if section.operation == PatchOperation::Create { None } else { before(&section.from) };
+            let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
+            match section.apply(old) {
+                Ok(patched) => {
+                    let mode =
+                        section.mode.map_or(mode, |bits| if bits & 0o111 == 0 { mode & !0o111 } else { mode | 0o111 });
+                    held_bytes += patched.bytes.len() as u64;
+                    too_many = too_many.or_else(|| judge_call_bytes(context.rules, held_bytes));
+                    // The others are still tried, for a refusal that comes before this one; none is kept.
+                    if too_many.is_none() {
+                        offsets.push(patched.offsets);
+                        want(section, patched.bytes, mode, &mut desired);
+                    }
+                }
+                Err(PatchFault::Conflicts(failed)) => conflicts.add(failed),
+                // It comes before what does not match, wherever that is.
+                Err(PatchFault::NotEncodable) => return Err(not_encodable("the patch", &section.from)),
+            }
+        }
+        if let Some(refusal) = conflicts.refusal().or(too_many) {
+            return Err(refusal);
+        }
+        // A path that one section leaves and another takes changes once: to what arrives.
+        let arriving: BTreeSet<_> =
+            desired.iter().filter(|want| want.after.is_some()).map(|want| want.path.clone()).collect();
+        desired.retain(|want| want.after.is_some() || !arriving.contains(&want.path));
+        let mut planned = ChangePlan::draw(context.rules, targets, desired)?;
+        describe(patch, &mut planned, offsets);
+        Ok(planned)
+    }
+}
+
+impl ApplyPatch {
+    fn patch(&self) -> Result<&Patch, Refusal> {
+        self.parsed.get_or_init(|| Patch::parse(&self.text)).as_ref().map_err(Clone::clone)
+    }
+}
+
+fn check_existence<'a>(
+    patch: &Patch,
+    before: impl Fn(&LogicalPath) -> Option<&'a (model::FileState, Vec<u8>)>,
+) -> Result<(), Refusal> {
+    let leaving: BTreeSet<_> =
+        patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
+    for section in &patch.sections {
+        if section.operation != PatchOperation::Create && before(&section.from).is_none() {
+            return Err(missing(section));
+        }
+        let arrives =
+            matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
+        if arrives {
+            if before(&section.path).is_some() && !leaving.contains(&section.path) {
+                return Err(already_exists(&section.path));
+            }
+            section.path.check_new().map_err(|rule| Refusal::path(section.path.as_str(), rule))?;
+        }
+    }
+    Ok(())
+}
+
+fn describe(patch: &Patch, planned: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>) {
+    let files: Vec<_> =
+        patch.sections.iter().zip(offsets).map(|(section, offsets)| patched_file(planned, section, offsets)).collect();
+    let counts = planned.changes.counts();
+    let moved = files.iter().filter(|file| !file.offsets.is_empty());
+    planned.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
+    planned.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
+    planned.tells_workspace_diff = true;
+    planned.output = members(&ApplyPatchOutput {
+        applied: true,
+        dry_run: false,
+        files_touched: planned.changes.changes.iter().map(|change| change.path.clone()).collect(),
+        files,
+        insertions: counts.insertions,
+        deletions: counts.deletions,
+        // Known only to the pipeline, which fills it in.
+        new_workspace_diff_sha256: None,
+    });
+}
+
+/// The refusal of a section whose file is not there.
+fn missing(section: &Section) -> Refusal {
+    let mut refusal = Refusal::not_found(&section.from);
+    if section.hunks.first().is_some_and(|hunk| hunk.old_start == Some(0)) {
+        "To make a new file, write `--- /dev/null` in place of its old name.".clone_into(&mut refusal.hint);
+    }
+    refusal
+}
+
+/// The lines that the section adds.
+fn inserted(section: &Section) -> Vec<u8> {
+    let mut text = Vec::new();
+    for line in section.hunks.iter().flat_map(|hunk| &hunk.lines) {
+        if let HunkLine::Insert(line) = line {
+            text.extend_from_slice(line);
+            if !line.ends_with(b"\n") {
+                text.push(b'\n');
+            }
+        }
+    }
+    text
+}
+
+/// Whether the section takes its source away.
+fn leaves(section: &Section) -> bool {
+    matches!(section.operation, PatchOperation::Delete | PatchOperation::Rename)
+}
+
+/// Puts down what `section` wants of the tree.
+fn want(section: &Section, bytes: Vec<u8>, mode: u32, desired: &mut Vec<DesiredFile>) {
+    let (from, to) = (section.from.clone(), section.path.clone());
+    let after = Some((bytes, mode));
+    match section.operation {
+        PatchOperation::Create | PatchOperation::Copy => {
+            desired.push(DesiredFile { path: to, effect: Effect::Create, after });
+        }
+        PatchOperation::Modify => desired.push(DesiredFile { path: to, effect: Effect::Replace, after }),
+        PatchOperation::Delete => desired.push(DesiredFile { path: to, effect: Effect::Delete, after: None }),
+        PatchOperation::Rename => {
+            desired.push(DesiredFile { path: from.clone(), effect: Effect::MoveFrom { to: to.clone() }, after: None });
+            desired.push(DesiredFile { path: to, effect: Effect::MoveTo { from }, after });
+        }
+    }
+}
+
+fn patched_file(planned: &ChangePlan, section: &Section, offsets: Vec<HunkOffset>) -> PatchedFile {
+    let change = planned.at(&section.path);
+    let source = planned.at(&section.from).and_then(|change| change.before.as_ref());
+    let counts = change.map(|change| change.counts).unwrap_or_default();
+    let (operation, from) = match section.operation {
+        PatchOperation::Create => ("created", None),
+        PatchOperation::Modify => ("modified", None),
+        PatchOperation::Delete => ("deleted", None),
+        PatchOperation::Rename => ("renamed", Some(section.from.clone())),
+        PatchOperation::Copy => ("copied", Some(section.from.clone())),
+    };
+    PatchedFile {
+        path: section.path.clone(),
+        from,
+        operation,
+        old_sha256: source.map(|state| state.sha256),
+        new_sha256: change.and_then(|change| change.after.as_ref()).map(|content| content.sha256),
+        insertions: counts.insertions,
+        deletions: counts.deletions,
+        offsets,
+    }
+}
+
+/// The hunks that do not match, of all files.
+#[derive(Default)]
+struct Conflicts {
+    count: usize,
+    /// The first [`MAX_CONFLICTS`].
+    first: Vec<Conflict>,
+}
+
+impl Conflicts {
+    fn add(&mut self, conflicts: Vec<Conflict>) {
+        self.count += conflicts.len();
+        self.first.extend(conflicts.into_iter().take(MAX_CONFLICTS.saturating_sub(self.first.len())));
+    }
+
+    fn refusal(self) -> Option<Refusal> {
+        let first = self.first.first()?;
+        let message = if self.count == 1 {
+            format!("hunk {} does not match `{}`", first.hunk, first.path)
+        } else {
+            format!("{} hunks do not match, the first in `{}`", self.count, first.path)
+        };
+        let hint = "Read the files again and make the patch against what is there now.";
+        let (path, hunk) = (first.path.clone(), first.hunk);
+        Some(Refusal::new(Code::PatchConflict, message, hint).about(|about| {
+            about.path = Some(path);
+            about.hunk = Some(hunk);
+            about.conflicts = self.first;
+        }))
+    }
+}

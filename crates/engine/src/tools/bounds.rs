@@ -1,0 +1,86 @@
+//! What tools are bounded by, each read off the constant that bounds it.
+
+use model::{MAX_LINE_CHARS, MAX_PATH_BYTES, MAX_TOOL_CALL_ID};
+use serde::Serialize;
+use workspace::{MAX_ENTRIES_BYTES, RANGED_READ_FACTOR};
+
+use super::{diff_workspace, find_files, list_dir, read_file, read_files, revert_calls, search_text};
+use crate::call::{MAX_REASON, MAX_STEP_ID};
+
+/// Bounds of what tools take and of what they tell. A number above its bound is taken as the bound, unless it is a length.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolLimits {
+    /// The longest path, in bytes.
+    max_path_bytes: usize,
+    /// The longest `reason`.
+    max_reason_characters: usize,
+    /// The longest `toolCallId`.
+    max_tool_call_id_characters: usize,
+    /// The longest `stepId`.
+    max_step_id_characters: usize,
+    /// About the most bytes of entries that `list_dir`, `find_files`, `diff_workspace` (of `files`) and a run's drift tell.
+    max_entries_bytes: usize,
+    /// The largest `maxDepth` of `list_dir`.
+    list_dir_max_depth: u64,
+    /// The largest `maxEntries` of `list_dir`.
+    list_dir_max_entries: u64,
+    /// The largest `maxLines` of `read_file`.
+    read_file_max_lines: u64,
+    /// The most content that `read_file` tells.
+    read_file_max_content_bytes: usize,
+    /// Longer lines are cut by `read_file` with `format: numbered`.
+    read_file_max_line_characters: usize,
+    /// The most `paths` of `read_files`.
+    read_files_max_paths: usize,
+    /// The most content that `read_files` tells; a first file that has more is told whole, up to `maxFileBytes`.
+    read_files_max_content_bytes: usize,
+    /// The most entries of `glob` of `find_files`.
+    find_files_max_globs: usize,
+    /// The largest `maxResults` of `find_files`.
+    find_files_max_results: u64,
+    /// The longest `query` of `search_text`.
+    search_text_max_query_bytes: usize,
+    /// The most entries of `includeGlob` and of `excludeGlob`.
+    search_text_max_globs: usize,
+    /// The largest `maxMatches` of `search_text`.
+    search_text_max_matches: u64,
+    /// The largest `contextLines` of `search_text`.
+    search_text_max_context_lines: u64,
+    /// A search is ended after so many seconds, and tells what it has found by then.
+    search_text_max_seconds: u64,
+    /// A ranged `read_file` and `search_text` take files up to so many times `maxFileBytes`.
+    ranged_read_factor: u64,
+    /// The largest `maxBytes` of `diff_workspace`.
+    diff_workspace_max_bytes: u64,
+    /// The most `toolCallIds` of `revert_calls`.
+    revert_calls_max_calls: usize,
+}
+
+impl ToolLimits {
+    /// The bounds in force.
+    pub const TOLD: Self = Self {
+        max_path_bytes: MAX_PATH_BYTES,
+        max_reason_characters: MAX_REASON,
+        max_tool_call_id_characters: MAX_TOOL_CALL_ID,
+        max_step_id_characters: MAX_STEP_ID,
+        max_entries_bytes: MAX_ENTRIES_BYTES,
+        list_dir_max_depth: list_dir::MAX_DEPTH,
+        list_dir_max_entries: list_dir::MAX_ENTRIES,
+        read_file_max_lines: read_file::MAX_LINES,
+        read_file_max_content_bytes: read_file::MAX_CONTENT_BYTES,
+        read_file_max_line_characters: MAX_LINE_CHARS,
+        read_files_max_paths: read_files::MAX_PATHS,
+        read_files_max_content_bytes: read_files::MAX_CONTENT_BYTES,
+        find_files_max_globs: find_files::MAX_GLOBS,
+        find_files_max_results: find_files::MAX_RESULTS,
+        search_text_max_query_bytes: search_text::MAX_QUERY_BYTES,
+        search_text_max_globs: search_text::MAX_GLOBS,
+        search_text_max_matches: search_text::MAX_MATCHES,
+        search_text_max_context_lines: search_text::MAX_CONTEXT_LINES,
+        search_text_max_seconds: search_text::MAX_TIME.as_secs(),
+        ranged_read_factor: RANGED_READ_FACTOR,
+        diff_workspace_max_bytes: diff_workspace::MAX_DIFF_BYTES,
+        revert_calls_max_calls: revert_calls::MAX_CALLS,
+    };
+}

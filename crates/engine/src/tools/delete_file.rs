@@ -1,0 +1,91 @@
+//! `delete_file`: one file goes.
+
+use std::collections::BTreeSet;
+
+use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::{Target, Workspace, WorkspaceError};
+
+use super::write_file::{expect_version, members};
+use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use crate::change_plan::{ChangePlan, DesiredFile};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "delete_file",
+    description: "Deletes one file. Give as expectedSha256 the sha256 that read_file told. Folders are not deleted.",
+    takes_long: false,
+    permissions: &[Permission::FileDelete],
+    content: &[],
+    input: ToolSchema::of::<DeleteFileInput>,
+    output: ToolSchema::of::<DeleteFileOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(DeleteFile::try_from(parse::<DeleteFileInput>(members)?)?))),
+};
+
+/// What `delete_file` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "path": "src/old.txt",
+    "expectedSha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
+    "reason": "no longer used"
+}))]
+pub struct DeleteFileInput {
+    /// The file.
+    path: String,
+    /// The version that goes.
+    #[serde(default)]
+    expected_sha256: Option<Sha256>,
+}
+
+/// What `delete_file` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteFileOutput {
+    /// The file, cleaned.
+    path: LogicalPath,
+    /// Hash of what was there.
+    old_sha256: Sha256,
+}
+
+struct DeleteFile {
+    path: LogicalPath,
+    expected: Option<Sha256>,
+}
+
+impl TryFrom<DeleteFileInput> for DeleteFile {
+    type Error = Refusal;
+
+    fn try_from(input: DeleteFileInput) -> Result<Self, Refusal> {
+        Ok(Self { path: file_path(&input.path)?, expected: input.expected_sha256 })
+    }
+}
+
+impl Mutation for DeleteFile {
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        workspace.targets_of_any_size(rules, &self.paths(), go)
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let before = targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.sha256);
+        let old_sha256 = before.ok_or_else(|| Refusal::not_found(&self.path))?;
+        expect_version(&self.path, before, self.expected)?;
+        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Delete, after: None };
+        let mut planned = ChangePlan::draw(context.rules, targets, vec![desired])?;
+        planned.summary = format!("deleted {}", self.path);
+        planned.output = members(&DeleteFileOutput { path: self.path.clone(), old_sha256 });
+        Ok(planned)
+    }
+}

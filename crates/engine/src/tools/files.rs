@@ -1,0 +1,316 @@
+//! What the files plane does, as calls: judged, recorded and kept for approval like any tool, but not in the catalogue,
+//! since bytes are nothing that a model writes.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use model::{
+    Code, Content, Effect, FileState, LogicalPath, PathRejected, Permission, Refusal, Rules, ScannedContent, Sha256,
+    StepBytes, judge_scanned,
+};
+use serde::{Deserialize, Serialize};
+use workspace::{StagedFile, Target, Workspace, WorkspaceError};
+
+use super::write_file::{already_exists, expect_version, members};
+use super::{
+    Brought, Mutation, PlanContext, Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, file_path, parse,
+};
+use crate::change_plan::{ChangePlan, DesiredFile, Upload};
+use crate::runs::quota::Reservation;
+
+/// The permission bits of a new file.
+const NEW_FILE_MODE: u32 = 0o644;
+
+/// `GET` and `HEAD`.
+pub static GET: Tool = Tool {
+    name: "files_get",
+    description: "Reads a whole file as bytes.",
+    takes_long: false,
+    permissions: &[Permission::FileRead],
+    content: &[],
+    input: ToolSchema::of::<PathInput>,
+    output: ToolSchema::of::<StoredFile>,
+    run: ToolRun::Read(|members| {
+        let input = parse::<PathInput>(members)?;
+        Ok(Box::new(GetFile(file_path(&input.path)?)))
+    }),
+};
+
+/// `PUT`.
+pub static PUT: Tool = Tool {
+    name: "files_put",
+    description: "Stores a whole file as bytes.",
+    takes_long: true,
+    permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
+    content: &[],
+    input: ToolSchema::of::<PutInput>,
+    output: ToolSchema::of::<StoredFile>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(PutFile::try_from(parse::<PutInput>(members)?)?))),
+};
+
+/// `DELETE`.
+pub static DELETE: Tool = Tool {
+    name: "files_delete",
+    description: "Deletes a file of any kind.",
+    takes_long: false,
+    permissions: &[Permission::FileDelete],
+    content: &[],
+    input: ToolSchema::of::<PathInput>,
+    output: ToolSchema::of::<StoredFile>,
+    run: ToolRun::Mutation(|members| {
+        let input = parse::<PathInput>(members)?;
+        Ok(Box::new(DropFile { path: file_path(&input.path)?, expected: input.expected_sha256 }))
+    }),
+};
+
+/// A file that is named.
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PathInput {
+    path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expected_sha256: Option<Sha256>,
+}
+
+/// A file that comes in, as it is kept for an approval.
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PutInput {
+    path: String,
+    content_base64: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expected_sha256: Option<Sha256>,
+}
+
+/// What a file is after the call; before it, for one that was deleted.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredFile {
+    /// The file, cleaned.
+    path: LogicalPath,
+    /// Whether the file is new.
+    created: bool,
+    /// Hash of what was there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_sha256: Option<Sha256>,
+    /// Hash of what is there now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_sha256: Option<Sha256>,
+    /// Its length in bytes.
+    size_bytes: u64,
+}
+
+/// A file that comes in.
+pub struct PutFile {
+    pub path: LogicalPath,
+    /// The version that it replaces; `None` where nothing may be there.
+    pub expected: Option<Sha256>,
+    pub content: NewContent,
+    /// What was reserved for it on the disk.
+    pub reservation: Option<Reservation>,
+}
+
+/// The bytes that come in.
+pub enum NewContent {
+    /// In memory.
+    Inline(Vec<u8>),
+    /// In the run's `tmp/`, with what was learned of them on their way there.
+    Staged(StagedFile, ScannedContent),
+    /// Not here yet: as many as their sender says, where it does.
+    Announced(Option<u64>),
+}
+
+impl PutFile {
+    /// The input as it is kept; what is too large to be kept has none of its bytes in it, but their hash.
+    pub fn to_input(&self) -> PutInput {
+        let content_base64 = match &self.content {
+            NewContent::Inline(bytes) => BASE64_STANDARD.encode(bytes),
+            NewContent::Staged(file, _) => format!("sha256:{}", file.sha256),
+            NewContent::Announced(_) => String::new(),
+        };
+        PutInput { path: self.path.to_string(), content_base64, expected_sha256: self.expected }
+    }
+}
+
+impl TryFrom<PutInput> for PutFile {
+    type Error = Refusal;
+
+    fn try_from(input: PutInput) -> Result<Self, Refusal> {
+        let content = BASE64_STANDARD.decode(&input.content_base64).map_err(|_| {
+            Refusal::invalid("the content is too large to be kept for an approval", "Send the file again.")
+        })?;
+        let content = NewContent::Inline(content);
+        Ok(Self { path: file_path(&input.path)?, expected: input.expected_sha256, content, reservation: None })
+    }
+}
+
+impl Mutation for PutFile {
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
+    }
+
+    fn brings(&self) -> Vec<Brought> {
+        match &self.content {
+            NewContent::Inline(bytes) => vec![Brought::to(&self.path, bytes.clone())],
+            NewContent::Staged(..) | NewContent::Announced(_) => Vec::new(),
+        }
+    }
+
+    fn brings_staged(&self, targets: &[Target]) -> Option<Refusal> {
+        let NewContent::Staged(_, scanned) = &self.content else { return None };
+        let target = targets.first();
+        let old = match target.and_then(|target| target.scanned.clone()) {
+            Some(unread) => unread,
+            None => target
+                .and_then(|target| target.before.as_ref())
+                .map_or_else(ScannedContent::default, |(_, bytes)| ScannedContent::of(bytes)),
+        };
+        judge_scanned(&self.path, &old, scanned)
+    }
+
+    fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reservation.take()
+    }
+
+    fn permission(&self, _targets: &[Target]) -> Option<Permission> {
+        Some(if self.expected.is_some() { Permission::FileWriteReplace } else { Permission::FileWriteCreate })
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let before = state_of(&targets);
+        match (&before, self.expected) {
+            (Some(_), None) => return Err(already_exists(&self.path)),
+            (None, None) => self.path.check_new().map_err(|rule| rejected(&self.path, rule))?,
+            (_, Some(_)) => expect_version(&self.path, before.as_ref().map(|state| state.sha256), self.expected)?,
+        }
+        let mode = before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode);
+        let (content, kind, lines) = match &self.content {
+            NewContent::Inline(bytes) => {
+                (Content::new(bytes.clone(), mode), context.rules.kind_of_file(&self.path, bytes), None)
+            }
+            NewContent::Staged(file, scanned) => {
+                let bytes = StepBytes::Staged(file.name.clone());
+                let content = Content { bytes, size_bytes: file.size_bytes, sha256: file.sha256, mode };
+                let lines = Some(scanned.lines).filter(|_| !scanned.is_binary);
+                (content, context.rules.kind_of_file(&self.path, &file.head), lines)
+            }
+            NewContent::Announced(size_bytes) => {
+                // Whether it is text is not known: what depends on that is judged when the bytes are here.
+                let (bytes, size_bytes) = (StepBytes::Staged(String::new()), size_bytes.unwrap_or(0));
+                let content = Content { bytes, size_bytes, sha256: Sha256::ZERO, mode };
+                (content, context.rules.kind_of_path(&self.path), None)
+            }
+        };
+        let limit = context.rules.policy().max_transfer_bytes;
+        if content.size_bytes > limit {
+            return Err(too_large(&self.path, limit, content.size_bytes));
+        }
+        let stored = StoredFile {
+            path: self.path.clone(),
+            created: before.is_none(),
+            old_sha256: before.map(|state| state.sha256),
+            new_sha256: Some(content.sha256),
+            size_bytes: content.size_bytes,
+        };
+        let mut planned = ChangePlan::draw_upload(targets, Upload { path: self.path.clone(), content, kind, lines });
+        let done = if stored.created { "created" } else { "replaced" };
+        planned.summary = format!("{done} {} ({} bytes)", self.path, stored.size_bytes);
+        planned.output = members(&stored);
+        Ok(planned)
+    }
+}
+
+struct DropFile {
+    path: LogicalPath,
+    expected: Option<Sha256>,
+}
+
+impl Mutation for DropFile {
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let Some(before) = state_of(&targets) else { return Err(Refusal::not_found(&self.path)) };
+        expect_version(&self.path, Some(before.sha256), self.expected)?;
+        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Delete, after: None };
+        let mut planned = ChangePlan::draw(context.rules, targets, vec![desired])?;
+        planned.summary = format!("deleted {}", self.path);
+        planned.output = members(&StoredFile {
+            path: self.path.clone(),
+            created: false,
+            old_sha256: Some(before.sha256),
+            new_sha256: None,
+            size_bytes: before.size_bytes,
+        });
+        Ok(planned)
+    }
+}
+
+/// A file that is asked for.
+struct GetFile(LogicalPath);
+
+impl Read for GetFile {
+    fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
+        let limit = context.rules.policy().max_transfer_bytes;
+        let transfer = context.tree.open_transfer(context.rules, &self.0, limit)?;
+        let state = &transfer.state;
+        let stored = StoredFile {
+            path: self.0.clone(),
+            created: false,
+            old_sha256: Some(state.sha256),
+            new_sha256: Some(state.sha256),
+            size_bytes: state.size_bytes,
+        };
+        let (kind, version) = (state.kind, state.sha256);
+        let mut told = ReadOutput::new(&stored, vec![self.0.clone()])?.with_file(&self.0, kind, version);
+        told.transfer = Some(transfer);
+        Ok(told)
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.0.clone()]
+    }
+}
+
+fn state_of(targets: &[Target]) -> Option<FileState> {
+    targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.clone())
+}
+
+fn rejected(path: &LogicalPath, rule: PathRejected) -> Refusal {
+    Refusal::path(path.as_str(), rule)
+}
+
+fn too_large(path: &LogicalPath, limit: u64, actual: u64) -> Refusal {
+    let message = format!("`{path}` has {actual} bytes; a transfer may have {limit}");
+    Refusal::new(Code::FileTooLarge, message, "Send a smaller file.")
+        .at(path)
+        .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual)))
+}

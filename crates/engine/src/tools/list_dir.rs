@@ -1,0 +1,124 @@
+//! `list_dir`: what is in a folder.
+
+use model::{LogicalPath, Permission, Refusal};
+use serde::{Deserialize, Serialize};
+use workspace::{Entry, ListQuery, WorkspaceError};
+
+use super::{AtRecord, Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
+
+/// The deepest listing.
+pub(super) const MAX_DEPTH: u64 = 20;
+/// The most entries of a listing.
+pub(super) const MAX_ENTRIES: u64 = 10_000;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "list_dir",
+    description: "Lists the files and folders in a folder, sorted by path. Hidden entries, and entries that git ignores \
+                  or that are generated or vendored, are left out unless asked for. With atSeq it lists the folder as it \
+                  was at an earlier record.",
+    takes_long: false,
+    permissions: &[Permission::FileList],
+    content: &[],
+    input: ToolSchema::of::<ListDirInput>,
+    output: ToolSchema::of::<ListDirOutput>,
+    run: ToolRun::Read(|members| Ok(Box::new(ListDir::try_from(parse::<ListDirInput>(members)?)?))),
+};
+
+/// What `list_dir` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schema(example = json!({"path": "src", "maxDepth": 2}))]
+pub struct ListDirInput {
+    /// The folder.
+    path: String,
+    /// How deep to look: 1 is the folder's own entries. Taken as 20 where it is more.
+    #[schema(minimum = 1, maximum = 20)]
+    max_depth: u64,
+    /// Whether names that begin with `.` are shown.
+    include_hidden: bool,
+    /// Whether entries that git ignores, or that are generated or vendored, are shown.
+    include_ignored: bool,
+    /// At most so many entries. Taken as 10,000 where it is more.
+    #[schema(minimum = 1, maximum = 10_000)]
+    max_entries: u64,
+    /// List the folder as it was at this record of the run's audit; 0 is what the run started from. Only files that the
+    /// audit knows are told, and the folders that they lie in. Not with `mount`.
+    #[schema(minimum = 0)]
+    at_seq: Option<u64>,
+}
+
+impl Default for ListDirInput {
+    fn default() -> Self {
+        Self {
+            path: root(),
+            max_depth: 2,
+            include_hidden: false,
+            include_ignored: false,
+            max_entries: 300,
+            at_seq: None,
+        }
+    }
+}
+
+/// What `list_dir` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListDirOutput {
+    /// The folder, cleaned.
+    path: LogicalPath,
+    /// What is in it, sorted by path.
+    entries: Vec<Entry>,
+    /// Whether entries are missing because there were too many: more than `maxEntries`, or than 2 MiB of them.
+    truncated: bool,
+    /// The record whose files these are, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_seq: Option<u64>,
+}
+
+struct ListDir {
+    query: ListQuery,
+    at_seq: Option<u64>,
+}
+
+impl TryFrom<ListDirInput> for ListDir {
+    type Error = Refusal;
+
+    fn try_from(input: ListDirInput) -> Result<Self, Refusal> {
+        let max_depth = bounded("maxDepth", input.max_depth, 1, MAX_DEPTH)?;
+        let max_entries = bounded("maxEntries", input.max_entries, 1, MAX_ENTRIES)?;
+        let query = ListQuery {
+            path: any_path(&input.path)?,
+            max_depth: u32::try_from(max_depth).unwrap_or(20),
+            include_hidden: input.include_hidden,
+            include_ignored: input.include_ignored,
+            max_entries: usize::try_from(max_entries).unwrap_or(10_000),
+        };
+        Ok(Self { query, at_seq: input.at_seq })
+    }
+}
+
+impl Read for ListDir {
+    fn looks_back(&self) -> Option<AtRecord> {
+        self.at_seq.map(|seq| AtRecord { seq, with_modes: false, only: None })
+    }
+
+    fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
+        let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
+        let listing = match context.back() {
+            Some((past, run)) => run.list_snapshot(rules, &past.files, query, &past.contents, cancel)?,
+            None => context.tree.list(rules, query, cancel)?,
+        };
+        let path = query.path.clone();
+        let output = ListDirOutput {
+            path: path.clone(),
+            entries: listing.entries,
+            truncated: listing.truncated,
+            at_seq: self.at_seq,
+        };
+        ReadOutput::new(&output, vec![path])
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.query.path.clone()]
+    }
+}

@@ -1,0 +1,121 @@
+//! `move_file`: one file goes to another path.
+
+use std::collections::BTreeSet;
+
+use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::{Target, Workspace, WorkspaceError};
+
+use super::write_file::{already_exists, expect_version, members};
+use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use crate::change_plan::{ChangePlan, DesiredFile};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "move_file",
+    description: "Moves or renames one file; nothing may be at the new path. Give as expectedSha256 the sha256 that \
+                  read_file told.",
+    takes_long: false,
+    permissions: &[Permission::FileMove],
+    content: &[],
+    input: ToolSchema::of::<MoveFileInput>,
+    output: ToolSchema::of::<MoveFileOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(MoveFile::try_from(parse::<MoveFileInput>(members)?)?))),
+};
+
+/// What `move_file` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "from": "src/a.txt",
+    "to": "src/b.txt",
+    "expectedSha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
+    "reason": "a better name"
+}))]
+pub struct MoveFileInput {
+    /// Where the file is.
+    from: String,
+    /// Where it goes. Missing folders are made.
+    to: String,
+    /// The version that moves.
+    #[serde(default)]
+    expected_sha256: Option<Sha256>,
+}
+
+/// What `move_file` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MoveFileOutput {
+    /// Where the file was, cleaned.
+    from: LogicalPath,
+    /// Where it is now, cleaned.
+    to: LogicalPath,
+    /// Its hash.
+    sha256: Sha256,
+}
+
+struct MoveFile {
+    from: LogicalPath,
+    to: LogicalPath,
+    expected: Option<Sha256>,
+}
+
+impl TryFrom<MoveFileInput> for MoveFile {
+    type Error = Refusal;
+
+    fn try_from(input: MoveFileInput) -> Result<Self, Refusal> {
+        let (from, to) = (file_path(&input.from)?, file_path(&input.to)?);
+        if from == to {
+            return Err(Refusal::invalid("`from` and `to` are the same file", "Name another path in `to`.").at(&to));
+        }
+        Ok(Self { from, to, expected: input.expected_sha256 })
+    }
+}
+
+impl Mutation for MoveFile {
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.from.clone(), self.to.clone()]
+    }
+
+    fn leaves(&self) -> Vec<LogicalPath> {
+        vec![self.from.clone()]
+    }
+
+    fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
+        self.expected.filter(|_| *path == self.from)
+    }
+
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        go: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        workspace.targets_of_any_size(rules, &self.paths(), go)
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let before = |path: &LogicalPath| targets.iter().find(|target| target.path == *path)?.before.as_ref();
+        let (state, bytes) = before(&self.from).ok_or_else(|| Refusal::not_found(&self.from))?;
+        if before(&self.to).is_some() {
+            return Err(already_exists(&self.to));
+        }
+        self.to.check_new().map_err(|rule| Refusal::path(self.to.as_str(), rule))?;
+        expect_version(&self.from, Some(state.sha256), self.expected)?;
+        let sha256 = state.sha256;
+        let mut planned = if state.size_bytes > context.rules.policy().max_file_bytes {
+            ChangePlan::draw_large_move(context.rules, targets, &self.from, &self.to, Workspace::new_staged_name())
+        } else {
+            let after = Some((bytes.clone(), state.mode));
+            let gone = Effect::MoveFrom { to: self.to.clone() };
+            let there = Effect::MoveTo { from: self.from.clone() };
+            let desired = vec![
+                DesiredFile { path: self.from.clone(), effect: gone, after: None },
+                DesiredFile { path: self.to.clone(), effect: there, after },
+            ];
+            ChangePlan::draw(context.rules, targets, desired)?
+        };
+        planned.summary = format!("moved {} to {}", self.from, self.to);
+        planned.output = members(&MoveFileOutput { from: self.from.clone(), to: self.to.clone(), sha256 });
+        Ok(planned)
+    }
+}

@@ -1,0 +1,84 @@
+//! JSON Schemas of tools: the same types that the OpenAPI document shows, with every reference resolved in place.
+
+use serde_json::{Map, Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+/// A type's schema and the ones that it refers to.
+pub struct ToolSchema {
+    /// The type's own schema.
+    pub schema: RefOr<Schema>,
+    /// The type's name in the document.
+    pub name: String,
+    /// Schemas that it refers to, by name.
+    pub refers_to: Vec<(String, RefOr<Schema>)>,
+}
+
+impl ToolSchema {
+    /// The schema of `T`.
+    pub fn of<T: ToSchema>() -> Self {
+        let mut refers_to = Vec::new();
+        T::schemas(&mut refers_to);
+        Self { schema: <T as PartialSchema>::schema(), name: T::name().into_owned(), refers_to }
+    }
+
+    /// One JSON Schema without references, with `members` beside its own properties; `required` ones first.
+    pub fn inlined(&self, members: &[(&str, Value)], required: &[&str]) -> Value {
+        let mut schema = self.resolve(serde_json::to_value(&self.schema).unwrap_or_default(), 0);
+        if let Some(object) = schema.as_object_mut() {
+            merge_parts(object);
+            extend(object, members, required);
+        }
+        schema
+    }
+
+    fn resolve(&self, value: Value, depth: usize) -> Value {
+        match value {
+            Value::Object(members) => match members.get("$ref").and_then(Value::as_str) {
+                Some(reference) if depth < 16 => {
+                    let name = reference.rsplit('/').next().unwrap_or_default();
+                    let found = self.refers_to.iter().find(|(known, _)| known == name);
+                    let schema = found.and_then(|(_, schema)| serde_json::to_value(schema).ok()).unwrap_or(json!({}));
+                    self.resolve(schema, depth + 1)
+                }
+                _ => Value::Object(members.into_iter().map(|(key, value)| (key, self.resolve(value, depth))).collect()),
+            },
+            Value::Array(items) => Value::Array(items.into_iter().map(|item| self.resolve(item, depth)).collect()),
+            scalar => scalar,
+        }
+    }
+}
+
+/// Makes one object of a schema that says `allOf`, as a flattened struct does.
+fn merge_parts(object: &mut Map<String, Value>) {
+    let Some(Value::Array(parts)) = object.remove("allOf") else { return };
+    for part in parts {
+        let Value::Object(part) = part else { continue };
+        for (key, value) in part {
+            match (object.get_mut(&key), value) {
+                (Some(Value::Object(there)), Value::Object(more)) => there.extend(more),
+                (Some(Value::Array(there)), Value::Array(more)) => there.extend(more),
+                (Some(_), _) => {}
+                (None, value) => {
+                    object.insert(key, value);
+                }
+            }
+        }
+    }
+}
+
+fn extend(object: &mut Map<String, Value>, members: &[(&str, Value)], required: &[&str]) {
+    let properties = object.entry("properties").or_insert_with(|| json!({}));
+    if let Some(properties) = properties.as_object_mut() {
+        for (name, schema) in members {
+            properties.insert((*name).to_owned(), schema.clone());
+        }
+    }
+    let all = object.entry("required").or_insert_with(|| json!([]));
+    if let Some(all) = all.as_array_mut() {
+        all.extend(required.iter().map(|name| Value::from(*name)));
+    }
+    if object.get("required").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        object.remove("required");
+    }
+}

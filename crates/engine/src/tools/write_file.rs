@@ -1,0 +1,204 @@
+//! `write_file`: the whole content of one file.
+
+use model::{Code, Effect, LogicalPath, Permission, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use workspace::Target;
+
+use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
+use crate::change_plan::{ChangePlan, DesiredFile};
+
+/// The permission bits of a new file.
+const NEW_FILE_MODE: u32 = 0o644;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "write_file",
+    description: "Writes the whole content of one text file. To replace a file, give as expectedSha256 the sha256 that \
+                  read_file told: if the file has changed since, nothing is written. Prefer apply_patch for small \
+                  changes.",
+    takes_long: false,
+    permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
+    content: &[],
+    input: ToolSchema::of::<WriteFileInput>,
+    output: ToolSchema::of::<WriteFileOutput>,
+    run: ToolRun::Mutation(|members| Ok(Box::new(WriteFile::try_from(parse::<WriteFileInput>(members)?)?))),
+};
+
+/// What `write_file` takes.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"path": "src/hello.txt", "content": "hello\n", "mode": "CREATE_NEW", "reason": "greet"}))]
+pub struct WriteFileInput {
+    /// The file. Missing folders are made.
+    path: String,
+    /// All its text.
+    content: String,
+    /// What may be there already.
+    #[serde(default)]
+    #[schema(inline)]
+    mode: WriteMode,
+    /// The version that is replaced. Required where a file is there.
+    #[serde(default)]
+    expected_sha256: Option<Sha256>,
+}
+
+/// What may be at the path already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum WriteMode {
+    /// Nothing.
+    CreateNew,
+    /// A file.
+    ReplaceExisting,
+    /// Either.
+    #[default]
+    CreateOrReplace,
+}
+
+/// What `write_file` answers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WriteFileOutput {
+    /// The file, cleaned.
+    path: LogicalPath,
+    /// Whether the file is new.
+    created: bool,
+    /// Hash of what was there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_sha256: Option<Sha256>,
+    /// Hash of what is there now.
+    new_sha256: Sha256,
+    /// Its length in bytes.
+    bytes_written: u64,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+}
+
+struct WriteFile {
+    path: LogicalPath,
+    content: String,
+    mode: WriteMode,
+    expected: Option<Sha256>,
+}
+
+impl TryFrom<WriteFileInput> for WriteFile {
+    type Error = Refusal;
+
+    fn try_from(input: WriteFileInput) -> Result<Self, Refusal> {
+        let path = file_path(&input.path)?;
+        Ok(Self { path, content: input.content, mode: input.mode, expected: input.expected_sha256 })
+    }
+}
+
+impl Mutation for WriteFile {
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+
+    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected
+    }
+
+    fn permission(&self, targets: &[Target]) -> Option<Permission> {
+        let exists = targets.first().is_some_and(|target| target.before.is_some());
+        Some(match (self.mode, exists) {
+            (WriteMode::CreateNew, _) | (WriteMode::CreateOrReplace, false) => Permission::FileWriteCreate,
+            (WriteMode::ReplaceExisting, _) | (WriteMode::CreateOrReplace, true) => Permission::FileWriteReplace,
+        })
+    }
+
+    fn brings(&self) -> Vec<Brought> {
+        vec![Brought::to(&self.path, self.content.clone().into_bytes())]
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let before = targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.clone());
+        match (self.mode, &before) {
+            (WriteMode::CreateNew, Some(_)) => return Err(already_exists(&self.path)),
+            (WriteMode::ReplaceExisting, None) => return Err(Refusal::not_found(&self.path)),
+            (WriteMode::CreateNew | WriteMode::CreateOrReplace, None) => {
+                self.path.check_new().map_err(|rule| Refusal::path(self.path.as_str(), rule))?;
+            }
+            (WriteMode::ReplaceExisting | WriteMode::CreateOrReplace, Some(_)) => {}
+        }
+        let after = (self.content.as_bytes().to_vec(), before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode));
+        let effect = if before.is_some() { Effect::Replace } else { Effect::Create };
+        let desired = DesiredFile { path: self.path.clone(), effect, after: Some(after) };
+        let mut planned = ChangePlan::draw(context.rules, targets, vec![desired])?;
+        expect_version(&self.path, before.as_ref().map(|state| state.sha256), self.expected)?;
+        planned.describe_one(&self.path)?;
+        Ok(planned)
+    }
+}
+
+impl ChangePlan {
+    /// Fills in the answer of a tool that changes the one file at `path`.
+    pub(super) fn describe_one(&mut self, path: &LogicalPath) -> Result<(), Refusal> {
+        let Some((change, content)) = self.at(path).and_then(|change| Some((change, change.after.as_ref()?))) else {
+            return Err(Refusal::not_found(path));
+        };
+        let output = WriteFileOutput {
+            path: path.clone(),
+            created: change.before.is_none(),
+            old_sha256: change.before.as_ref().map(|state| state.sha256),
+            new_sha256: content.sha256,
+            bytes_written: content.size_bytes,
+            insertions: change.counts.insertions,
+            deletions: change.counts.deletions,
+        };
+        let done = if output.created { "created" } else { "replaced" };
+        self.summary = format!("{done} {path} (+{} -{})", output.insertions, output.deletions);
+        self.output = members(&output);
+        Ok(())
+    }
+}
+
+/// The members of `output`, which is a struct.
+pub(super) fn members(output: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(output) {
+        Ok(Value::Object(members)) => members,
+        // A struct of strings, numbers and lists always is an object.
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+/// Something is at `path`, where nothing may be.
+pub(super) fn already_exists(path: &LogicalPath) -> Refusal {
+    Refusal::new(
+        Code::AlreadyExists,
+        format!("`{path}` exists already"),
+        "Read it first; then replace it with its sha256 as expectedSha256, or choose another path.",
+    )
+    .at(path)
+}
+
+/// What to do where a version is expected of a file that is not there.
+const ABSENT_HINT: &str = "Leave expectedSha256 out to create the file, or use find_files to see where it is.";
+
+/// Checks that the version at `path` is the one that the caller expects. Replacing needs one.
+pub(super) fn expect_version(
+    path: &LogicalPath,
+    current: Option<Sha256>,
+    expected: Option<Sha256>,
+) -> Result<(), Refusal> {
+    if let (None, Some(_)) = (current, expected) {
+        // Whether it ever did is known to the pipeline, which says so.
+        let message = format!("`{path}` does not exist, so it has no version to expect");
+        return Err(Refusal::new(Code::WriteConflict, message, ABSENT_HINT).at(path));
+    }
+    let message = match (current, expected) {
+        (None, _) => return Ok(()),
+        (Some(current), Some(expected)) if current == expected => return Ok(()),
+        (Some(_), Some(_)) => format!("`{path}` is not the version that you expect"),
+        (Some(_), None) => format!("`{path}` exists; replacing it needs expectedSha256"),
+    };
+    Err(Refusal::new(
+        Code::WriteConflict,
+        message,
+        "Read the file again, base your change on what is there now, and give its sha256 as expectedSha256.",
+    )
+    .at(path)
+    .about(|about| about.current_sha256 = current))
+}

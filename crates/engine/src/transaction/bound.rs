@@ -1,0 +1,88 @@
+//! Pending steps are bound to the chain: what they would do is what their records say, and those records are in the chain up
+//! to its head. Else the journal was changed, and nothing of it is done.
+
+use std::collections::HashMap;
+
+use ledger::{JournalEntry, Ledger};
+use model::{ChainCheck, Outcome, Record, RunId, Sha256, Step};
+
+use crate::CallError;
+use crate::history::content_history;
+
+/// Records looked at in one go.
+const PAGE: u32 = 500;
+
+/// The first step that is not bound to a record.
+#[derive(Debug, thiserror::Error)]
+#[error("the journal of {run} holds what no record of its chain says: record {seq}: {problem}")]
+pub(super) struct Unbound {
+    run: RunId,
+    seq: u64,
+    problem: String,
+}
+
+/// Looks whether every step of `open`, which are of `run`, is what its record says; the head of the run's chain is `head`.
+///
+/// # Errors
+///
+/// Where the ledger fails.
+pub(super) async fn unbound(
+    ledger: &dyn Ledger,
+    run: &RunId,
+    open: &[JournalEntry],
+    head: (u64, Sha256),
+) -> Result<Option<Unbound>, CallError> {
+    let Some(first) = open.iter().map(|open| open.seq).min() else { return Ok(None) };
+    let found = |seq: u64, problem: &str| Some(Unbound { run: run.clone(), seq, problem: problem.to_owned() });
+    let before = match first.checked_sub(1) {
+        None => return Ok(found(0, "there is no such record")),
+        Some(0) => Sha256::ZERO,
+        Some(seq) => match record_before(ledger, run, seq).await? {
+            Some(hash) => hash,
+            None => return Ok(found(seq, "it is missing or has no hash")),
+        },
+    };
+    let mut steps: HashMap<u64, &[Step]> = open.iter().map(|open| (open.seq, &open.steps[..])).collect();
+    let mut check = ChainCheck::after(run, first - 1, before);
+    while check.next_seq() <= head.0 {
+        let page = ledger.record_range(run, check.next_seq(), head.0, PAGE.into()).await?;
+        for stored in page.iter() {
+            let seq = check.next_seq();
+            if !check.push(&stored.text) {
+                break;
+            }
+            if let Some(steps) = steps.remove(&seq)
+                && !content_history::parse(&stored.text).is_ok_and(|record| says(&record, steps))
+            {
+                return Ok(found(seq, "its files are not those of the journal"));
+            }
+        }
+        if page.is_empty() || check.clone().end().first_break.is_some() {
+            break;
+        }
+    }
+    let report = check.finish(head);
+    Ok(match (report.first_break, steps.keys().min()) {
+        (Some(broken), _) => found(broken.seq, &broken.problem),
+        (None, Some(seq)) => found(*seq, "there is no such record"),
+        (None, None) => None,
+    })
+}
+
+/// The hash that record `seq` tells of itself.
+async fn record_before(ledger: &dyn Ledger, run: &RunId, seq: u64) -> Result<Option<Sha256>, CallError> {
+    let stored = ledger.record(run, seq).await?;
+    Ok(stored.and_then(|stored| content_history::parse(&stored.text).ok()).and_then(|record| record.hash))
+}
+
+/// Whether a record says of its files what `steps` do.
+fn says(record: &Record, steps: &[Step]) -> bool {
+    let is_said = |step: &Step| {
+        let after = step.after.as_ref().map(|content| content.sha256);
+        let same = |file: &model::RecordFile| {
+            (&file.path, file.old_sha256, file.new_sha256) == (&step.path, step.before, after)
+        };
+        record.files.iter().any(same) && record.paths_written.contains(&step.path)
+    };
+    record.mutates && record.outcome == Outcome::Ok && steps.iter().all(is_said)
+}
