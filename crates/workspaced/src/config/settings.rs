@@ -104,7 +104,7 @@ pub(super) struct Settings {
     #[serde(alias = "rate_limit_burst")]
     pub(super) rate_limit_burst: Option<u32>,
     /// Requests a minute without a valid token that are answered to one address; more are answered 429, while valid tokens
-    /// are served from there as ever. Behind a proxy all callers have one address. 0: no limit [default: 600]
+    /// are served from there as ever. Behind a proxy all callers have one address. 0: no limit [default: 6000]
     #[arg(long, env = "WORKSPACED_AUTH_FAILURES_PER_MINUTE", value_name = "N")]
     #[serde(alias = "auth_failures_per_minute")]
     pub(super) auth_failures_per_minute: Option<u32>,
