@@ -203,7 +203,7 @@ impl Engine {
         };
         let mut record: Record = serde_json::from_str(&call.record).map_err(internal)?;
         let asked = call.reply.and_then(|reply| serde_json::from_str::<Refusal>(&reply.body).ok());
-        let approval = match asked.and_then(|refusal| refusal.about.approval_id) {
+        let approval = match asked.and_then(|refusal| refusal.details.approval_id) {
             Some(id) => self.ledger.approval(&id).await?,
             None => None,
         };

@@ -505,7 +505,7 @@ pub fn forbidden(permissions: &[Permission]) -> Refusal {
     let names: Vec<_> = permissions.iter().map(|permission| permission.as_str()).collect();
     let message = format!("the token lacks the permission {}", names.join(" or "));
     Refusal::new(Code::Forbidden, message, "Go on without this tool, or ask the orchestrator for another token.")
-        .about(|about| about.reasons = names.iter().map(|name| format!("permission:{name}")).collect())
+        .with_details(|details| details.reasons = names.iter().map(|name| format!("permission:{name}")).collect())
 }
 
 /// The run takes no calls, or no mutations, where it stands.

@@ -20,9 +20,9 @@ impl CallError {
     }
 
     /// Whether it passes by itself, so that the same call may be tried again.
-    pub fn passes(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Refused(refusal) => refusal.code.passes(),
+            Self::Refused(refusal) => refusal.code.is_retryable(),
             Self::Internal(_) => true,
         }
     }
@@ -94,7 +94,7 @@ impl CallError {
                 "the change is recorded, but the disk cannot take all of it now; it is finished before any other call of the run",
                 "Do not make the change anew: send the same call again under the same toolCallId, or look at the call's record.",
             )
-            .about(|about| about.seq = seqs.last().copied()),
+            .with_details(|details| details.seq = seqs.last().copied()),
         )
     }
 }

@@ -386,7 +386,7 @@ pub fn too_large(rules: &Rules, path: &LogicalPath, actual: u64) -> Refusal {
     let message = format!("`{path}` would have {actual} bytes; a text file may have {limit}");
     Refusal::new(Code::FileTooLarge, message, "Split the content over several files.")
         .at(path)
-        .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual)))
+        .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
 }
 
 fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<FileKind, Refusal> {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, AppendedAll, Entry, StorageTotals, Ledger, RequiredToken};
+use ledger::{Appended, AppendedAll, Entry, Ledger, RequiredToken, StorageTotals};
 use model::{Code, Permission, Profiles, Refusal};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;

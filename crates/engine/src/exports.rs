@@ -235,9 +235,11 @@ impl BundleCommit {
         let message = self.message.as_deref().unwrap_or_default().trim();
         if message.len() > MAX_MESSAGE_BYTES || message.contains('\0') || self.message.is_some() && message.is_empty() {
             let problem = format!("`message` takes 1 to {MAX_MESSAGE_BYTES} bytes of text");
-            return Err(Refusal::invalid(problem, "Give a shorter message, or leave it out.").about(|about| {
-                (about.limit, about.actual) = (Some(MAX_MESSAGE_BYTES as u64), Some(message.len() as u64));
-            }));
+            return Err(Refusal::invalid(problem, "Give a shorter message, or leave it out.").with_details(
+                |details| {
+                    (details.limit, details.actual) = (Some(MAX_MESSAGE_BYTES as u64), Some(message.len() as u64));
+                },
+            ));
         }
         let bundle = Bundle {
             branch: self.branch.clone().unwrap_or_else(|| format!("workspaced/{run}")),

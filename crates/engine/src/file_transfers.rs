@@ -118,7 +118,7 @@ impl Engine {
         let put = match self.take_in(&head, path, upload).await {
             Ok(put) => put,
             // It is recorded.
-            Err(CallError::Refused(refusal)) if refusal.about.seq.is_some() => {
+            Err(CallError::Refused(refusal)) if refusal.details.seq.is_some() => {
                 let told = Disclosure::of(&head).apply(Err(refusal.into()));
                 return told.map_err(|error| Failed { tool_call_id: head.tool_call_id, error });
             }
@@ -232,7 +232,7 @@ fn stage(live: &crate::engine::OpenRun, from: &mut Incoming, limit: u64) -> Resu
             format!("the file has more than {limit} bytes"),
             "Send a smaller file.",
         )
-        .about(|about| about.limit = Some(limit))
+        .with_details(|details| details.limit = Some(limit))
         .into(),
         io::ErrorKind::UnexpectedEof => broken_off().into(),
         _ => error.into(),

@@ -440,7 +440,7 @@ fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Refusal
     if value < least {
         let message = format!("`{name}` is {value}, but at least {least} is needed");
         return Err(Refusal::invalid(message, format!("Give `{name}` as {least} or more, or leave it out."))
-            .about(|about| (about.limit, about.actual) = (Some(least), Some(value))));
+            .with_details(|details| (details.limit, details.actual) = (Some(least), Some(value))));
     }
     Ok(value.min(most))
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use ledger::{Appended, ApprovalDecision, Entry};
 use model::{
     Code, Decision, LogicalPath, Permission, Record, Refusal, RunState, Sha256, Step, Usage, Verdict, judge_change,
-    judge_count, judge_new_text,
+    judge_file_count, judge_new_text,
 };
 use serde_json::{Map, Value};
 use workspace::{ApplyError, Staged, Target};
@@ -166,7 +166,7 @@ async fn replay(engine: &Engine, head: &CallContext) -> Result<Option<Result<Ans
     Ok(match first_answer(engine, head).await? {
         First::New => None,
         First::Reused => Some(Err(engine.record_reused(head).await)),
-        First::Answered(Err(refusal)) if refusal.about.seq.is_none() => {
+        First::Answered(Err(refusal)) if refusal.details.seq.is_none() => {
             Some(Err(engine.record_refused(head, &[], refusal).await))
         }
         First::Answered(told) => Some(told.map_err(CallError::from)),
@@ -270,7 +270,7 @@ pub async fn judge_announced(
         First::New => {}
         // With its bytes it may be the call that the ID belongs to; without them nobody can tell.
         First::Reused => return Ok(()),
-        First::Answered(Err(refusal)) if refusal.about.seq.is_none() => {
+        First::Answered(Err(refusal)) if refusal.details.seq.is_none() => {
             return Err(engine.record_refused(head, &[], refusal).await);
         }
         First::Answered(told) => return told.map(drop).map_err(CallError::from),
@@ -290,7 +290,7 @@ pub async fn judge_announced(
         Err(error) => return Err(engine.record_failed(&head.clone().under_new_id(), &paths, error).await),
     };
     // What passes by itself is tried again, with bytes that are not known yet: the ID stays free for them.
-    let head = if refusal.code.passes() { head.clone().under_new_id() } else { head.clone() };
+    let head = if refusal.code.is_retryable() { head.clone().under_new_id() } else { head.clone() };
     Err(engine.record_refused(&head, &paths, refusal).await)
 }
 
@@ -308,7 +308,7 @@ fn plan_and_judge(live: &OpenRun, head: &CallContext, tool: &mut dyn Mutation) -
     if decision.verdict != Verdict::Deny
         && let Err(refusal) = disk.resize(planned.disk_wanted())
     {
-        let reasons = refusal.about.reasons.clone();
+        let reasons = refusal.details.reasons.clone();
         decision = Decision { verdict: Verdict::Deny, reasons, refusal: Some(refusal) };
     }
     Ok(Judged { planned, decision, usage, disk, staged: None })
@@ -340,7 +340,7 @@ impl Judged {
 
 /// Plans a mutation upon what was planned before it.
 fn plan(live: &OpenRun, head: &CallContext, tool: &dyn Mutation, ahead: &PlanOverlay) -> Result<ChangePlan, CallError> {
-    if let Some(refusal) = judge_count(&live.rules, &tool.changes()) {
+    if let Some(refusal) = judge_file_count(&live.rules, &tool.changes()) {
         return Err(refusal.into());
     }
     let go: BTreeSet<_> = tool.leaves().into_iter().chain(ahead.gone().cloned()).collect();
@@ -379,7 +379,7 @@ fn plan(live: &OpenRun, head: &CallContext, tool: &dyn Mutation, ahead: &PlanOve
 
 /// What a call is told that looked for a file where there is only room for one: what is there instead.
 fn told_of_room(refusal: Refusal, rooms: Vec<Refusal>) -> Refusal {
-    let is_there = |room: &Refusal| refusal.code == Code::NotFound && room.about.path == refusal.about.path;
+    let is_there = |room: &Refusal| refusal.code == Code::NotFound && room.details.path == refusal.details.path;
     rooms.into_iter().find(is_there).unwrap_or(refusal)
 }
 

@@ -68,7 +68,7 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     // Lines that are equal on both sides cancel out, so that only the changes have to be looked at.
     let old_lines = script.iter().flat_map(|replace| &region.old[replace.old.clone()]).copied();
     let new_lines = script.iter().flat_map(|replace| &region.new[replace.new.clone()]).copied();
-    let bytes_written = is_raw.then(|| bytes_anew(old_lines, new_lines));
+    let bytes_written = is_raw.then(|| inserted_bytes(old_lines, new_lines));
     FileDiff { text, counts: counts_of(&script), binary: false, bytes_written }
 }
 
@@ -109,7 +109,7 @@ fn counts_of(script: &[script::Replace]) -> Counts {
 }
 
 /// The bytes of the new lines that are not among the old ones, each as often as it is there.
-pub(crate) fn bytes_anew<'a>(old: impl Iterator<Item = &'a [u8]>, new: impl Iterator<Item = &'a [u8]>) -> u64 {
+pub(crate) fn inserted_bytes<'a>(old: impl Iterator<Item = &'a [u8]>, new: impl Iterator<Item = &'a [u8]>) -> u64 {
     let mut there: HashMap<&[u8], usize, RandomState> = HashMap::default();
     for line in old {
         *there.entry(line).or_default() += 1;

@@ -6,13 +6,13 @@ use std::ops::Range;
 use memchr::memmem;
 
 use crate::occurrences::Occurrences;
-pub use near::Near;
+pub use near::NearMatch;
 
 mod near;
 
 /// A text after an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edited {
+pub struct EditResult {
     /// The whole text.
     pub text: String,
     /// How many places were changed.
@@ -23,11 +23,11 @@ pub struct Edited {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditFault {
     /// The old text occurs nowhere; these places are nearest, best first.
-    NotFound(Vec<Near>),
+    NotFound(Vec<NearMatch>),
     /// The old text occurs several times, but only one occurrence was asked for.
     NotUnique {
         /// How many occurrences there are, overlapping ones too.
-        places: u64,
+        occurrences: u64,
         /// The lines at which the first of them begin.
         lines: Vec<u64>,
     },
@@ -54,7 +54,7 @@ const MAX_LINES_TOLD: usize = 50;
 /// # Errors
 ///
 /// See [`EditFault`].
-pub fn edit(text: &str, old: &str, new: &str, all: bool, max_bytes: u64) -> Result<Edited, EditFault> {
+pub fn edit(text: &str, old: &str, new: &str, all: bool, max_bytes: u64) -> Result<EditResult, EditFault> {
     let plain = Plain::of(text);
     let (old_plain, new_plain) = (without_cr(old), without_cr(new));
     // Where the caller writes CRLF itself, it means the bytes.
@@ -89,7 +89,7 @@ pub fn edit(text: &str, old: &str, new: &str, all: bool, max_bytes: u64) -> Resu
         done = place.end;
     }
     out.push_str(&text[done..]);
-    Ok(Edited { text: out, replacements: count })
+    Ok(EditResult { text: out, replacements: count })
 }
 
 /// Every occurrence is counted, the overlapping ones too, in one pass.
@@ -104,7 +104,7 @@ fn not_unique(searched: &str, needle: &str) -> EditFault {
             lines.push(line);
         }
     }
-    EditFault::NotUnique { places, lines }
+    EditFault::NotUnique { occurrences: places, lines }
 }
 
 /// A text with LF only, and where its characters are in the original.
@@ -246,11 +246,11 @@ mod tests {
         assert_eq!((edited.text.as_str(), edited.replacements), ("aa aa\r\naa", 3));
         assert_eq!(
             edit("a a\r\na", "a", "b", false, MOST),
-            Err(EditFault::NotUnique { places: 3, lines: vec![1, 1, 2] })
+            Err(EditFault::NotUnique { occurrences: 3, lines: vec![1, 1, 2] })
         );
         let many = "a\n".repeat(60);
         let lines = (1..=50).collect();
-        assert_eq!(edit(&many, "a", "b", false, MOST), Err(EditFault::NotUnique { places: 60, lines }));
+        assert_eq!(edit(&many, "a", "b", false, MOST), Err(EditFault::NotUnique { occurrences: 60, lines }));
     }
 
     #[test]
@@ -268,15 +268,20 @@ mod tests {
 
     #[test]
     fn overlapping_occurrences_count_as_several() {
-        assert_eq!(edit("aaa", "aa", "b", false, MOST), Err(EditFault::NotUnique { places: 2, lines: vec![1, 1] }));
+        assert_eq!(
+            edit("aaa", "aa", "b", false, MOST),
+            Err(EditFault::NotUnique { occurrences: 2, lines: vec![1, 1] })
+        );
         let lines = "x\r\n".repeat(4);
-        let fault = EditFault::NotUnique { places: 3, lines: vec![1, 2, 3] };
+        let fault = EditFault::NotUnique { occurrences: 3, lines: vec![1, 2, 3] };
         assert_eq!(edit(&lines, "x\nx\n", "y\n", false, MOST), Err(fault));
         // With all of them asked for, the first ones from the left are replaced.
         assert_eq!(edit("aaaaa", "aa", "b", true, MOST).unwrap().text, "bba");
         // One pass, however much the text is like itself.
         let (text, half) = ("a".repeat(1 << 20), "a".repeat(1 << 19));
-        let Err(EditFault::NotUnique { places, .. }) = edit(&text, &half, "b", false, MOST) else { panic!() };
+        let Err(EditFault::NotUnique { occurrences: places, .. }) = edit(&text, &half, "b", false, MOST) else {
+            panic!()
+        };
         assert_eq!(places, (1 << 19) + 1);
     }
 

@@ -34,7 +34,7 @@ pub fn parse(text: &[u8]) -> Result<Value, Refusal> {
     if count.get() > MAX_VALUES {
         let message = format!("the body has {} JSON values; at most {MAX_VALUES} are taken", count.get());
         return Err(Refusal::invalid(message, "Send less at a time.")
-            .about(|about| (about.limit, about.actual) = (Some(MAX_VALUES), Some(count.get()))));
+            .with_details(|details| (details.limit, details.actual) = (Some(MAX_VALUES), Some(count.get()))));
     }
     Ok(value)
 }
@@ -196,10 +196,10 @@ mod tests {
         // The object, the list, and two for each item.
         assert!(parse(of(4_999).as_bytes()).is_ok());
         let refusal = parse(of(5_000).as_bytes()).unwrap_err();
-        assert_eq!((refusal.about.limit, refusal.about.actual), (Some(10_000), Some(10_002)));
+        assert_eq!((refusal.details.limit, refusal.details.actual), (Some(10_000), Some(10_002)));
         let members: Vec<_> = (0..20_000).map(|number| format!("\"{number}\":null")).collect();
         let refusal = parse(format!("{{{}}}", members.join(",")).as_bytes()).unwrap_err();
-        assert_eq!(refusal.about.actual, Some(20_001));
+        assert_eq!(refusal.details.actual, Some(20_001));
         assert!(parse(format!("[{}", "0,".repeat(20_000)).as_bytes()).is_err());
     }
 

@@ -6,7 +6,8 @@ mod path;
 mod sensitive;
 
 pub use self::change::{
-    bytes_written, explain_path, judge_call_bytes, judge_change, judge_count, judge_new_text, judge_scanned,
+    bytes_written, explain_path, judge_call_bytes, judge_change, judge_file_count, judge_new_text,
+    judge_scanned_content,
 };
 pub use self::path::judge_path;
 use crate::{Effect, FileKind, LogicalPath, Refusal, Usage, Verdict};

@@ -30,16 +30,16 @@ pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, St
 pub use checkpoint::{Checkpoint, CheckpointInvalid, CheckpointKey, CheckpointLeaf, CheckpointVerifier};
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{FileDiff, Side, count_changes, diff_file};
-pub use edit::{EditFault, Edited, Near, edit};
+pub use edit::{EditFault, EditResult, NearMatch, edit};
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, RunId, TokenId, ToolCallId};
 pub use judge::{
-    Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_call_bytes, judge_change, judge_count,
-    judge_new_text, judge_path, judge_scanned,
+    Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_call_bytes, judge_change,
+    judge_file_count, judge_new_text, judge_path, judge_scanned_content,
 };
 pub use kind::{FileKind, fold_name, is_binary};
 pub use patch::{
-    FileModes, Hunk, HunkLine, HunkOffset, Patch, PatchFault, PatchOperation, Patched, Section, diff_modes,
+    FileModes, FilePatch, Hunk, HunkLine, HunkOffset, Patch, PatchFault, PatchOperation, PatchResult, diff_modes,
 };
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, is_unprintable};
 pub use policy::{

@@ -25,12 +25,12 @@ use crate::{Counts, LogicalPath, Refusal};
 pub struct Patch {
     /// One entry a file, in the order of the patch; no path is written by two sections, and none that one section takes
     /// away is touched by another, but for a file made anew in its place.
-    pub sections: Vec<Section>,
+    pub files: Vec<FilePatch>,
 }
 
 /// What a patch does to one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct FilePatch {
     /// What kind of change.
     pub operation: PatchOperation,
     /// The file that is read: equal to `path` but for renames and copies.
@@ -42,7 +42,7 @@ pub struct Section {
     /// What changes, in the order of the file; none for a pure rename or mode change.
     pub hunks: Vec<Hunk>,
     /// Whether a deletion takes the file whatever it holds: the form `*** Delete File` tells no lines.
-    pub whatever_it_holds: bool,
+    pub ignores_content: bool,
 }
 
 /// What a section does.
@@ -82,7 +82,7 @@ pub enum HunkLine {
 
 /// A file as a section leaves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Patched {
+pub struct PatchResult {
     /// All its bytes.
     pub bytes: Vec<u8>,
     /// For each hunk that did not stand where it said: by how many lines it was moved.
@@ -125,23 +125,23 @@ impl Patch {
     pub fn parse_bytes(text: &[u8]) -> Result<Self, Refusal> {
         let lines = lines::Lines::new(text);
         let sections = if lines.is_begin_form() { begin::parse(lines)? } else { unified::parse(lines)? };
-        Ok(Self { sections: check::sections(sections)? })
+        Ok(Self { files: check::sections(sections)? })
     }
 
     /// The patch that undoes this one; `None` where a section does not tell what it takes away.
     pub fn reversed(&self) -> Option<Self> {
-        let sections = self.sections.iter().rev().map(Section::reversed).collect::<Option<_>>()?;
-        Some(Self { sections })
+        let files = self.files.iter().rev().map(FilePatch::reversed).collect::<Option<_>>()?;
+        Some(Self { files })
     }
 }
 
-impl Section {
+impl FilePatch {
     /// The section that undoes this one; `None` for a copy, which is undone by a deletion that it does not hold the lines
     /// of, for a change of mode, and for forms that do not tell enough.
     pub fn reversed(&self) -> Option<Self> {
         let operation = match self.operation {
             PatchOperation::Create => PatchOperation::Delete,
-            PatchOperation::Delete if !self.whatever_it_holds => PatchOperation::Create,
+            PatchOperation::Delete if !self.ignores_content => PatchOperation::Create,
             PatchOperation::Modify if self.mode.is_none() => PatchOperation::Modify,
             PatchOperation::Rename if self.mode.is_none() => PatchOperation::Rename,
             PatchOperation::Delete | PatchOperation::Modify | PatchOperation::Rename | PatchOperation::Copy => {
@@ -150,7 +150,7 @@ impl Section {
         };
         let hunks = self.hunks.iter().map(Hunk::reversed).collect();
         let (from, path) = (self.path.clone(), self.from.clone());
-        Some(Self { operation, from, path, mode: None, hunks, whatever_it_holds: false })
+        Some(Self { operation, from, path, mode: None, hunks, ignores_content: false })
     }
 }
 

@@ -100,10 +100,10 @@ impl LogicalPath {
     ///
     /// Returns the first rule broken.
     pub fn check_new(&self) -> Result<(), PathRejected> {
-        if self.names().count() > MAX_NAMES {
+        if self.components().count() > MAX_NAMES {
             return Err(PathRejected::TooDeep);
         }
-        self.names().try_for_each(check_new_name)
+        self.components().try_for_each(check_new_name)
     }
 
     /// The path as text: never empty, never absolute.
@@ -117,7 +117,7 @@ impl LogicalPath {
     }
 
     /// The names on the way down; none for the root.
-    pub fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
+    pub fn components(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('/').filter(|name| *name != ".")
     }
 
@@ -136,7 +136,7 @@ impl LogicalPath {
     }
 
     /// Whether this lies in the folder `above`, at any depth. Both are names alone: nothing is looked at.
-    pub fn is_beneath(&self, above: &Self) -> bool {
+    pub fn is_under(&self, above: &Self) -> bool {
         if above.is_root() {
             return !self.is_root();
         }
@@ -144,11 +144,11 @@ impl LogicalPath {
     }
 
     /// Two of `paths` of which the second lies beneath the first, so that both cannot be files; `None` where there are none.
-    pub fn nested<'a>(paths: impl IntoIterator<Item = &'a Self>) -> Option<(&'a Self, &'a Self)> {
+    pub fn find_nested<'a>(paths: impl IntoIterator<Item = &'a Self>) -> Option<(&'a Self, &'a Self)> {
         let mut paths: Vec<_> = paths.into_iter().collect();
         // Name by name, not byte by byte: whatever lies beneath a path comes right behind it.
-        paths.sort_unstable_by(|a, b| a.names().cmp(b.names()));
-        paths.windows(2).find(|pair| pair[1].is_beneath(pair[0])).map(|pair| (pair[0], pair[1]))
+        paths.sort_unstable_by(|a, b| a.components().cmp(b.components()));
+        paths.windows(2).find(|pair| pair[1].is_under(pair[0])).map(|pair| (pair[0], pair[1]))
     }
 
     /// The place `name` in this folder; a `name` of several parts leads as far down.

@@ -180,12 +180,8 @@ impl Draft {
         self
     }
 
-    /// Puts the draft behind record number `seq` with hash `head`; 0 and [`Sha256::ZERO`] where it is the first.
-    pub fn after(self, seq: u64, head: Sha256) -> Record {
-        self.link(seq, head).0
-    }
-
-    /// The same, with the record's JSON text, `hash` included: what is hashed is written once.
+    /// Appends the draft to the record number `seq` with hash `head` (0 and [`Sha256::ZERO`] for the first record). Returns
+    /// the record and its JSON text, `hash` included.
     pub fn link(self, seq: u64, head: Sha256) -> (Record, String) {
         let mut record = self.unhashed(seq, head);
         // A record holds strings, numbers and lists only, which always serialise; an empty text would fail verification.
@@ -448,7 +444,7 @@ mod tests {
         let mut records: Vec<Record> = Vec::new();
         for tool in ["read_file", "write_file", "list_dir"] {
             let (seq, head) = records.last().map_or((0, Sha256::ZERO), |last| (last.seq, last.hash.unwrap()));
-            records.push(draft(tool).after(seq, head));
+            records.push(draft(tool).link(seq, head).0);
         }
         records
     }
@@ -514,17 +510,16 @@ mod tests {
         drafts[2].code = None;
         drafts[2].files.clear();
         for draft in drafts {
-            let (record, text) = draft.clone().link(6, Sha256::of(b"head"));
+            let (record, text) = draft.link(6, Sha256::of(b"head"));
             assert_eq!(text, serde_json::to_string(&record).unwrap());
             assert_eq!(record.hash, Some(Sha256::of(record.to_canonical().as_bytes())));
             assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
-            assert_eq!(draft.after(6, Sha256::of(b"head")), record);
         }
     }
 
     #[test]
     fn a_record_s_hash_is_what_it_has_always_been() {
-        let hash = draft("read_file").after(0, Sha256::ZERO).hash.unwrap();
+        let hash = draft("read_file").link(0, Sha256::ZERO).0.hash.unwrap();
         assert_eq!(hash.to_string(), "26712310b3cc44ed75683fd439008920fdfdc96b356a652cadbb2e6d24a0fe0b");
     }
 
@@ -540,7 +535,7 @@ mod tests {
         let removed = [good[0].clone(), good[2].clone()];
         let swapped = [good[1].clone(), good[0].clone(), good[2].clone()];
         let mut relinked = good.clone();
-        relinked[0] = draft("apply_patch").after(0, Sha256::ZERO);
+        relinked[0] = draft("apply_patch").link(0, Sha256::ZERO).0;
         for (records, seq) in [(changed.as_slice(), 2), (&removed, 2), (&swapped, 1), (&relinked, 2), (&good[..2], 3)] {
             let report = check(records, head);
             assert!(!report.intact);

@@ -60,8 +60,10 @@ pub struct Refusal {
     pub message: String,
     /// One sentence: what to do next.
     pub hint: String,
-    /// What it is about; flattened into the answer.
-    pub about: Box<ProblemDetails>,
+    /// The path, limit, conflict and the like that the refusal refers to; flattened into the response.
+    // Stored replies have this member under its first name.
+    #[serde(rename = "about")]
+    pub details: Box<ProblemDetails>,
 }
 
 /// What a refusal is about; only what the code calls for is there.
@@ -144,7 +146,7 @@ pub struct Conflict {
 impl Refusal {
     /// A refusal with nothing else to say than its message and hint. Both are cut to 16 KiB: they may repeat an input.
     pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code, message: short(message.into()), hint: short(hint.into()), about: Box::default() }
+        Self { code, message: short(message.into()), hint: short(hint.into()), details: Box::default() }
     }
 
     /// Bad input that is no matter of paths, policy or patches.
@@ -160,7 +162,7 @@ impl Refusal {
             rule.to_string(),
             "Name a path inside the workspace, relative to its root and separated by `/`.",
         )
-        .about(|about| about.path = Some(shown))
+        .with_details(|details| details.path = Some(shown))
     }
 
     /// Nothing is at `path`.
@@ -176,27 +178,27 @@ impl Refusal {
     /// The same refusal, about `path`.
     #[must_use]
     pub fn at(self, path: &LogicalPath) -> Self {
-        self.about(|about| about.path = Some(path.to_string()))
+        self.with_details(|details| details.path = Some(path.to_string()))
     }
 
     /// The same refusal, with more told of what it is about.
     #[must_use]
-    pub fn about(mut self, tell: impl FnOnce(&mut ProblemDetails)) -> Self {
-        tell(&mut self.about);
+    pub fn with_details(mut self, fill: impl FnOnce(&mut ProblemDetails)) -> Self {
+        fill(&mut self.details);
         self
     }
 
     /// The same refusal, with the record that the call left.
     #[must_use]
     pub fn recorded(self, seq: u64, hash: Option<Sha256>) -> Self {
-        self.about(|about| (about.seq, about.head_hash) = (Some(seq), hash))
+        self.with_details(|details| (details.seq, details.head_hash) = (Some(seq), hash))
     }
 
     /// The same refusal for a caller who may not read files: nothing that shows content is left. Message, hint and reasons
     /// never do, except for the hints that this method replaces.
     #[must_use]
     pub fn without_content(mut self) -> Self {
-        if self.about.withhold_content() {
+        if self.details.withhold_content() {
             "The token lacks file:read, so nothing of the file is shown: ask for a token that may read it."
                 .clone_into(&mut self.hint);
         }
@@ -206,7 +208,7 @@ impl Refusal {
     /// The same refusal without credentials: what it repeats of a caller's input is recorded and shown to others.
     #[must_use]
     pub fn redacted(mut self) -> Self {
-        let texts = [&mut self.message, &mut self.hint].into_iter().chain(self.about.texts());
+        let texts = [&mut self.message, &mut self.hint].into_iter().chain(self.details.texts());
         for text in texts {
             if let Cow::Owned(redacted) = redact(text) {
                 *text = redacted;
@@ -308,7 +310,7 @@ impl std::error::Error for Refusal {}
 
 impl Code {
     /// Whether the reason passes by itself or is mended by an operator: the same call may be tried again then.
-    pub fn passes(self) -> bool {
+    pub fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::RunNeedsRepair)
     }
 
@@ -375,9 +377,9 @@ mod tests {
             found: secret.clone(),
             applies_at: Vec::new(),
         };
-        let refusal = Refusal::invalid(&secret, &secret).about(|about| {
-            (about.path, about.difference, about.diff) = (text(), text(), text());
-            (about.reasons, about.conflicts) = (vec![secret.clone()], vec![conflict]);
+        let refusal = Refusal::invalid(&secret, &secret).with_details(|details| {
+            (details.path, details.difference, details.diff) = (text(), text(), text());
+            (details.reasons, details.conflicts) = (vec![secret.clone()], vec![conflict]);
         });
         let told = serde_json::to_string(&refusal.redacted()).unwrap();
         assert!(!told.contains(&secret) && told.matches("[redacted: GitHub token]").count() == 10, "{told}");
@@ -389,7 +391,7 @@ mod tests {
         for before in 150..200 {
             let path = format!("../{}/{secret}", "a".repeat(before));
             let refusal = Refusal::path(&path, PathRejected::ParentDir);
-            assert!(!refusal.about.path.unwrap().contains("ghp_"), "{before}");
+            assert!(!refusal.details.path.unwrap().contains("ghp_"), "{before}");
         }
         for before in MAX_TEXT_BYTES - 40..MAX_TEXT_BYTES {
             assert!(!Refusal::invalid(format!("{} {secret}", "a".repeat(before)), "").message.contains("ghp_"));

@@ -80,7 +80,7 @@ pub(crate) fn file_too_large(path: &LogicalPath, limit: u64, actual: u64) -> Ref
         "Use search_text to find the place, then read_file with startLine and maxLines if the file is within its limit.",
     )
     .at(path)
-    .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual)))
+    .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
 }
 
 /// The file at `path` is no text.
@@ -101,5 +101,5 @@ fn unreadable(path: &LogicalPath) -> Refusal {
         "Leave it alone, or ask the operator.",
     )
     .at(path)
-    .about(|about| about.reasons = vec!["permissionBits".to_owned()])
+    .with_details(|details| details.reasons = vec!["permissionBits".to_owned()])
 }

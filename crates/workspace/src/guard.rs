@@ -189,7 +189,7 @@ impl Root {
         let parent = path.parent().ok_or(GuardError::Special)?;
         let mut dir = self.enter(self.dir(), ".").map_err(GuardError::in_mutation)?;
         let mut grown = Vec::new();
-        for name in parent.names() {
+        for name in parent.components() {
             let next = match self.enter(dir.as_fd(), name) {
                 Err(Errno::NOENT) => {
                     match rustix::fs::mkdirat(&dir, name, FOLDER_MODE) {

@@ -210,7 +210,7 @@ impl<S: Visitor> Hands<'_, S> {
     ) -> Result<Found<S::Finding>, WorkspaceError> {
         let Some(dir) = self.open(dir)? else { return Ok(Found::Nothing) };
         let (scope, items) = reader.read(&dir, &folder, scope)?;
-        let is_deep = folder.shown.names().count() > MAX_HELD_DEPTH;
+        let is_deep = folder.shown.components().count() > MAX_HELD_DEPTH;
         let dir = if is_deep { Handle::At(folder) } else { Handle::Open(dir) };
         Ok(Found::Items { dir, scope, items })
     }

@@ -83,7 +83,7 @@ impl RunBulkhead {
             format!("the run has as many {} under way as it may have at a time: {}", self.what, self.of_a_run),
             "Finish those that are under way, or wait for the seconds that Retry-After says.",
         )
-        .about(|about| about.limit = Some(self.of_a_run as u64))
+        .with_details(|details| details.limit = Some(self.of_a_run as u64))
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
         let places = RunBulkhead::new("exports", 8);
         let mut held = vec![places.enter(&run("a"), SOON).await.unwrap(), places.enter(&run("a"), SOON).await.unwrap()];
         let refused = places.enter(&run("a"), SOON).await.unwrap_err();
-        assert_eq!((refused.code, refused.about.limit), (Code::RateLimited, Some(2)));
+        assert_eq!((refused.code, refused.details.limit), (Code::RateLimited, Some(2)));
         for other in ["b", "b", "c", "c", "d", "d"] {
             held.push(places.enter(&run(other), SOON).await.unwrap());
         }

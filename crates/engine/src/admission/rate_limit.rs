@@ -107,7 +107,7 @@ impl Turn {
         if count.streams >= self.most_streams {
             drop(under_way);
             let refusal = limited("the token has too many streams open", Duration::from_secs(1));
-            return Err(refusal.about(|about| about.limit = Some(self.most_streams as u64)));
+            return Err(refusal.with_details(|details| details.limit = Some(self.most_streams as u64)));
         }
         count.streams += 1;
         drop(under_way);
@@ -145,7 +145,7 @@ pub fn limited(message: &str, wait: Duration) -> Refusal {
     metrics::rate_limited();
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     Refusal::new(Code::RateLimited, message, "Wait for the seconds that Retry-After says, then go on.")
-        .about(|about| about.retry_after_seconds = Some(seconds.max(1)))
+        .with_details(|details| details.retry_after_seconds = Some(seconds.max(1)))
 }
 
 #[cfg(test)]
@@ -167,7 +167,7 @@ mod tests {
             assert!(throttle.enter(busy).is_ok());
         }
         let refusal = throttle.enter(busy).unwrap_err();
-        assert_eq!((refusal.code, refusal.about.retry_after_seconds), (Code::RateLimited, Some(1)));
+        assert_eq!((refusal.code, refusal.details.retry_after_seconds), (Code::RateLimited, Some(1)));
         assert!(throttle.enter(quiet).is_ok(), "another token is not concerned");
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let open = || throttle.enter(token).unwrap().into_stream();
         let (first, second) = (open().unwrap(), open().unwrap());
         let refusal = open().unwrap_err();
-        assert_eq!((refusal.code, refusal.about.limit), (Code::RateLimited, Some(2)));
+        assert_eq!((refusal.code, refusal.details.limit), (Code::RateLimited, Some(2)));
         let calls: Vec<_> = (0..3).map(|_| throttle.enter(token).unwrap()).collect();
         assert_eq!(throttle.enter(token).unwrap_err().code, Code::RateLimited, "streams are requests too");
         drop(first);

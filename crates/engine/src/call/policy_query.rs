@@ -122,7 +122,7 @@ impl Engine {
 
     async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<PolicyExplanation, CallError> {
         let parsed = Patch::parse(&patch)?;
-        let paths: BTreeSet<_> = parsed.sections.into_iter().flat_map(|section| [section.from, section.path]).collect();
+        let paths: BTreeSet<_> = parsed.files.into_iter().flat_map(|section| [section.from, section.path]).collect();
         let live = self.live(run).await?;
         let foretold = Arc::clone(&live);
         let each = move || paths.into_iter().map(|path| explain_path(&foretold, path)).collect::<Result<Vec<_>, _>>();

@@ -101,7 +101,7 @@ pub fn refusal_of(unmet: FailedPrecondition) -> Refusal {
 /// Whether `error` is of [`refusal_of`], and not recorded yet.
 pub fn is_unmet(error: &CallError) -> bool {
     matches!(error, CallError::Refused(refusal)
-        if refusal.about.seq.is_none() && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated))
+        if refusal.details.seq.is_none() && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated))
 }
 
 /// The record of a read that told something.
@@ -120,7 +120,7 @@ pub fn refused_entry(head: &CallContext, paths: &[LogicalPath], refusal: &Refusa
     draft.reasons = reasons_of(refusal);
     draft.reasons.extend(tried(refusal));
     draft.files = asked(paths);
-    let passes = refusal.code.passes();
+    let passes = refusal.code.is_retryable();
     let reply = (head.tool.mutates() && !passes).then(|| stored_reply(refusal));
     let mut entry = head.entry(draft, reply);
     // What passes by itself is no answer to keep: the caller is told to try the same call again.
@@ -183,7 +183,7 @@ pub fn verdict_of(code: Code) -> Verdict {
 }
 
 pub fn reasons_of(refusal: &Refusal) -> Vec<String> {
-    if refusal.about.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.about.reasons.clone() }
+    if refusal.details.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.details.reasons.clone() }
 }
 
 /// The longest path that a record's reasons hold, in characters as they are written there.
@@ -192,7 +192,7 @@ const MAX_TRIED: usize = 200;
 /// What a call tried that named a path outside its reach, for the record: such a path is none, so that no list of paths
 /// could hold it.
 pub fn tried(refusal: &Refusal) -> Option<String> {
-    let path = refusal.about.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
+    let path = refusal.details.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
     let mut shown = "path: ".to_owned();
     let mut length = 0;
     for character in model::redact(path).chars() {

@@ -73,9 +73,9 @@ impl PlanOverlay {
 
     fn check_way(&self, path: &LogicalPath, go: &BTreeSet<LogicalPath>) -> Result<(), Refusal> {
         for (made, _) in self.0.iter().filter(|(made, stand)| stand.then.is_some() && !go.contains(*made)) {
-            let (code, message) = if path.is_beneath(made) {
+            let (code, message) = if path.is_under(made) {
                 (Code::NotADirectory, format!("an earlier call of the batch makes `{made}` a file"))
-            } else if made.is_beneath(path) {
+            } else if made.is_under(path) {
                 (Code::NotAFile, format!("an earlier call of the batch makes `{path}` a folder"))
             } else {
                 continue;
@@ -100,7 +100,7 @@ impl PlanOverlay {
                 files.remove(&change.path);
             }
         }
-        let (above, beneath) = LogicalPath::nested(files)?;
+        let (above, beneath) = LogicalPath::find_nested(files)?;
         Some(PathConflict { above: above.clone(), beneath: beneath.clone() })
     }
 
@@ -178,7 +178,7 @@ impl PlanOverlay {
                 [Some(path), real.as_ref()]
                     .into_iter()
                     .flatten()
-                    .any(|path| path == changed || path.is_beneath(changed) || changed.is_beneath(path))
+                    .any(|path| path == changed || path.is_under(changed) || changed.is_under(path))
             };
             if let Some(changed) = self.0.keys().find(|changed| meets(changed)) {
                 let message =

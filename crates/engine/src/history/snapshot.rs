@@ -176,7 +176,9 @@ impl Engine {
             let message = format!("`atSeq` is {seq}, but the run's newest record is {newest}");
             let hint = "Give the seq of a record of this run, or 0 for what it started from.";
             let refusal = Refusal::invalid(message, hint);
-            return Err(refusal.about(|about| (about.limit, about.actual) = (Some(newest), Some(seq))).into());
+            return Err(refusal
+                .with_details(|details| (details.limit, details.actual) = (Some(newest), Some(seq)))
+                .into());
         }
         Ok(())
     }

@@ -289,7 +289,7 @@ fn exists(run: &RunId) -> Refusal {
 
 fn too_many(what: &str, limit: usize, actual: usize) -> Refusal {
     Refusal::invalid(format!("`{what}` takes at most {limit}"), "Give fewer.")
-        .about(|about| (about.limit, about.actual) = (Some(limit as u64), Some(actual as u64)))
+        .with_details(|details| (details.limit, details.actual) = (Some(limit as u64), Some(actual as u64)))
 }
 
 fn check_ttl(seconds: i64) -> Result<String, Refusal> {

@@ -182,7 +182,7 @@ impl Drop for PathGuard<'_> {
 
 /// Whether one of two paths is the other, or lies beneath it.
 pub fn overlap(a: &LogicalPath, b: &LogicalPath) -> bool {
-    a == b || a.is_beneath(b) || b.is_beneath(a)
+    a == b || a.is_under(b) || b.is_under(a)
 }
 
 #[cfg(test)]

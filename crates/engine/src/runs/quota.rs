@@ -281,9 +281,9 @@ fn over_quota(what: &str, reason: &str, limit: u64, actual: u64) -> Refusal {
 }
 
 fn exceeded(message: String, hint: &str, reason: &str, limit: u64, actual: u64) -> Refusal {
-    Refusal::new(Code::QuotaExceeded, message, hint).about(|about| {
-        about.reasons = vec![reason.to_owned()];
-        (about.limit, about.actual) = (Some(limit), Some(actual));
+    Refusal::new(Code::QuotaExceeded, message, hint).with_details(|details| {
+        details.reasons = vec![reason.to_owned()];
+        (details.limit, details.actual) = (Some(limit), Some(actual));
     })
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use model::{
-    Code, Conflict, Effect, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation, Permission, Refusal,
-    Section, Sha256, judge_call_bytes,
+    Code, Conflict, Effect, FilePatch, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation,
+    Permission, Refusal, Sha256, judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
 use workspace::Target;
@@ -118,7 +118,7 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
     fn try_from(input: ApplyPatchInput) -> Result<Self, Refusal> {
         let patch = Patch::parse(&input.patch)?;
         let touched: BTreeSet<_> =
-            patch.sections.iter().flat_map(|section| [section.from.clone(), section.path.clone()]).collect();
+            patch.files.iter().flat_map(|section| [section.from.clone(), section.path.clone()]).collect();
         let mut expected = BTreeMap::new();
         for (raw, version) in input.expected_sha256 {
             let path = file_path(&raw)?;
@@ -129,9 +129,9 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
             expected.insert(path, version);
         }
         let leaves: Vec<_> =
-            patch.sections.iter().filter(|section| leaves(section)).map(|section| section.from.clone()).collect();
+            patch.files.iter().filter(|section| leaves(section)).map(|section| section.from.clone()).collect();
         // A file that is copied stays as it is.
-        let changes = patch.sections.iter().map(|section| &section.path).chain(&leaves).cloned().collect();
+        let changes = patch.files.iter().map(|section| &section.path).chain(&leaves).cloned().collect();
         let paths = touched.into_iter().collect();
         let parsed = if input.patch.len() > MAX_KEPT_BYTES { OnceLock::new() } else { Ok(patch).into() };
         Ok(Self {
@@ -165,13 +165,13 @@ impl Mutation for ApplyPatch {
     }
 
     fn brings(&self) -> Vec<Brought> {
-        let brought = |section: &Section| Brought {
+        let brought = |section: &FilePatch| Brought {
             path: section.path.clone(),
             into: section.from.clone(),
             text: inserted(section),
         };
         // Of a patch that cannot be taken apart the plan says why.
-        self.patch().map(|patch| patch.sections.iter().map(brought).collect()).unwrap_or_default()
+        self.patch().map(|patch| patch.files.iter().map(brought).collect()).unwrap_or_default()
     }
 
     fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
@@ -202,7 +202,7 @@ impl Mutation for ApplyPatch {
         let mut held_bytes: u64 =
             targets.iter().filter_map(|target| target.before.as_ref()).map(|(_, b)| b.len() as u64).sum();
         let mut too_many = None;
-        for section in &patch.sections {
+        for section in &patch.files {
             let read = if section.operation == PatchOperation::Create { None } else { before(&section.from) };
             let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
             match section.apply(old) {
@@ -246,8 +246,8 @@ fn check_existence<'a>(
     before: impl Fn(&LogicalPath) -> Option<&'a (model::FileState, Vec<u8>)>,
 ) -> Result<(), Refusal> {
     let leaving: BTreeSet<_> =
-        patch.sections.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
-    for section in &patch.sections {
+        patch.files.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
+    for section in &patch.files {
         if section.operation != PatchOperation::Create && before(&section.from).is_none() {
             return Err(missing(section));
         }
@@ -265,7 +265,7 @@ fn check_existence<'a>(
 
 fn describe(patch: &Patch, planned: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>) {
     let files: Vec<_> =
-        patch.sections.iter().zip(offsets).map(|(section, offsets)| patched_file(planned, section, offsets)).collect();
+        patch.files.iter().zip(offsets).map(|(section, offsets)| patched_file(planned, section, offsets)).collect();
     let counts = planned.changes.counts();
     let moved = files.iter().filter(|file| !file.offsets.is_empty());
     planned.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
@@ -284,7 +284,7 @@ fn describe(patch: &Patch, planned: &mut ChangePlan, offsets: Vec<Vec<HunkOffset
 }
 
 /// The refusal of a section whose file is not there.
-fn missing(section: &Section) -> Refusal {
+fn missing(section: &FilePatch) -> Refusal {
     let mut refusal = Refusal::not_found(&section.from);
     if section.hunks.first().is_some_and(|hunk| hunk.old_start == Some(0)) {
         "To make a new file, write `--- /dev/null` in place of its old name.".clone_into(&mut refusal.hint);
@@ -293,7 +293,7 @@ fn missing(section: &Section) -> Refusal {
 }
 
 /// The lines that the section adds.
-fn inserted(section: &Section) -> Vec<u8> {
+fn inserted(section: &FilePatch) -> Vec<u8> {
     let mut text = Vec::new();
     for line in section.hunks.iter().flat_map(|hunk| &hunk.lines) {
         if let HunkLine::Insert(line) = line {
@@ -307,12 +307,12 @@ fn inserted(section: &Section) -> Vec<u8> {
 }
 
 /// Whether the section takes its source away.
-fn leaves(section: &Section) -> bool {
+fn leaves(section: &FilePatch) -> bool {
     matches!(section.operation, PatchOperation::Delete | PatchOperation::Rename)
 }
 
 /// Puts down what `section` wants of the tree.
-fn want(section: &Section, bytes: Vec<u8>, mode: u32, desired: &mut Vec<DesiredFile>) {
+fn want(section: &FilePatch, bytes: Vec<u8>, mode: u32, desired: &mut Vec<DesiredFile>) {
     let (from, to) = (section.from.clone(), section.path.clone());
     let after = Some((bytes, mode));
     match section.operation {
@@ -328,7 +328,7 @@ fn want(section: &Section, bytes: Vec<u8>, mode: u32, desired: &mut Vec<DesiredF
     }
 }
 
-fn patched_file(planned: &ChangePlan, section: &Section, offsets: Vec<HunkOffset>) -> PatchedFile {
+fn patched_file(planned: &ChangePlan, section: &FilePatch, offsets: Vec<HunkOffset>) -> PatchedFile {
     let change = planned.at(&section.path);
     let source = planned.at(&section.from).and_then(|change| change.before.as_ref());
     let counts = change.map(|change| change.counts).unwrap_or_default();
@@ -374,10 +374,10 @@ impl Conflicts {
         };
         let hint = "Read the files again and make the patch against what is there now.";
         let (path, hunk) = (first.path.clone(), first.hunk);
-        Some(Refusal::new(Code::PatchConflict, message, hint).about(|about| {
-            about.path = Some(path);
-            about.hunk = Some(hunk);
-            about.conflicts = self.first;
+        Some(Refusal::new(Code::PatchConflict, message, hint).with_details(|details| {
+            details.path = Some(path);
+            details.hunk = Some(hunk);
+            details.conflicts = self.first;
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! `edit_file`: one text for another inside a file.
 
-use model::{Code, EditFault, Edited, Effect, LogicalPath, Near, Permission, Refusal, Sha256};
+use model::{Code, EditFault, EditResult, Effect, LogicalPath, NearMatch, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::Target;
 
@@ -124,10 +124,10 @@ impl Mutation for EditFile {
         let encoding = decoded.encoding;
         let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
         let edited = model::edit(&decoded.text, &self.old, &self.new, self.all, max_bytes);
-        let Edited { text, replacements } = edited.map_err(|fault| match fault {
+        let EditResult { text, replacements } = edited.map_err(|fault| match fault {
             EditFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
             EditFault::NotFound(near) => not_found(&self.path, near),
-            EditFault::NotUnique { places, lines } => not_unique(&self.path, places, lines),
+            EditFault::NotUnique { occurrences: places, lines } => not_unique(&self.path, places, lines),
         })?;
         let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
@@ -165,10 +165,10 @@ fn not_unique(path: &LogicalPath, places: u64, lines: Vec<u64>) -> Refusal {
     let hint = "Give more lines around the one that you mean, or set replaceAll.";
     Refusal::new(Code::EditNotUnique, message, hint)
         .at(path)
-        .about(|about| (about.lines, about.actual) = (lines, Some(places)))
+        .with_details(|details| (details.lines, details.actual) = (lines, Some(places)))
 }
 
-fn not_found(path: &LogicalPath, near: Vec<Near>) -> Refusal {
+fn not_found(path: &LogicalPath, near: Vec<NearMatch>) -> Refusal {
     let message = format!("`oldString` was not found in `{path}`");
     // What is near is content of the file, and never part of the message: that is recorded too.
     let hint = match near.first() {
@@ -181,8 +181,8 @@ fn not_found(path: &LogicalPath, near: Vec<Near>) -> Refusal {
             )
         }
     };
-    Refusal::new(Code::EditNotFound, message, hint).at(path).about(|about| {
-        about.lines = near.iter().map(|place| place.line).collect();
-        about.difference = near.into_iter().next().map(|best| best.difference);
+    Refusal::new(Code::EditNotFound, message, hint).at(path).with_details(|details| {
+        details.lines = near.iter().map(|place| place.line).collect();
+        details.difference = near.into_iter().next().map(|best| best.difference);
     })
 }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use model::{
     Code, Content, Effect, FileState, LogicalPath, PathRejected, Permission, Refusal, Rules, ScannedContent, Sha256,
-    StepBytes, judge_scanned,
+    StepBytes, judge_scanned_content,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{StagedFile, Target, Workspace, WorkspaceError};
@@ -179,7 +179,7 @@ impl Mutation for PutFile {
                 .and_then(|target| target.before.as_ref())
                 .map_or_else(ScannedContent::default, |(_, bytes)| ScannedContent::of(bytes)),
         };
-        judge_scanned(&self.path, &old, scanned)
+        judge_scanned_content(&self.path, &old, scanned)
     }
 
     fn take_reservation(&mut self) -> Option<Reservation> {
@@ -312,5 +312,5 @@ fn too_large(path: &LogicalPath, limit: u64, actual: u64) -> Refusal {
     let message = format!("`{path}` has {actual} bytes; a transfer may have {limit}");
     Refusal::new(Code::FileTooLarge, message, "Send a smaller file.")
         .at(path)
-        .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual)))
+        .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
 }

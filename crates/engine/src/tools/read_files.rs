@@ -88,8 +88,8 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
     fn try_from(input: ReadFilesInput) -> Result<Self, Refusal> {
         if input.paths.is_empty() || input.paths.len() > MAX_PATHS {
             let message = format!("`paths` has {} entries; it takes 1 to {MAX_PATHS}", input.paths.len());
-            return Err(Refusal::invalid(message, "Read the files in several calls.").about(|about| {
-                (about.limit, about.actual) = (Some(MAX_PATHS as u64), Some(input.paths.len() as u64));
+            return Err(Refusal::invalid(message, "Read the files in several calls.").with_details(|details| {
+                (details.limit, details.actual) = (Some(MAX_PATHS as u64), Some(input.paths.len() as u64));
             }));
         }
         let parsed = input.paths.into_iter().map(|raw| {
@@ -154,9 +154,9 @@ fn read_one(
             "the call has told {told_bytes} bytes already; with `{path}` it would be {with_it}, and it tells {MAX_CONTENT_BYTES}"
         );
         return Err(WorkspaceError::Refused(
-            Refusal::new(Code::FileTooLarge, message, "Read it by a call of its own.")
-                .at(path)
-                .about(|about| (about.limit, about.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(with_it as u64))),
+            Refusal::new(Code::FileTooLarge, message, "Read it by a call of its own.").at(path).with_details(
+                |details| (details.limit, details.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(with_it as u64)),
+            ),
         ));
     }
     *told_bytes = with_it;
@@ -174,14 +174,15 @@ fn read_one(
 }
 
 fn refused(refusal: &Refusal) -> OneFile {
-    let ignored = refusal.code == Code::PolicyDenied && refusal.about.reasons.iter().any(|reason| reason == "ignored");
+    let ignored =
+        refusal.code == Code::PolicyDenied && refusal.details.reasons.iter().any(|reason| reason == "ignored");
     let status = if ignored { "IGNORED".to_owned() } else { refusal.code.to_string() };
     let too_large = refusal.code == Code::FileTooLarge;
     OneFile {
         status,
         message: Some(refusal.message.clone()),
-        limit: refusal.about.limit.filter(|_| too_large),
-        actual: refusal.about.actual.filter(|_| too_large),
+        limit: refusal.details.limit.filter(|_| too_large),
+        actual: refusal.details.actual.filter(|_| too_large),
         ..OneFile::default()
     }
 }

@@ -110,8 +110,8 @@ impl TryFrom<SearchTextInput> for SearchText {
     fn try_from(input: SearchTextInput) -> Result<Self, Refusal> {
         if input.query.is_empty() || input.query.len() > MAX_QUERY_BYTES {
             let message = format!("`query` has {} bytes; it takes 1 to {MAX_QUERY_BYTES}", input.query.len());
-            return Err(Refusal::invalid(message, "Search for a short, telling text.").about(|about| {
-                (about.limit, about.actual) = (Some(MAX_QUERY_BYTES as u64), Some(input.query.len() as u64));
+            return Err(Refusal::invalid(message, "Search for a short, telling text.").with_details(|details| {
+                (details.limit, details.actual) = (Some(MAX_QUERY_BYTES as u64), Some(input.query.len() as u64));
             }));
         }
         if input.query.contains('\0') {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{DiffFile, BoundedEntries, Workspace, WorkspaceError};
+use workspace::{BoundedEntries, DiffFile, Workspace, WorkspaceError};
 
 use super::{Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, parse};
 use crate::history::change_feed::change_of;

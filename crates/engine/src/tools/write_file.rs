@@ -200,5 +200,5 @@ pub(super) fn expect_version(
         "Read the file again, base your change on what is there now, and give its sha256 as expectedSha256.",
     )
     .at(path)
-    .about(|about| about.current_sha256 = current))
+    .with_details(|details| details.current_sha256 = current))
 }

@@ -101,7 +101,7 @@ pub(super) fn denied(reasons: Vec<String>) -> Refusal {
         "the run's policy denies this change",
         "Look at the run's policy, and stay within it.",
     )
-    .about(|about| about.reasons = reasons)
+    .with_details(|details| details.reasons = reasons)
 }
 
 /// Files were changed from outside between the plan and the journal: nothing is pending yet, so this is a plain conflict.

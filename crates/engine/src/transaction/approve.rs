@@ -48,7 +48,7 @@ pub(super) async fn ask(
         return Err(refusal.recorded(record.seq, record.hash).into());
     }
     let approval = approval_of(head, &planned, decision.reasons);
-    refusal.about.approval_id = Some(approval.approval_id.clone());
+    refusal.details.approval_id = Some(approval.approval_id.clone());
     let mut entry = pending_entry(head, &planned, &refusal);
     entry.approval = Some((approval, head.input.clone()));
     let record = append(engine, head, entry).await?;
@@ -76,14 +76,14 @@ fn required(reasons: &[String], dry_run: bool) -> Refusal {
         let hint = "Go on with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} tells the outcome.";
         (message, hint)
     };
-    Refusal::new(Code::ApprovalRequired, message, hint).about(|about| about.reasons = reasons.to_vec())
+    Refusal::new(Code::ApprovalRequired, message, hint).with_details(|details| details.reasons = reasons.to_vec())
 }
 
 /// The record of a call that asks for a person, with what a repetition of it is answered.
 fn pending_entry(head: &CallContext, planned: &ChangePlan, refusal: &Refusal) -> Entry {
     let mut draft = head.draft(Verdict::RequireApproval, Outcome::Pending);
     draft.code = Some(Code::ApprovalRequired);
-    draft.reasons.clone_from(&refusal.about.reasons);
+    draft.reasons.clone_from(&refusal.details.reasons);
     draft.files = asked(&paths_of(planned));
     head.entry(draft, Some(stored_reply(refusal)))
 }
@@ -121,7 +121,7 @@ pub(super) async fn ask_together(
     let asking = may_ask(engine, live).await.map_err(Failure::All)?;
     let mut refusal = required(&plan.decision.reasons, dry_run);
     let mut approval = if dry_run { None } else { approval_of_all(heads, &plan)? };
-    refusal.about.approval_id = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
+    refusal.details.approval_id = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
     let mut answers = Vec::with_capacity(heads.len());
     let mut entries = Vec::with_capacity(heads.len());
     for (head, change) in heads.iter().zip(plan.changes()) {
@@ -271,7 +271,7 @@ impl Engine {
         let approval = self.pending(id).await?;
         let heads = self.heads_of(&approval, Some(&decider)).await?;
         let refusal = Refusal::new(Code::PolicyDenied, "a person has turned the call down", "Ask the operator why.")
-            .about(|about| about.reasons = vec![format!("approval:{id}:denied")]);
+            .with_details(|details| details.reasons = vec![format!("approval:{id}:denied")]);
         let head = self.record_decision(&heads, &approval, Some(&decider), ApprovalState::Denied, &refusal).await?;
         Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
@@ -301,7 +301,7 @@ impl Engine {
         let heads = self.heads_of(approval, None).await?;
         let message = "nobody has approved the call in time; nothing was changed";
         let refusal = Refusal::new(Code::ApprovalRequired, message, "Make the call anew under another ID.")
-            .about(|about| about.reasons = vec![format!("approval:{}:expired", approval.approval_id)]);
+            .with_details(|details| details.reasons = vec![format!("approval:{}:expired", approval.approval_id)]);
         unless_decided(self.record_decision(&heads, approval, None, ApprovalState::Expired, &refusal).await)
     }
 
@@ -319,7 +319,9 @@ impl Engine {
                 let message =
                     "the run takes no more mutations, so that nobody can approve the call; nothing was changed";
                 let refusal = Refusal::new(Code::RunClosed, message, "Ask the orchestrator for a new run.")
-                    .about(|about| about.reasons = vec![format!("approval:{}:failed", approval.approval_id)]);
+                    .with_details(|details| {
+                        details.reasons = vec![format!("approval:{}:failed", approval.approval_id)]
+                    });
                 let done = self.record_decision(&heads, approval, None, ApprovalState::Failed, &refusal).await;
                 unless_decided(done)?;
             }
@@ -357,7 +359,7 @@ impl Engine {
                 self.refresh_state(&live).await?;
                 Ok(head)
             }
-            Err(CallError::Refused(refusal)) if !refusal.code.passes() => {
+            Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() => {
                 self.record_decision(&heads, approval, Some(decider), ApprovalState::Failed, &refusal).await
             }
             // What passes by itself leaves the approval pending.

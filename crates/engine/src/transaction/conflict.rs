@@ -27,17 +27,17 @@ pub(super) async fn tell(
     if refusal.code != Code::WriteConflict {
         return refusal;
     }
-    let about = refusal.about.path.as_deref();
+    let about = refusal.details.path.as_deref();
     let Some((path, sha256)) = seen.iter().find(|(path, _)| Some(path.as_str()) == about) else { return refusal };
     match since(engine, live, path, *sha256).await {
-        Ok(Since { diff, absent: None }) => refusal.about(|about| about.diff = diff),
+        Ok(Since { diff, absent: None }) => refusal.with_details(|details| details.diff = diff),
         Ok(Since { diff, absent: Some(existed) }) => {
             let message = if existed {
                 format!("`{path}` does not exist any more")
             } else {
                 format!("`{path}` does not exist and never has in this run, so it has no version to expect")
             };
-            Refusal { message, ..refusal }.about(|about| about.diff = diff)
+            Refusal { message, ..refusal }.with_details(|details| details.diff = diff)
         }
         Err(error) => {
             // The refusal stands without it.

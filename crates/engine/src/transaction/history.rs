@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCallId, diff_modes, judge_count};
+use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCallId, diff_modes, judge_file_count};
 use serde::Deserialize;
 
 use crate::CallError;
@@ -30,7 +30,7 @@ pub(super) async fn earlier(engine: &Engine, live: &Arc<OpenRun>, wanted: Histor
         History::Calls(ids) => named(engine, run, &ids).await?,
         History::After(seq) => all_after(engine, run, seq).await?,
     };
-    if let Some(refusal) = judge_count(&live.rules, &changed_paths(&calls)) {
+    if let Some(refusal) = judge_file_count(&live.rules, &changed_paths(&calls)) {
         return Err(refusal.into());
     }
     load_modes(engine, run, &mut calls).await?;
@@ -153,7 +153,7 @@ fn too_many_calls() -> Refusal {
         "the calls to undo have changed more files than can be undone at once",
         "Undo fewer calls at a time: give a later toSeq.",
     )
-    .about(|about| about.reasons = vec!["undo:files".to_owned()])
+    .with_details(|details| details.reasons = vec!["undo:files".to_owned()])
 }
 
 /// Every path that `run` has written.

@@ -43,10 +43,10 @@ pub(super) fn refuse_waiting(planned: &ChangePlan, reasons: &[String]) -> Option
         change.path
     );
     let hint = "Send at most as many bytes, or ask the operator for a policy that allows the change.";
-    Some(Refusal::new(model::Code::FileTooLarge, message, hint).at(&change.path).about(|about| {
-        about.reasons = reasons.to_vec();
-        about.limit = Some(limit);
-        about.actual = change.after.as_ref().map(|content| content.size_bytes).filter(|bytes| *bytes > limit);
+    Some(Refusal::new(model::Code::FileTooLarge, message, hint).at(&change.path).with_details(|details| {
+        details.reasons = reasons.to_vec();
+        details.limit = Some(limit);
+        details.actual = change.after.as_ref().map(|content| content.size_bytes).filter(|bytes| *bytes > limit);
     }))
 }
 

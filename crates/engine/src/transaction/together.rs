@@ -403,7 +403,7 @@ impl Engine {
                 }
             };
             let mut entry = refused_entry(head, paths, &answer);
-            if error.passes() || answer.code == Code::ToolCallIdReused {
+            if error.is_retryable() || answer.code == Code::ToolCallIdReused {
                 // It may be tried again under the same IDs, or the ID is another call's.
                 (entry.reply, entry.client_supplied_id) = (None, false);
             }
@@ -447,7 +447,8 @@ fn not_done(place: usize, error: &CallError) -> Refusal {
     };
     let message = format!("nothing was done: call {place} of the batch was refused with {code}");
     let hint = "Look at that call's answer, mend it, and send the whole batch again under new IDs.";
-    Refusal::new(Code::BatchNotDone, message, hint).about(|about| about.reasons = vec![format!("batch:{place}:{code}")])
+    Refusal::new(Code::BatchNotDone, message, hint)
+        .with_details(|details| details.reasons = vec![format!("batch:{place}:{code}")])
 }
 
 /// A call that was made before, and not together with these.

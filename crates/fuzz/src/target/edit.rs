@@ -43,7 +43,7 @@ fn run(input: &[u8]) {
             assert_eq!(everywhere.as_ref(), Ok(&once), "the only place is every place");
             surrounds(text, &once.text);
         }
-        Err(EditFault::NotUnique { places, lines }) => {
+        Err(EditFault::NotUnique { occurrences: places, lines }) => {
             assert!(
                 !lines.is_empty() && lines.iter().all(|line| *line >= 1 && *line <= text.lines().count() as u64 + 1)
             );

@@ -1,6 +1,6 @@
 //! Patches: an input is a file's text and a patch of it, with a line of `====` between them.
 
-use model::{LogicalPath, Patch, PatchOperation, Section};
+use model::{FilePatch, LogicalPath, Patch, PatchOperation};
 
 use super::{Target, stays_beneath};
 
@@ -49,9 +49,9 @@ fn run(input: &[u8]) {
     let at = input.windows(divider.len()).position(|window| window == divider);
     let (before, text) = at.map_or((&b""[..], input), |at| (&input[..=at], &input[at + divider.len()..]));
     let Ok(patch) = Patch::parse_bytes(text) else { return };
-    assert!(!patch.sections.is_empty(), "a patch of nothing was taken");
+    assert!(!patch.files.is_empty(), "a patch of nothing was taken");
     assert_eq!(Patch::parse_bytes(text).as_ref(), Ok(&patch), "parsed twice, and not the same");
-    for section in &patch.sections {
+    for section in &patch.files {
         for path in [&section.from, &section.path] {
             assert!(stays_beneath(path.as_str()), "{path} leaves the root");
             assert_eq!(LogicalPath::parse(path.as_str()).as_ref(), Ok(path));
@@ -60,7 +60,7 @@ fn run(input: &[u8]) {
     }
 }
 
-fn apply(section: &Section, before: &[u8]) {
+fn apply(section: &FilePatch, before: &[u8]) {
     let Ok(patched) = section.apply(before) else { return };
     assert!(section.operation != PatchOperation::Delete || patched.bytes.is_empty(), "a deletion left something");
     let moved = patched.offsets.iter().all(|offset| offset.offset != 0 && offset.hunk as usize <= section.hunks.len());

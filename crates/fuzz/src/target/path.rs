@@ -38,12 +38,12 @@ fn run(input: &[u8]) {
     let (raw, name) = text.split_once('\n').unwrap_or((&text, "child"));
     let Ok(path) = LogicalPath::parse(raw) else { return };
     assert!(path.as_str().len() <= MAX_PATH_BYTES && stays_beneath(path.as_str()), "{raw:?} became {path}");
-    assert!(path.is_root() || path.names().all(|name| name != "."), "{raw:?} became {path}");
-    assert!(path.names().all(|name| !name.eq_ignore_ascii_case(".git")), "{raw:?} became {path}");
+    assert!(path.is_root() || path.components().all(|name| name != "."), "{raw:?} became {path}");
+    assert!(path.components().all(|name| !name.eq_ignore_ascii_case(".git")), "{raw:?} became {path}");
     assert_eq!(LogicalPath::parse(path.as_str()).as_ref(), Ok(&path), "a clean path is clean");
     assert_eq!(LogicalPath::parse_file(raw).is_ok(), !raw.ends_with('/'), "{raw:?}");
     if path.check_new().is_ok() {
-        assert!(path.names().all(|name| name.len() <= 255 && !name.contains(['\\', '\n'])), "{path} may be new");
+        assert!(path.components().all(|name| name.len() <= 255 && !name.contains(['\\', '\n'])), "{path} may be new");
     }
     if let Some(parent) = path.parent() {
         assert_eq!(parent.child(path.file_name()).as_ref(), Ok(&path));

@@ -71,7 +71,7 @@ fn text_in_utf16_is_shown_and_counted_by_its_characters() {
     assert_eq!((changed.binary, changed.counts), (false, Counts { insertions: 1, deletions: 1 }));
     assert_eq!(count_changes(&old, &new), changed.counts);
     let patch = crate::Patch::parse_bytes(&changed.text).unwrap();
-    assert_eq!(patch.sections[0].apply(&old).unwrap().bytes, new);
+    assert_eq!(patch.files[0].apply(&old).unwrap().bytes, new);
     // The same characters in other bytes: there is no line to show.
     let turned = diff(Some(&old), Some(b"a\r\nb\r\n"));
     assert!(turned.binary && text_of(&turned).ends_with("Binary files a/x and b/x differ\n"), "{}", text_of(&turned));

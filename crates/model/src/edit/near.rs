@@ -2,7 +2,7 @@
 
 /// A place that is nearly what an edit looks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Near {
+pub struct NearMatch {
     /// Its first line, from 1.
     pub line: u64,
     /// What differs: lines with `-` are looked for, lines with `+` are there.
@@ -34,7 +34,7 @@ struct Wanted<'a> {
 /// The places of `text` that are most like `old`, best first. Both have LF only.
 ///
 /// Of long lines the start is compared, and of a long text or a long `old` as many lines from the start as the work allows.
-pub(super) fn nearest(text: &str, old: &str) -> Vec<Near> {
+pub(super) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
     let wanted_count = old.lines().take(MAX_LINES).count();
     let lines: Vec<&str> = text.lines().take(MAX_LINES).map(start_of).collect();
     if wanted_count == 0 || lines.is_empty() {
@@ -113,7 +113,7 @@ fn start_of(line: &str) -> &str {
 }
 
 /// Describes the place that begins at line `at`, from 0.
-fn near(old: &str, text: &str, at: usize) -> Near {
+fn near(old: &str, text: &str, at: usize) -> NearMatch {
     let pairs = || old.lines().zip(text.lines().skip(at));
     let mut difference = String::new();
     for (want, have) in pairs().take(MAX_LINES_SHOWN) {
@@ -137,7 +137,7 @@ fn near(old: &str, text: &str, at: usize) -> Near {
     } else {
         None
     };
-    Near { line: at as u64 + 1, difference, only }
+    NearMatch { line: at as u64 + 1, difference, only }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::sensitive::{is_build_file, is_security_sensitive};
 use super::{Access, ChangeFacts, Decision, PathFacts, api, judge_path};
-use crate::diff::bytes_anew;
+use crate::diff::inserted_bytes;
 use crate::policy::BudgetOverrides;
 use crate::{
     Budget, Code, Effect, FileKind, LogicalPath, Refusal, Rules, ScannedContent, Trigger, Usage, Verdict,
@@ -38,7 +38,7 @@ impl Decision {
     }
 
     fn deny(refusal: Refusal) -> Self {
-        Self { verdict: Verdict::Deny, reasons: refusal.about.reasons.clone(), refusal: Some(refusal) }
+        Self { verdict: Verdict::Deny, reasons: refusal.details.reasons.clone(), refusal: Some(refusal) }
     }
 }
 
@@ -89,7 +89,7 @@ pub fn judge_new_text(path: &LogicalPath, old: Option<&[u8]>, new: &[u8]) -> Opt
 }
 
 /// As [`judge_new_text`], of contents that are not in memory.
-pub fn judge_scanned(path: &LogicalPath, old: &ScannedContent, new: &ScannedContent) -> Option<Refusal> {
+pub fn judge_scanned_content(path: &LogicalPath, old: &ScannedContent, new: &ScannedContent) -> Option<Refusal> {
     new.new_credential(old).map(|what| credential_refusal(path, what))
 }
 
@@ -103,7 +103,7 @@ fn secret_refusal(path: &LogicalPath, reason: &str, what: &str) -> Refusal {
     let hint = "Leave the credential out: read it from the environment or from a secret store, and show a placeholder.";
     Refusal::new(Code::PolicyDeniedSecret, message, hint)
         .at(path)
-        .about(|about| about.reasons = vec![reason.to_owned()])
+        .with_details(|details| details.reasons = vec![reason.to_owned()])
 }
 
 fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
@@ -131,7 +131,7 @@ fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<R
     Some(
         Refusal::new(Code::PolicyDenied, message, hint)
             .at(path)
-            .about(|about| about.reasons = reasons.into_iter().collect()),
+            .with_details(|details| details.reasons = reasons.into_iter().collect()),
     )
 }
 
@@ -153,7 +153,7 @@ fn judge_budgets(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> O
 
 /// Refuses a call that names more files than its budget allows, before any of them is looked at: `named` are the paths that
 /// it changes, as far as its input tells.
-pub fn judge_count<'a>(rules: &Rules, named: impl IntoIterator<Item = &'a LogicalPath>) -> Option<Refusal> {
+pub fn judge_file_count<'a>(rules: &Rules, named: impl IntoIterator<Item = &'a LogicalPath>) -> Option<Refusal> {
     let counts = |path: &&LogicalPath| FileKind::of_path(path) != FileKind::Lockfile;
     let files: BTreeSet<_> = named.into_iter().filter(counts).collect();
     let call = Usage { files_touched: files.len() as u64, ..Usage::default() };
@@ -168,9 +168,9 @@ pub fn judge_call_bytes(rules: &Rules, bytes: u64) -> Option<Refusal> {
         let message =
             format!("the call needs {bytes} bytes of file contents, before and after the change; it may need {limit}");
         let hint = "Split the change over several calls, each with fewer or smaller files.";
-        Refusal::new(Code::PatchBudgetExceeded, message, hint).about(|about| {
-            about.reasons = vec!["call:contentBytes".to_owned()];
-            (about.limit, about.actual) = (Some(limit), Some(bytes));
+        Refusal::new(Code::PatchBudgetExceeded, message, hint).with_details(|details| {
+            details.reasons = vec!["call:contentBytes".to_owned()];
+            (details.limit, details.actual) = (Some(limit), Some(bytes));
         })
     })
 }
@@ -188,9 +188,9 @@ fn exceeded(mut meters: Vec<Meter>) -> Option<Refusal> {
         (message, "Split the change over several calls, each complete in itself.")
     };
     let reasons = meters.iter().map(|meter| meter.reason.clone()).collect();
-    Some(Refusal::new(Code::PatchBudgetExceeded, message, hint).about(|about| {
-        about.reasons = reasons;
-        (about.limit, about.actual) = (Some(limit), Some(actual));
+    Some(Refusal::new(Code::PatchBudgetExceeded, message, hint).with_details(|details| {
+        details.reasons = reasons;
+        (details.limit, details.actual) = (Some(limit), Some(actual));
     }))
 }
 
@@ -249,7 +249,7 @@ pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 
         return 0;
     }
     let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
-    bytes_anew(lines(old), lines(new))
+    inserted_bytes(lines(old), lines(new))
 }
 
 /// The rules that ask for a person to agree to a change.

@@ -89,7 +89,7 @@ fn secret(path: &LogicalPath, kind: FileKind) -> Refusal {
         "Go on without it. To show which settings it takes, write `.env.example` with placeholders, or ask the operator.",
     )
     .at(path)
-    .about(|about| about.reasons = vec![format!("kind:{}", kind.as_str())])
+    .with_details(|details| details.reasons = vec![format!("kind:{}", kind.as_str())])
 }
 
 fn denied(rules: &Rules, access: Access, path: &LogicalPath, reasons: Vec<String>) -> Refusal {
@@ -100,7 +100,7 @@ fn denied(rules: &Rules, access: Access, path: &LogicalPath, reasons: Vec<String
     };
     let message = format!("the run's policy denies {verb} `{path}` ({})", reasons.join(", "));
     let hint = hint(rules, &reasons);
-    Refusal::new(Code::PolicyDenied, message, hint).at(path).about(|about| about.reasons = reasons)
+    Refusal::new(Code::PolicyDenied, message, hint).at(path).with_details(|details| details.reasons = reasons)
 }
 
 fn hint(rules: &Rules, reasons: &[String]) -> String {

@@ -196,7 +196,7 @@ const CONFIGURED_BUILDERS: &[&str] =
 /// Whether a person would look twice at a change of `path`: CI, hooks, agents' and editors' configuration, code owners, and
 /// what hides files or diffs from people.
 pub(super) fn is_security_sensitive(path: &LogicalPath) -> bool {
-    path.names().any(|name| {
+    path.components().any(|name| {
         with_folded(name, |name| {
             SENSITIVE_FOLDERS.binary_search(&name).is_ok()
                 || SENSITIVE_FILES.binary_search(&name).is_ok()

@@ -7,7 +7,7 @@ mod place;
 use std::ops::Range;
 
 use super::locate::{Finder, Matching};
-use super::{Hunk, HunkLine, HunkOffset, PatchOperation, Patched, Section};
+use super::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
 use crate::{Conflict, Counts};
 use form::Form;
 use place::Wanted;
@@ -24,7 +24,7 @@ pub enum PatchFault {
     NotEncodable,
 }
 
-impl Section {
+impl FilePatch {
     /// Applies the hunks to `before`, the whole file as it is (empty for a created one).
     ///
     /// A hunk applies where its context stands, or, where that place is unique, elsewhere; never with fuzz. As git has it,
@@ -38,10 +38,14 @@ impl Section {
     /// # Errors
     ///
     /// See [`PatchFault`].
-    pub fn apply(&self, before: &[u8]) -> Result<Patched, PatchFault> {
-        if self.whatever_it_holds {
+    pub fn apply(&self, before: &[u8]) -> Result<PatchResult, PatchFault> {
+        if self.ignores_content {
             let deletions = split(before).len() as u64;
-            return Ok(Patched { bytes: Vec::new(), offsets: Vec::new(), counts: Counts { insertions: 0, deletions } });
+            return Ok(PatchResult {
+                bytes: Vec::new(),
+                offsets: Vec::new(),
+                counts: Counts { insertions: 0, deletions },
+            });
         }
         let form = Form::of(self, before);
         let (bytes, offsets) = self.apply_to(form.lines_of()).map_err(PatchFault::Conflicts)?;
@@ -50,7 +54,7 @@ impl Section {
             return Err(PatchFault::Conflicts(vec![miss::leftover(self, &bytes)]));
         }
         let counts = self.hunks.iter().flat_map(|hunk| &hunk.lines).fold(Counts::default(), count);
-        Ok(Patched { bytes, offsets, counts })
+        Ok(PatchResult { bytes, offsets, counts })
     }
 
     fn apply_to(&self, before: &[u8]) -> Result<(Vec<u8>, Vec<HunkOffset>), Vec<Conflict>> {

@@ -1,6 +1,6 @@
 //! The form that begins with `*** Begin Patch`: hunks without numbers, found by their context alone.
 
-use super::check::RawSection;
+use super::check::RawFilePatch;
 use super::fault::{invalid, shown};
 use super::hunk::parse_line;
 use super::lines::Lines;
@@ -11,7 +11,7 @@ const FORM_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File
      `*** Add File: PATH` with lines that begin with `+`, or `*** Delete File: PATH`, and at the end `*** End Patch`.";
 
 /// Reads a whole patch.
-pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawSection>, Refusal> {
+pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
     let lines = &mut lines;
     lines.skip_blank();
     lines.next();
@@ -27,9 +27,9 @@ pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawSection>, Refusal> {
         }
         let section = if let Some(path) = lines.next_after("*** Add File: ") {
             let hunks = parse_added(lines)?;
-            RawSection { hunks, ..section(number, PatchOperation::Create, path) }
+            RawFilePatch { hunks, ..section(number, PatchOperation::Create, path) }
         } else if let Some(path) = lines.next_after("*** Delete File: ") {
-            RawSection { whatever_it_holds: true, ..section(number, PatchOperation::Delete, path) }
+            RawFilePatch { ignores_content: true, ..section(number, PatchOperation::Delete, path) }
         } else if let Some(path) = lines.next_after("*** Update File: ") {
             parse_updated(lines, number, path)?
         } else {
@@ -46,9 +46,9 @@ pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawSection>, Refusal> {
     Ok(sections)
 }
 
-fn section(number: usize, operation: PatchOperation, path: &[u8]) -> RawSection {
+fn section(number: usize, operation: PatchOperation, path: &[u8]) -> RawFilePatch {
     let path = path.trim_ascii().to_vec();
-    RawSection { number, operation, from: path.clone(), path, mode: None, hunks: Vec::new(), whatever_it_holds: false }
+    RawFilePatch { number, operation, from: path.clone(), path, mode: None, hunks: Vec::new(), ignores_content: false }
 }
 
 fn is_marker(line: &[u8]) -> bool {
@@ -76,15 +76,16 @@ fn parse_added(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
     Ok(vec![Hunk { old_start: Some(0), new_start: Some(1), lines: added, below: Vec::new(), at_end: false }])
 }
 
-fn parse_updated(lines: &mut Lines<'_>, number: usize, path: &[u8]) -> Result<RawSection, Refusal> {
+fn parse_updated(lines: &mut Lines<'_>, number: usize, path: &[u8]) -> Result<RawFilePatch, Refusal> {
     let mut updated = section(number, PatchOperation::Modify, path);
     if let Some(to) = lines.next_after("*** Move to: ") {
         updated.operation = PatchOperation::Rename;
         updated.path = to.trim_ascii().to_vec();
     }
     while lines.peek().is_some_and(|line| !is_marker(line)) && !lines.is_blank_up_to(is_marker) {
-        let hunk = parse_hunk(lines)
-            .map_err(|refusal| refusal.about(|about| about.hunk = u32::try_from(updated.hunks.len() + 1).ok()))?;
+        let hunk = parse_hunk(lines).map_err(|refusal| {
+            refusal.with_details(|details| details.hunk = u32::try_from(updated.hunks.len() + 1).ok())
+        })?;
         updated.hunks.push(hunk);
     }
     if updated.hunks.is_empty() && updated.operation == PatchOperation::Modify {

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::fault::{invalid, shown};
-use super::{Hunk, PatchOperation, Section};
+use super::{FilePatch, Hunk, PatchOperation};
 use crate::{Code, LogicalPath, Refusal};
 
 /// A section whose names are not judged yet.
-pub(super) struct RawSection {
+pub(super) struct RawFilePatch {
     /// Line of the patch at which it begins.
     pub(super) number: usize,
     pub(super) operation: PatchOperation,
@@ -15,11 +15,11 @@ pub(super) struct RawSection {
     pub(super) path: Vec<u8>,
     pub(super) mode: Option<u32>,
     pub(super) hunks: Vec<Hunk>,
-    pub(super) whatever_it_holds: bool,
+    pub(super) ignores_content: bool,
 }
 
 /// Judges the sections' names, each by itself and all together.
-pub(super) fn sections(raw: Vec<RawSection>) -> Result<Vec<Section>, Refusal> {
+pub(super) fn sections(raw: Vec<RawFilePatch>) -> Result<Vec<FilePatch>, Refusal> {
     let mut uses = Uses::default();
     let mut sections = Vec::with_capacity(raw.len());
     let mut rejected: Option<Refusal> = None;
@@ -27,13 +27,13 @@ pub(super) fn sections(raw: Vec<RawSection>) -> Result<Vec<Section>, Refusal> {
         match paths(&section) {
             Ok((from, path)) => {
                 uses.note(section.number, section.operation, &from, &path)?;
-                sections.push(Section {
+                sections.push(FilePatch {
                     operation: section.operation,
                     from,
                     path,
                     mode: section.mode,
                     hunks: section.hunks,
-                    whatever_it_holds: section.whatever_it_holds,
+                    ignores_content: section.ignores_content,
                 });
             }
             // What is wrong with the patch as such comes first, wherever it stands.
@@ -44,7 +44,7 @@ pub(super) fn sections(raw: Vec<RawSection>) -> Result<Vec<Section>, Refusal> {
     rejected.map_or(Ok(sections), Err)
 }
 
-fn paths(section: &RawSection) -> Result<(LogicalPath, LogicalPath), Refusal> {
+fn paths(section: &RawFilePatch) -> Result<(LogicalPath, LogicalPath), Refusal> {
     Ok((path(&section.from)?, path(&section.path)?))
 }
 
@@ -56,7 +56,7 @@ fn path(name: &[u8]) -> Result<LogicalPath, Refusal> {
             message,
             "Name files in UTF-8; others are out of reach of patches.",
         )
-        .about(|about| about.path = Some(shown(name))));
+        .with_details(|details| details.path = Some(shown(name))));
     };
     LogicalPath::parse_file(text).map_err(|rule| Refusal::path(text, rule))
 }
@@ -112,7 +112,7 @@ impl Uses {
 
     /// Refuses a patch that wants a file and something beneath it: whatever the tree holds, no order of its sections works.
     fn check_ways(&self) -> Result<(), Refusal> {
-        let Some((above, beneath)) = LogicalPath::nested(self.files.keys()) else { return Ok(()) };
+        let Some((above, beneath)) = LogicalPath::find_nested(self.files.keys()) else { return Ok(()) };
         let (other, number) = (self.files[above], self.files[beneath]);
         let message = format!("`{beneath}` lies beneath `{above}`, which line {other} wants to be a file");
         Err(invalid(number, message, "Give one of the two another name, or delete the file in the way.").at(beneath))

@@ -60,7 +60,7 @@ pub(super) fn parse_all(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
 }
 
 fn at_hunk(refusal: Refusal, before: usize) -> Refusal {
-    refusal.about(|about| about.hunk = u32::try_from(before + 1).ok())
+    refusal.with_details(|details| details.hunk = u32::try_from(before + 1).ok())
 }
 
 impl Head {
@@ -206,10 +206,10 @@ fn miscounted(lines: &mut Lines<'_>, head: &Head, body: &[HunkLine]) -> Refusal 
         counts.0,
         counts.1
     );
-    invalid(head.line, message, COUNTS_HINT).about(|about| {
+    invalid(head.line, message, COUNTS_HINT).with_details(|details| {
         let old_differs = head.old.count != counts.0;
-        about.limit = Some(if old_differs { head.old.count } else { head.new.count });
-        about.actual = Some(if old_differs { counts.0 } else { counts.1 });
+        details.limit = Some(if old_differs { head.old.count } else { head.new.count });
+        details.actual = Some(if old_differs { counts.0 } else { counts.1 });
     })
 }
 

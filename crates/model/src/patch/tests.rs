@@ -8,14 +8,14 @@ use super::*;
 use crate::Conflict;
 
 /// The only section of a patch that has to be one.
-fn section(patch: &str) -> Section {
+fn section(patch: &str) -> FilePatch {
     let patch = Patch::parse(patch).unwrap_or_else(|refusal| panic!("{refusal}:\n{patch}"));
-    let [section] = <[Section; 1]>::try_from(patch.sections).unwrap();
+    let [section] = <[FilePatch; 1]>::try_from(patch.files).unwrap();
     section
 }
 
 /// Applies a patch of one file to `before`.
-fn apply(patch: &str, before: &str) -> Result<Patched, Vec<Conflict>> {
+fn apply(patch: &str, before: &str) -> Result<PatchResult, Vec<Conflict>> {
     section(patch).apply(before.as_bytes()).map_err(conflicts)
 }
 

@@ -2,7 +2,7 @@
 
 mod git;
 
-use super::check::RawSection;
+use super::check::RawFilePatch;
 use super::fault::{WHOLE_PATCH_HINT, invalid, shown};
 use super::lines::Lines;
 use super::{Hunk, HunkLine, PatchOperation, hunk, name};
@@ -12,7 +12,7 @@ use crate::Refusal;
 const MAIL_STARTS: [&str; 6] = ["From ", "From: ", "Subject: ", "Date: ", "commit ", "Author: "];
 
 /// Reads a whole patch.
-pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawSection>, Refusal> {
+pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
     let lines = &mut lines;
     let mut sections = Vec::new();
     skip_mail(lines)?;
@@ -112,7 +112,7 @@ fn not_understood(number: usize, line: &[u8], first: bool) -> Refusal {
 }
 
 /// Reads a section without git's headers.
-fn parse_plain(lines: &mut Lines<'_>) -> Result<RawSection, Refusal> {
+fn parse_plain(lines: &mut Lines<'_>) -> Result<RawFilePatch, Refusal> {
     let number = lines.number();
     let old = FileHead::parse(lines, "--- ")?;
     let new = FileHead::parse(lines, "+++ ")?;
@@ -134,7 +134,7 @@ fn parse_plain(lines: &mut Lines<'_>) -> Result<RawSection, Refusal> {
         return Err(names_disagree(number, &from, &path));
     }
     check_hunks(number, operation, &hunks)?;
-    Ok(RawSection { number, operation, from, path, mode: None, hunks, whatever_it_holds: false })
+    Ok(RawFilePatch { number, operation, from, path, mode: None, hunks, ignores_content: false })
 }
 
 fn same(name: Vec<u8>) -> (Vec<u8>, Vec<u8>) {

@@ -26,7 +26,7 @@ fn two_paths_of_which_one_lies_beneath_the_other_are_found() {
     ];
     for (raw, want) in table {
         let paths: Vec<_> = raw.iter().map(|raw| LogicalPath::parse(raw).unwrap()).collect();
-        let found = LogicalPath::nested(&paths).map(|(above, beneath)| (above.as_str(), beneath.as_str()));
+        let found = LogicalPath::find_nested(&paths).map(|(above, beneath)| (above.as_str(), beneath.as_str()));
         assert_eq!(found, want, "{raw:?}");
     }
 }
@@ -146,8 +146,8 @@ fn new_names_are_plain() {
 fn the_ways_up_and_down() {
     let root = LogicalPath::root();
     let file = LogicalPath::parse("a/b.txt").unwrap();
-    assert_eq!((root.parent(), root.file_name(), root.names().count()), (None, ".", 0));
-    assert_eq!((file.file_name(), file.names().collect::<Vec<_>>()), ("b.txt", vec!["a", "b.txt"]));
+    assert_eq!((root.parent(), root.file_name(), root.components().count()), (None, ".", 0));
+    assert_eq!((file.file_name(), file.components().collect::<Vec<_>>()), ("b.txt", vec!["a", "b.txt"]));
     assert_eq!(file.parent().unwrap().as_str(), "a");
     assert_eq!(file.parent().unwrap().parent(), Some(root.clone()));
     assert_eq!(root.child("a").unwrap().child("b.txt"), Ok(file.clone()));
@@ -178,7 +178,7 @@ proptest! {
             prop_assert!(text.split('/').all(|name| !matches!(name, "" | "." | "..")));
         }
         // Whatever a file system ignores of a name, what is left is not git's. It ignores blanks and dots at the end only.
-        for name in path.names() {
+        for name in path.components() {
             let kept = name.to_ascii_lowercase();
             prop_assert!(kept.trim_end_matches(['.', ' ']) != ".git", "{:?}", name);
         }
@@ -192,8 +192,8 @@ proptest! {
     fn a_child_lies_in_its_folder(folder in hostile(), name in hostile()) {
         let Ok(folder) = LogicalPath::parse(&folder) else { return Ok(()) };
         let Ok(child) = folder.child(&name) else { return Ok(()) };
-        prop_assert!(child.names().count() > folder.names().count());
-        prop_assert!(child.names().zip(folder.names()).all(|(of_child, of_folder)| of_child == of_folder));
+        prop_assert!(child.components().count() > folder.components().count());
+        prop_assert!(child.components().zip(folder.components()).all(|(of_child, of_folder)| of_child == of_folder));
         prop_assert_eq!(LogicalPath::parse(child.as_str()), Ok(child.clone()));
     }
 
@@ -203,7 +203,7 @@ proptest! {
         if path.check_new().is_ok() {
             let shown = |c: char| !c.is_control() && c != '\\' && !('\u{202a}'..='\u{202e}').contains(&c);
             prop_assert!(path.as_str().chars().all(shown));
-            prop_assert!(path.names().all(|name| name.len() <= 255 && !name.ends_with(['.', ' '])));
+            prop_assert!(path.components().all(|name| name.len() <= 255 && !name.ends_with(['.', ' '])));
             if let Some(parent) = path.parent() {
                 prop_assert_eq!(parent.check_new(), Ok(()), "a folder of a new file is as plain");
             }

@@ -127,7 +127,7 @@ impl Profile {
         };
         let mut policy = with_overrides(base, &overrides).map_err(|refusal| {
             // A number out of bounds tells its bound; all else that can be wrong here is a kind.
-            (if refusal.about.limit.is_some() { number_at } else { kinds_at }, refusal.message)
+            (if refusal.details.limit.is_some() { number_at } else { kinds_at }, refusal.message)
         })?;
         policy.profile = name;
         Ok(policy)

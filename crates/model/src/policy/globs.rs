@@ -112,7 +112,7 @@ impl Globs {
     /// What `path` looks like, where look-alikes are denied too.
     fn folded(&self, path: &LogicalPath) -> Option<String> {
         let differs = self.purpose == Purpose::Deny && !path.as_str().is_ascii();
-        differs.then(|| path.names().map(fold_name).collect::<Vec<_>>().join("/"))
+        differs.then(|| path.components().map(fold_name).collect::<Vec<_>>().join("/"))
     }
 }
 

@@ -186,7 +186,7 @@ fn check_numbers(overrides: &PolicyOverrides) -> Result<()> {
         if let Some(actual) = number.filter(|number| *number > limit) {
             let message = format!("`{name}` is {actual}; it may be {limit} at most");
             return Err(invalid(message, "Give a smaller number.")
-                .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual))));
+                .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual))));
         }
     }
     Ok(())

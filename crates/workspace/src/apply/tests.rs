@@ -502,7 +502,7 @@ fn trees() -> impl Strategy<Value = (BTreeMap<String, String>, BTreeMap<String, 
 /// Puts a file into a tree, in the place of whatever is above or beneath it.
 fn insert(tree: &mut BTreeMap<String, String>, name: String, text: String) {
     let at = path(&name);
-    tree.retain(|other, _| !path(other).is_beneath(&at) && !at.is_beneath(&path(other)));
+    tree.retain(|other, _| !path(other).is_under(&at) && !at.is_under(&path(other)));
     tree.insert(name, text);
 }
 

@@ -197,6 +197,6 @@ fn refuse(path: &[u8], reason: &str) -> ImportError {
         format!("the archive holds `{shown}`, which cannot be taken: {reason}"),
         "Pack files, folders and links that stay inside, each name once.",
     )
-    .about(|about| about.path = Some(shown))
+    .with_details(|details| details.path = Some(shown))
     .into()
 }

@@ -512,6 +512,6 @@ pub(super) fn too_large(what: &str, limit: u64) -> ImportError {
         format!("the source has more than {limit} {what}"),
         "Import a smaller tree: leave out what is built, vendored or data.",
     )
-    .about(|about| about.limit = Some(limit))
+    .with_details(|details| details.limit = Some(limit))
     .into()
 }

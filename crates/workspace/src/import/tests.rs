@@ -189,12 +189,12 @@ fn limits_refuse_the_whole_source() {
     rig.import("fits", ImportSource::Directory(source.clone())).unwrap();
     fs::write(source.join("c"), "1").unwrap();
     let bytes = rig.import("bytes", ImportSource::Directory(source.clone())).unwrap_err();
-    assert!(matches!(bytes, ImportError::Refused(refusal) if refusal.about.limit == Some(10)));
+    assert!(matches!(bytes, ImportError::Refused(refusal) if refusal.details.limit == Some(10)));
     for name in ["a", "b", "c", "d"] {
         fs::write(source.join(name), "").unwrap();
     }
     let entries = rig.import("entries", ImportSource::Directory(source)).unwrap_err();
-    assert!(matches!(entries, ImportError::Refused(refusal) if refusal.about.limit == Some(3)));
+    assert!(matches!(entries, ImportError::Refused(refusal) if refusal.details.limit == Some(3)));
 }
 
 #[test]
@@ -340,13 +340,13 @@ fn what_a_folder_holds_is_bounded_before_it_is_listed() {
         fs::write(source.join(format!("{n}/.git")), "x").unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source.clone()));
-    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.about.limit == Some(20)));
+    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.details.limit == Some(20)));
     let rig = Rig::with_limits(ImportLimits { max_name_bytes: 1000, ..ImportLimits::default() });
     for n in 0..5 {
         fs::write(source.join(format!("{n}/{}", "n".repeat(250))), "x").unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source));
-    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.about.limit == Some(1000)));
+    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.details.limit == Some(1000)));
 }
 
 #[test]
@@ -359,5 +359,5 @@ fn the_ignore_rules_of_a_source_are_bounded_together() {
         fs::write(source.join(format!("{n}/.gitignore")), &rules).unwrap();
     }
     let refused = rig.import("r", ImportSource::Directory(source));
-    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.about.limit == Some(8 << 20)));
+    assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.details.limit == Some(8 << 20)));
 }

@@ -122,8 +122,8 @@ impl<'a> Lister<'a> {
         file: &'p SnapshotFile,
         found: &mut BoundedEntries<Option<&'p SnapshotFile>>,
     ) -> Result<(), WorkspaceError> {
-        let depth = if self.query.path.is_root() { 0 } else { self.query.path.names().count() };
-        let names: Vec<&str> = path.names().collect();
+        let depth = if self.query.path.is_root() { 0 } else { self.query.path.components().count() };
+        let names: Vec<&str> = path.components().collect();
         let mut folder = self.query.path.clone();
         for (level, name) in names.iter().enumerate().skip(depth) {
             if level - depth >= self.query.max_depth as usize {

@@ -91,7 +91,7 @@ fn too_large_is_told_with_its_numbers_before_a_byte_is_read() {
     match fixture.tree().read(&rules(), &path("sparse.txt"), MAX) {
         Err(crate::WorkspaceError::Refused(refusal)) => {
             assert_eq!(refusal.code, Code::FileTooLarge);
-            assert_eq!((refusal.about.limit, refusal.about.actual), (Some(MAX), Some(1 << 40)));
+            assert_eq!((refusal.details.limit, refusal.details.actual), (Some(MAX), Some(1 << 40)));
         }
         other => panic!("{other:?}"),
     }

@@ -133,7 +133,7 @@ async fn accept_ledger(
     differences: Vec<Drift>,
     open: &[JournalEntry],
 ) -> Result<bool, StartError> {
-    if let Some((above, beneath)) = LogicalPath::nested(expected.files().keys()) {
+    if let Some((above, beneath)) = LogicalPath::find_nested(expected.files().keys()) {
         // Of a version that did not refuse such a change yet.
         print_paths("is a file by the ledger", std::slice::from_ref(above));
         print_paths("and so is, beneath it", std::slice::from_ref(beneath));

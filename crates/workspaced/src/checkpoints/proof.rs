@@ -183,5 +183,5 @@ fn missing(name: &str) -> Refusal {
 fn not_covered() -> Refusal {
     let hint = "A checkpoint is signed every few seconds: try again then.";
     Refusal::new(Code::NotFound, "no checkpoint covers the record yet", hint)
-        .about(|about| about.retry_after_seconds = Some(5))
+        .with_details(|details| details.retry_after_seconds = Some(5))
 }

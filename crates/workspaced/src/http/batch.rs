@@ -194,8 +194,9 @@ fn check_together(heads: &[Call]) -> Result<(), Refusal> {
 fn check(batch: &BatchRequest) -> Result<(), Refusal> {
     if !(1..=MAX_CALLS).contains(&batch.calls.len()) {
         let message = format!("`calls` has {} entries; it takes 1 to {MAX_CALLS}", batch.calls.len());
-        return Err(Refusal::invalid(message, "Make several batches.")
-            .about(|about| (about.limit, about.actual) = (Some(MAX_CALLS as u64), Some(batch.calls.len() as u64))));
+        return Err(Refusal::invalid(message, "Make several batches.").with_details(|details| {
+            (details.limit, details.actual) = (Some(MAX_CALLS as u64), Some(batch.calls.len() as u64))
+        }));
     }
     Ok(())
 }

@@ -266,7 +266,7 @@ fn parse_range(value: &HeaderValue, size: u64) -> Asked {
 fn no_such_part(size: u64) -> Problem {
     let message = format!("the file has {size} bytes, none of which the range asks for");
     let refusal = Refusal::invalid(message, "Ask for bytes that the file has, or leave the range out.")
-        .about(|about| about.actual = Some(size));
+        .with_details(|details| details.actual = Some(size));
     let range =
         HeaderValue::try_from(format!("bytes */{size}")).unwrap_or_else(|_| HeaderValue::from_static("bytes */*"));
     Problem::from(refusal).with_status(StatusCode::RANGE_NOT_SATISFIABLE).with_header(header::CONTENT_RANGE, range)

@@ -49,7 +49,7 @@ pub(crate) struct ProblemBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a ToolCallId>,
     #[serde(flatten)]
-    about: &'a ProblemDetails,
+    details: &'a ProblemDetails,
 }
 
 impl Problem {
@@ -135,7 +135,7 @@ impl Problem {
 /// A body of more than `limit` bytes.
 pub(crate) fn body_too_large(limit: u64) -> Refusal {
     Refusal::new(Code::BodyTooLarge, format!("the body is larger than {limit} bytes"), "Send less at a time.")
-        .about(|about| about.limit = Some(limit))
+        .with_details(|details| details.limit = Some(limit))
 }
 
 impl From<Refusal> for Problem {
@@ -169,7 +169,7 @@ impl Problem {
             message: &self.refusal.message,
             hint: &self.refusal.hint,
             tool_call_id: self.tool_call_id.as_ref(),
-            about: &self.refusal.about,
+            details: &self.refusal.details,
         };
         // A call that waits for a person is no problem, though it is told in the same members.
         let media_type = if self.status.is_success() { "application/json" } else { PROBLEM_JSON };
@@ -182,7 +182,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (text, media_type) = self.text();
         let mut response = (self.status, [(header::CONTENT_TYPE, media_type)], text).into_response();
-        if let Some(seconds) = retry_after(self.status, &self.refusal.about) {
+        if let Some(seconds) = retry_after(self.status, &self.refusal.details) {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
@@ -200,10 +200,10 @@ pub(crate) fn example_of(code: &str) -> serde_json::Value {
     serde_json::from_str(&Problem::from(refusal).text().0).unwrap_or_default()
 }
 
-fn retry_after(status: StatusCode, about: &ProblemDetails) -> Option<u64> {
+fn retry_after(status: StatusCode, details: &ProblemDetails) -> Option<u64> {
     match status {
-        StatusCode::TOO_MANY_REQUESTS => Some(about.retry_after_seconds.unwrap_or(1)),
-        StatusCode::SERVICE_UNAVAILABLE => Some(about.retry_after_seconds.unwrap_or(5)),
+        StatusCode::TOO_MANY_REQUESTS => Some(details.retry_after_seconds.unwrap_or(1)),
+        StatusCode::SERVICE_UNAVAILABLE => Some(details.retry_after_seconds.unwrap_or(5)),
         _ => None,
     }
 }

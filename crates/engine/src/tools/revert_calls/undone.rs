@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use model::{Code, Effect, LogicalPath, Patch, Refusal, Rules, Section, Sha256, judge_call_bytes};
+use model::{Code, Effect, FilePatch, LogicalPath, Patch, Refusal, Rules, Sha256, judge_call_bytes};
 use workspace::Target;
 
 use crate::change_plan::DesiredFile;
@@ -115,8 +115,8 @@ impl<'a> Undone<'a> {
 
     /// The bytes by the call's own diff: for what came from outside before the call.
     fn turned_back(&self, call: &PastCall, path: &LogicalPath, sha256: Sha256) -> Option<Rc<Vec<u8>>> {
-        let sections = Patch::parse_bytes(&call.diff).ok()?.sections.into_iter();
-        let mut sections = sections.filter_map(|section| Section { mode: None, ..section }.reversed());
+        let sections = Patch::parse_bytes(&call.diff).ok()?.files.into_iter();
+        let mut sections = sections.filter_map(|section| FilePatch { mode: None, ..section }.reversed());
         let section = sections.find(|section| section.path == *path)?;
         let now = self.at(&section.from).map_or(Some(&[][..]), |file| file.bytes.as_deref().map(Vec::as_slice))?;
         let bytes = section.apply(now).ok()?.bytes;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
 use model::{
-    ChangeFacts, Decision, DiskChange, LogicalPath, Usage, Verdict, judge_call_bytes, judge_change, judge_count,
+    ChangeFacts, Decision, DiskChange, LogicalPath, Usage, Verdict, judge_call_bytes, judge_change, judge_file_count,
 };
 use workspace::WorkspaceError;
 
@@ -135,7 +135,7 @@ fn check_count(live: &OpenRun, parts: &[Part]) -> Result<(), Failure> {
     for (place, part) in parts.iter().enumerate() {
         let Part::Change(tool) = part else { continue };
         named.extend(tool.changes());
-        if let Some(refusal) = judge_count(&live.rules, &named) {
+        if let Some(refusal) = judge_file_count(&live.rules, &named) {
             return Err(Failure::At(place, refusal.into()));
         }
     }

@@ -91,7 +91,7 @@ fn outcome(json: &str, changes: &[Edit]) -> (Verdict, Option<Code>, Vec<String>)
     let decision = judge(&rules(json), changes, &Usage::default());
     let code = decision.refusal.as_ref().map(|refusal| refusal.code);
     if let Some(refusal) = &decision.refusal {
-        assert_eq!(refusal.about.reasons, decision.reasons);
+        assert_eq!(refusal.details.reasons, decision.reasons);
         assert!(!refusal.hint.is_empty());
     }
     (decision.verdict, code, decision.reasons)
@@ -193,7 +193,7 @@ fn new_credentials_are_denied_and_old_ones_may_stay() {
     let decision = judge(&rules("{}"), &[Edit::create("a.rs", &key())], &Usage::default());
     let told = format!("{decision:?}");
     assert!(!told.contains("IOSFODNN7"), "{told}");
-    assert_eq!(decision.refusal.unwrap().about.path.as_deref(), Some("a.rs"));
+    assert_eq!(decision.refusal.unwrap().details.path.as_deref(), Some("a.rs"));
 }
 
 #[test]
@@ -250,15 +250,15 @@ fn each_budget_refuses_one_too_many() {
         let decision = judge(&rules("{}"), &beyond, &Usage::default());
         let refusal = decision.refusal.unwrap();
         assert_eq!(refusal.code, Code::PatchBudgetExceeded, "{member}");
-        assert_eq!(refusal.about.reasons, [format!("budget:{member}")]);
-        assert_eq!((refusal.about.limit, refusal.about.actual), (Some(limit), Some(limit + 1)), "{member}");
+        assert_eq!(refusal.details.reasons, [format!("budget:{member}")]);
+        assert_eq!((refusal.details.limit, refusal.details.actual), (Some(limit), Some(limit + 1)), "{member}");
         // The whole run is bounded alike, by what it has used up and what the call adds.
         let json = format!(r#"{{"runBudget":{{"{member}":{limit}}}}}"#);
         let used = Usage { files_touched: 1, insertions: 1, deletions: 1, files_deleted: 1, bytes: 1 };
         let decision = judge(&rules(&json), &within, &used);
         assert_eq!(decision.reasons, [format!("runBudget:{member}")]);
-        let about = decision.refusal.unwrap().about;
-        assert_eq!((about.limit, about.actual), (Some(limit), Some(limit + 1)), "{member}");
+        let details = decision.refusal.unwrap().details;
+        assert_eq!((details.limit, details.actual), (Some(limit), Some(limit + 1)), "{member}");
         assert_eq!(judge(&rules(&json), &within, &Usage::default()).verdict, Verdict::Allow, "{member}");
     }
 }

@@ -21,7 +21,7 @@ fn judge(rules: &Rules, access: Access, raw: &str) -> Result<(), Refusal> {
 }
 
 fn reasons(result: Result<(), Refusal>) -> Vec<String> {
-    result.map_or_else(|refusal| refusal.about.reasons.clone(), |()| Vec::new())
+    result.map_or_else(|refusal| refusal.details.reasons.clone(), |()| Vec::new())
 }
 
 #[test]
@@ -60,11 +60,11 @@ fn a_refusal_names_every_rule_and_the_path_as_the_caller_wrote_it() {
     let refusal = judge(&rules, Access::Mutate, "secret-plans/vendor/x.plan").unwrap_err();
     assert_eq!(refusal.code, Code::PolicyDenied);
     assert_eq!(
-        refusal.about.reasons,
+        refusal.details.reasons,
         ["deny:secret-plans/**", "deny:*.plan", "write:no-match", "kind:VENDORED"],
         "{refusal:?}"
     );
-    assert_eq!(refusal.about.path.as_deref(), Some("secret-plans/vendor/x.plan"));
+    assert_eq!(refusal.details.path.as_deref(), Some("secret-plans/vendor/x.plan"));
     assert!(!refusal.hint.is_empty());
 }
 
@@ -86,7 +86,7 @@ fn a_link_is_judged_by_both_names_and_the_stricter_wins() {
         let got = judge_path(&rules, Access::Read, &facts).err();
         assert_eq!(got.as_ref().map(|refusal| refusal.code), want, "{named} → {real}");
         if let Some(refusal) = got {
-            assert_eq!(refusal.about.path.as_deref(), Some(named));
+            assert_eq!(refusal.details.path.as_deref(), Some(named));
         }
     }
 }

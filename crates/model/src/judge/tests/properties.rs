@@ -119,7 +119,7 @@ fn judge(rules: &Rules, access: Access, call: &Call) -> (Verdict, Option<Code>) 
     };
     if let Err(refusal) = judge_path(rules, access, &facts) {
         assert!(matches!(refusal.code, Code::PolicyDenied | Code::PolicyDeniedSecret));
-        assert!(!refusal.about.reasons.is_empty() && !refusal.hint.is_empty());
+        assert!(!refusal.details.reasons.is_empty() && !refusal.hint.is_empty());
         return (Verdict::Deny, Some(refusal.code));
     }
     if access != Access::Mutate {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::{HunkLine, Section};
+use super::super::{FilePatch, HunkLine};
 use crate::{Decoded, Encoding, decode, encode};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -19,7 +19,7 @@ pub(super) struct Form<'a> {
 }
 
 impl<'a> Form<'a> {
-    pub(super) fn of(section: &Section, before: &'a [u8]) -> Self {
+    pub(super) fn of(section: &FilePatch, before: &'a [u8]) -> Self {
         let lines = || section.hunks.iter().flat_map(|hunk| &hunk.lines).map(HunkLine::bytes);
         let mut form = Self { text: Cow::Borrowed(before), encoding: None, marked: false, completed: b"" };
         if let Some(rest) = before.strip_prefix(BOM)

@@ -1,6 +1,6 @@
 //! What is told of a hunk that has no place: enough to write it anew.
 
-use super::super::Section;
+use super::super::FilePatch;
 use super::super::locate::{Finder, Matching};
 use super::place::{Miss, Wanted};
 use super::split;
@@ -17,7 +17,7 @@ impl Miss {
     /// The conflict of hunk `number` of `section`.
     pub(super) fn tell(
         self,
-        section: &Section,
+        section: &FilePatch,
         number: u32,
         wanted: &Wanted<'_>,
         finder: &mut Finder<'_>,
@@ -113,7 +113,7 @@ fn nowhere(old: &[&[u8]], there: &[&[u8]], differs: usize) -> String {
 }
 
 /// The conflict of a deletion that leaves something.
-pub(super) fn leftover(section: &Section, bytes: &[u8]) -> Conflict {
+pub(super) fn leftover(section: &FilePatch, bytes: &[u8]) -> Conflict {
     Conflict {
         path: section.from.to_string(),
         hunk: 1,

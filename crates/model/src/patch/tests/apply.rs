@@ -1,10 +1,10 @@
 use super::*;
 
-fn text(patched: &Patched) -> &str {
+fn text(patched: &PatchResult) -> &str {
     std::str::from_utf8(&patched.bytes).unwrap()
 }
 
-fn offsets(patched: &Patched) -> Vec<(u32, i64)> {
+fn offsets(patched: &PatchResult) -> Vec<(u32, i64)> {
     patched.offsets.iter().map(|moved| (moved.hunk, moved.offset)).collect()
 }
 
@@ -176,7 +176,7 @@ fn text_in_other_encodings_is_patched_by_its_characters() {
 #[test]
 fn a_patch_of_bytes_that_are_no_text_in_utf8_is_taken_as_bytes() {
     let patch = Patch::parse_bytes(b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n caf\xe9\n-\xff\n+\xfe\n").unwrap();
-    assert_eq!(patch.sections[0].apply(b"caf\xe9\n\xff\n").unwrap().bytes, b"caf\xe9\n\xfe\n");
+    assert_eq!(patch.files[0].apply(b"caf\xe9\n\xff\n").unwrap().bytes, b"caf\xe9\n\xfe\n");
 }
 
 #[test]

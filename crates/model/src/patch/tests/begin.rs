@@ -17,7 +17,7 @@ fn files_are_added_updated_moved_and_deleted() {
                  *** Delete File: gone\n*** End Patch\n\n";
     let patch = Patch::parse(patch).unwrap();
     let told: Vec<_> = patch
-        .sections
+        .files
         .iter()
         .map(|section| format!("{:?} {} {} #{}", section.operation, section.from, section.path, section.hunks.len()))
         .collect();
@@ -30,10 +30,10 @@ fn files_are_added_updated_moved_and_deleted() {
         "Delete gone gone #0",
     ];
     assert_eq!(told, want);
-    assert_eq!(patch.sections[0].apply(b"").unwrap().bytes, b"one\n\ntwo\n");
-    assert_eq!(patch.sections[2].apply(b"a\nb\n").unwrap().bytes, b"a\nB\n");
-    assert_eq!(patch.sections[3].apply(b"head\nx\n").unwrap().bytes, b"head\ny\n");
-    let gone = patch.sections[5].apply(b"whatever\nit holds\n").unwrap();
+    assert_eq!(patch.files[0].apply(b"").unwrap().bytes, b"one\n\ntwo\n");
+    assert_eq!(patch.files[2].apply(b"a\nb\n").unwrap().bytes, b"a\nB\n");
+    assert_eq!(patch.files[3].apply(b"head\nx\n").unwrap().bytes, b"head\ny\n");
+    let gone = patch.files[5].apply(b"whatever\nit holds\n").unwrap();
     assert_eq!((gone.bytes, gone.counts.deletions), (Vec::new(), 2));
 }
 

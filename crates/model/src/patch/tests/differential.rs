@@ -166,15 +166,14 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
     let parsed = Patch::parse_bytes(patch);
     let is_context = |line: &HunkLine| matches!(line, HunkLine::Context(_));
     let bare = |hunk: &Hunk| !hunk.lines.first().is_some_and(is_context) && !hunk.lines.last().is_some_and(is_context);
-    let unclosed =
-        |patch: &Patch| patch.sections[0].hunks.iter().any(|hunk| !hunk.lines.last().is_some_and(is_context));
+    let unclosed = |patch: &Patch| patch.files[0].hunks.iter().any(|hunk| !hunk.lines.last().is_some_and(is_context));
     let (ours, conflicts, bare, unended) = match &parsed {
         Err(refusal) if refusal.message.contains("no line of the old file") => return Ok(Verdict::ByRule),
         // Numbers cut at the first line may overlap, which is no patch here.
         Err(refusal) if refusal.message.contains("the one before it reaches") => return Ok(Verdict::ByRule),
         Err(refusal) => return Err(format!("refused: {refusal}")),
         Ok(patch) => {
-            let section = &patch.sections[0];
+            let section = &patch.files[0];
             let bare = section.hunks.iter().any(|hunk| bare(hunk) && hunk.old_lines().next().is_some());
             let last_lines = section.hunks.iter().filter_map(|hunk| hunk.old_lines().next_back());
             let unended = last_lines.into_iter().any(|line| !line.ends_with(b"\n"));

@@ -2,14 +2,14 @@ use super::*;
 use crate::Code;
 
 /// What a section is, told short.
-fn told(section: &Section) -> String {
+fn told(section: &FilePatch) -> String {
     let mode = section.mode.map(|mode| format!(" {mode:o}")).unwrap_or_default();
     format!("{:?} {} {}{mode} #{}", section.operation, section.from, section.path, section.hunks.len())
 }
 
 fn sections(patch: &str) -> Vec<String> {
     let patch = Patch::parse(patch).unwrap_or_else(|refusal| panic!("{refusal}:\n{patch}"));
-    patch.sections.iter().map(told).collect()
+    patch.files.iter().map(told).collect()
 }
 
 #[test]

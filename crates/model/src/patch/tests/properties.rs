@@ -45,8 +45,8 @@ proptest! {
         let patch = Patch::parse_bytes(&diff.text);
         prop_assert!(patch.is_ok(), "{patch:?}\n{shown}");
         let patch = patch.unwrap();
-        prop_assert_eq!(patch.sections.len(), 1);
-        let section = &patch.sections[0];
+        prop_assert_eq!(patch.files.len(), 1);
+        let section = &patch.files[0];
         let (before, after) = match kind { 2 => (&b""[..], &new[..]), 3 => (&old[..], &b""[..]), _ => (&old[..], &new[..]) };
         prop_assert_eq!(&section.path, new_side.or(old_side).unwrap().path);
         prop_assert_eq!(&section.from, old_side.or(new_side).unwrap().path);
@@ -57,7 +57,7 @@ proptest! {
         prop_assert_eq!(patched.counts, diff.counts);
         prop_assert!(patched.offsets.is_empty());
         if let Some(reverse) = patch.reversed() {
-            let undone = reverse.sections[0].apply(after);
+            let undone = reverse.files[0].apply(after);
             prop_assert!(undone.is_ok(), "{undone:?}\n{shown}");
             prop_assert_eq!(&undone.unwrap().bytes, before, "{}", shown);
         }
@@ -71,13 +71,13 @@ proptest! {
         if diff.text.is_empty() { return Ok(()); }
         let patch = Patch::parse_bytes(&diff.text).unwrap();
         let crlf = |text: &str| text.replace('\n', "\r\n").into_bytes();
-        prop_assert_eq!(patch.sections[0].apply(&crlf(&old)).unwrap().bytes, crlf(&new));
+        prop_assert_eq!(patch.files[0].apply(&crlf(&old)).unwrap().bytes, crlf(&new));
     }
 
     #[test]
     fn no_text_makes_the_parser_panic(text in "((diff --git a/f b/f|--- a/f|\\+\\+\\+ b/f|@@ -[0-3](,[0-3])? \\+[0-3](,[0-3])? @@|[-+ \\\\][ab ]{0,2}|new file mode 100644|rename from f|-- |\\*\\*\\* (Begin Patch|End Patch|Update File: f|Add File: g|End of File)|@@|)\r?\n){0,14}", before in texts()) {
         if let Ok(patch) = Patch::parse(&text) {
-            for section in &patch.sections {
+            for section in &patch.files {
                 drop(section.apply(&before));
             }
         }
@@ -105,13 +105,13 @@ proptest! {
             }
         }
         if let Ok(patch) = Patch::parse_bytes(&text) {
-            for section in &patch.sections {
+            for section in &patch.files {
                 // A line without content and without an end is counted, and is nothing.
                 let nothing = section.hunks.iter().flat_map(|hunk| &hunk.lines).any(|line| line.bytes().is_empty());
                 if let Some(patched) = section.apply(&old).ok().filter(|_| !nothing) {
                     let lines = |bytes: &[u8]| bytes.split_inclusive(|byte| *byte == b'\n').count() as u64;
                     let want = lines(&old) + patched.counts.insertions;
-                    prop_assert!(section.whatever_it_holds || lines(&patched.bytes) + patched.counts.deletions == want);
+                    prop_assert!(section.ignores_content || lines(&patched.bytes) + patched.counts.deletions == want);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Sections that begin with `diff --git`.
 
-use super::super::check::RawSection;
+use super::super::check::RawFilePatch;
 use super::super::fault::{invalid, shown};
 use super::super::lines::Lines;
 use super::super::{PatchOperation, hunk, name};
@@ -36,7 +36,7 @@ struct Headers {
 }
 
 /// Reads a section whose first line, which names `names`, is line `number`.
-pub(super) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Result<RawSection, Refusal> {
+pub(super) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Result<RawFilePatch, Refusal> {
     if names.ends_with(b"\r") {
         let hint = "End all lines of the patch's headers in LF; only the lines of files keep their CR.";
         return Err(invalid(number, "the header ends in CR LF, but not every line of the patch does", hint));
@@ -74,7 +74,7 @@ pub(super) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Resul
         });
     }
     check_hunks(number, operation, &hunks)?;
-    Ok(RawSection { number, operation, from, path, mode, hunks, whatever_it_holds: false })
+    Ok(RawFilePatch { number, operation, from, path, mode, hunks, ignores_content: false })
 }
 
 /// The refusal of content that a patch of text cannot hold.

@@ -317,7 +317,7 @@ impl Extensions {
             format!("the archive has more than {MAX_HEADERS_BYTES} bytes of headers in front of one entry"),
             "Pack it without extended attributes, long comments and names of more than 4,096 bytes.",
         )
-        .about(|about| about.limit = Some(MAX_HEADERS_BYTES))
+        .with_details(|details| details.limit = Some(MAX_HEADERS_BYTES))
         .into())
     }
 }

@@ -70,9 +70,9 @@ impl Meter {
                 "the archive becomes too large when it is unpacked",
                 "Import a smaller tree: leave out what is built, vendored or data.",
             )
-            .about(|about| {
-                about.limit = Some(self.limits.max_bytes);
-                about.actual = Some(self.decoded_bytes.get());
+            .with_details(|details| {
+                details.limit = Some(self.limits.max_bytes);
+                details.actual = Some(self.decoded_bytes.get());
             })
             .into();
         }

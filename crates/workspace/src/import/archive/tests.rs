@@ -176,14 +176,14 @@ fn an_entry_that_has_no_place_refuses_the_whole_archive_and_is_named() {
     for (name, entries) in table {
         let refusal = refused(&rig, &archive(&entries));
         assert_eq!(refusal.code, Code::PathRejected, "{name}");
-        assert_eq!(refusal.about.path.as_deref(), Some(name));
+        assert_eq!(refusal.details.path.as_deref(), Some(name));
     }
     let long = "n".repeat(256);
     let mut tar = Builder::new(Vec::new());
     let mut header = Header::new_gnu();
     header.set_size(0);
     tar.append_data(&mut header, &long, &[][..]).unwrap();
-    assert_eq!(refused(&rig, &tar.into_inner().unwrap()).about.path, Some(format!("{}…", &long[..200])));
+    assert_eq!(refused(&rig, &tar.into_inner().unwrap()).details.path, Some(format!("{}…", &long[..200])));
     assert_eq!(rig.names(), [".git-home"]);
 }
 
@@ -248,15 +248,15 @@ fn a_bomb_is_refused_long_before_it_is_unpacked() {
     }
     let refusal = refused(&rig, &bomb.finish().unwrap());
     assert!(refusal.message.contains("too large"), "{refusal:?}");
-    assert!(refusal.about.actual.unwrap() < 150 << 20);
+    assert!(refusal.details.actual.unwrap() < 150 << 20);
     // A header that promises more than may be is enough.
     let rig = Rig::with_limits(ImportLimits { max_bytes: 1000, ..ImportLimits::default() });
-    assert_eq!(refused(&rig, header.as_bytes()).about.limit, Some(1000));
+    assert_eq!(refused(&rig, header.as_bytes()).details.limit, Some(1000));
     let many: Vec<_> = (0..50).map(|n| format!("f{n}")).collect();
     let copies: Vec<_> = many.iter().map(|name| special(EntryType::Link, name, "a")).collect();
     let text = "x".repeat(100);
     let entries: Vec<_> = std::iter::once(file("a", &text)).chain(copies).collect();
-    assert_eq!(refused(&rig, &archive(&entries)).about.limit, Some(1000), "hard links count what they copy");
+    assert_eq!(refused(&rig, &archive(&entries)).details.limit, Some(1000), "hard links count what they copy");
 }
 
 /// A header that says it has `size` bytes.
@@ -313,7 +313,7 @@ fn what_extends_a_header_is_bounded_before_it_is_read() {
             let mut stream = Endless { head: &head, taken: 0 };
             let error = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
             let ImportError::Refused(refusal) = error else { panic!("{what}: {error:?}") };
-            assert_eq!((refusal.code, refusal.about.limit), (Code::InvalidRequest, Some(1 << 20)), "{what}");
+            assert_eq!((refusal.code, refusal.details.limit), (Code::InvalidRequest, Some(1 << 20)), "{what}");
             assert!(stream.taken < 2 << 20, "{what}: {} bytes were read", stream.taken);
         }
     }
@@ -366,7 +366,7 @@ fn what_is_gits_own_counts_as_entries_too() {
     let names: Vec<_> = (0..11).map(|n| format!("{n}/.git/x")).collect();
     let entries: Vec<_> = names.iter().map(|name| file(name, "")).collect();
     import(&rig, "r", &archive(&entries[..10])).unwrap();
-    assert_eq!(refused(&rig, &archive(&entries)).about.limit, Some(10));
+    assert_eq!(refused(&rig, &archive(&entries)).details.limit, Some(10));
 }
 
 #[test]

@@ -421,7 +421,7 @@ fn a_tree_that_names_itself_again_and_again_is_refused_in_time() {
     }
     let start = std::time::Instant::now();
     let refusal = refused(rig.import("r", local(&source, None)));
-    assert_eq!(refusal.about.limit, Some(10_000));
+    assert_eq!(refusal.details.limit, Some(10_000));
     assert!(start.elapsed().as_secs() < 20);
     assert_eq!(rig.names(), [".git-home"]);
 }
@@ -454,7 +454,7 @@ fn a_blob_with_a_thousand_names_is_counted_before_it_is_written() {
     let import = |run: &str| {
         rig.workspaces.import(&RunId::parse(run).unwrap(), local(&source, None), &crate::testkit::rules(), &most)
     };
-    assert_eq!(refused(import("r")).about.limit, Some(500_000));
+    assert_eq!(refused(import("r")).details.limit, Some(500_000));
     assert_eq!(most.0.load(Ordering::Relaxed), 0, "some of it was written");
     git(&source, &["rm", "-qr", "--cached", "[5-9]*.txt"]);
     git(&source, &["commit", "-qm", "fewer"]);
@@ -478,7 +478,7 @@ fn everything_that_a_tree_lists_is_counted_whatever_becomes_of_it() {
             let entries: Vec<_> = names.iter().map(|name| ("40000", name.as_bytes(), tree.as_str())).collect();
             tree = forge(&source, &entries);
         }
-        assert_eq!(refused(rig.import("r", local(&source, None))).about.limit, Some(5_000), "{what}");
+        assert_eq!(refused(rig.import("r", local(&source, None))).details.limit, Some(5_000), "{what}");
     }
 }
 
@@ -493,6 +493,6 @@ fn the_names_that_a_tree_lists_are_bounded_in_bytes() {
         let blob = git(&source, &["rev-parse", "HEAD:run.sh"]).trim().to_owned();
         let entries: Vec<_> = names.iter().map(|name| ("100644", name.as_bytes(), &*blob)).collect();
         forge(&source, &entries);
-        assert_eq!(refused(rig.import("r", local(&source, None))).about.limit, Some(limit));
+        assert_eq!(refused(rig.import("r", local(&source, None))).details.limit, Some(limit));
     }
 }

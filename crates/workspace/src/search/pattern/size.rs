@@ -46,7 +46,7 @@ fn bounded(what: &str, actual: u64, limit: u64) -> Result<(), Refusal> {
     }
     let message = format!("`query` is too large an expression: it has {actual} {what} and may have {limit}");
     Err(Refusal::invalid(message, "Repeat less, or use simpler classes such as `[a-z]` or `.`.")
-        .about(|about| (about.limit, about.actual) = (Some(limit), Some(actual))))
+        .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual))))
 }
 
 /// The cost of an expression. Its depth is bounded by the parser.
@@ -130,7 +130,7 @@ mod tests {
             for case_sensitive in [true, false] {
                 let refusal = check_pattern(pattern, case_sensitive).unwrap_err();
                 assert_eq!(refusal.code, model::Code::InvalidRequest, "{pattern}");
-                assert!(refusal.about.actual > refusal.about.limit, "{pattern}: {:?}", refusal.about);
+                assert!(refusal.details.actual > refusal.details.limit, "{pattern}: {:?}", refusal.details);
             }
         }
     }

@@ -47,7 +47,7 @@ fn record(seq: u64, head: Sha256) -> Record {
         tool: "write_file".into(),
         tool_call_id: ToolCallId::parse("tc_1").unwrap(),
     };
-    draft.after(seq - 1, head)
+    draft.link(seq - 1, head).0
 }
 
 fn leaf(index: u64, last: &Record) -> CheckpointLeaf {

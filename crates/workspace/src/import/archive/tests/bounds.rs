@@ -31,7 +31,7 @@ fn names_are_bounded_in_bytes_whatever_becomes_of_them() {
     ] {
         let rig = Rig::with_limits(ImportLimits { max_name_bytes: names.len() as u64 * 3_333, ..limits });
         let entries: Vec<_> = names.iter().flat_map(|name| [local(name), file("x", "")]).collect();
-        assert_eq!(refused(&rig, &archive(&entries)).about.limit, Some(names.len() as u64 * 3_333), "{what}");
+        assert_eq!(refused(&rig, &archive(&entries)).details.limit, Some(names.len() as u64 * 3_333), "{what}");
     }
 }
 
@@ -39,7 +39,7 @@ fn names_are_bounded_in_bytes_whatever_becomes_of_them() {
 fn folders_that_no_entry_names_count_as_entries() {
     let rig = Rig::with_limits(ImportLimits { max_entries: 40, ..ImportLimits::default() });
     let deep = "d/".repeat(45) + "f";
-    assert_eq!(refused(&rig, &archive(&[file(&deep, "")])).about.limit, Some(40));
+    assert_eq!(refused(&rig, &archive(&[file(&deep, "")])).details.limit, Some(40));
     // And once, where an entry names them.
     let folders: Vec<_> = (0..39).map(|n| format!("f{n}/")).collect();
     let mut entries: Vec<_> = folders.iter().map(|name| special(EntryType::Directory, name, "")).collect();
@@ -255,7 +255,7 @@ fn a_pax_header_names_and_measures_its_entry() {
     assert_eq!((text(&rig, "sizes", "a"), text(&rig, "sizes", "b")), (content, "after".to_owned()));
     // A link has no bytes: programs differ in whether they would pass over them.
     let entries = [file("a", "x"), Raw { bytes: b"x", ..special(EntryType::Link, "b", "a") }];
-    assert_eq!(refused(&rig, &archive(&entries)).about.path.as_deref(), Some("b"));
+    assert_eq!(refused(&rig, &archive(&entries)).details.path.as_deref(), Some("b"));
 }
 
 #[test]
