@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::bytes_written;
 use crate::oracle::Git;
+use crate::{LogicalPath, bytes_written};
 
 fn path(raw: &str) -> LogicalPath {
     LogicalPath::parse(raw).unwrap()
@@ -101,6 +101,11 @@ fn an_inserted_function_shows_from_its_own_first_line() {
     assert!(text_of(&diff).contains("+fn b() {\n+    x();\n+}\n+\n"), "{}", text_of(&diff));
 }
 
+/// The new text according to a second implementation.
+fn applied_by_diffy(old: &[u8], text: &[u8]) -> Vec<u8> {
+    diffy::apply_bytes(old, &diffy::Patch::from_bytes(text).unwrap()).unwrap()
+}
+
 /// Lines of few kinds, so that much is alike; sometimes without an end.
 fn texts() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![4 => "[ab]{0,1}\n", 1 => "[a-c]{1,2}\r\n", 1 => "\n"];
@@ -121,6 +126,7 @@ proptest! {
         if old != new {
             prop_assert_eq!(git.apply(&diff.text), Ok(()), "{}", String::from_utf8_lossy(&diff.text));
             prop_assert_eq!(git.read("x"), Some(new.clone()));
+            prop_assert_eq!(applied_by_diffy(&old, &diff.text), new.clone());
             git.write("old", &old);
             git.write("new", &new);
             let stat = git.run(&["diff", "--no-index", "--minimal", "--numstat", "old", "new"], b"").stdout;
@@ -162,29 +168,51 @@ fn git_applies_creations_deletions_renames_and_odd_names() {
     }
 }
 
+/// A text with one line for each number.
+fn lines_of(numbers: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    numbers.into_iter().flat_map(|number| format!("{number}\n").into_bytes()).collect()
+}
+
 #[test]
-fn hostile_pairs_cost_no_more_than_the_bound() {
-    let numbers = |count: u32, step: u32, below: u32| (0..count).map(|at| at * step % below).collect::<Vec<_>>();
+fn hostile_pairs_end_soon_and_their_diffs_apply() {
+    let numbers = |count: u32, step: u32, below: u32| (0..count).map(move |at| at * step % below);
     let table = [
-        ("a shuffle", numbers(20_000, 1, 20_011), numbers(20_000, 7919, 20_011)),
-        ("two kinds of lines", numbers(60_000, 1, 2), numbers(60_000, 3, 7).iter().map(|at| at % 2).collect()),
-        ("lines that are all the same", vec![0; 300_000], [vec![1; 1000], vec![0; 200_000]].concat()),
+        ("a shuffle", lines_of(numbers(20_000, 1, 20_011)), lines_of(numbers(20_000, 7919, 20_011))),
+        ("the reverse", lines_of(0..20_000), lines_of((0..20_000).rev())),
+        ("few kinds of lines", lines_of(numbers(20_000, 7, 53)), lines_of(numbers(20_000, 11, 51))),
+        ("too many of few kinds", lines_of(numbers(300_000, 1, 2)), lines_of(numbers(300_000, 3, 7).map(|at| at % 2))),
+        ("too many in reverse", lines_of(0..300_000), lines_of((0..300_000).rev())),
     ];
     for (what, old, new) in table {
-        let mut search = search::Search::new(old.clone(), new.clone());
-        search.run();
-        // The last search for a middle is ended by the edits that it may follow.
-        assert!(search.work < 2 * search::MAX_WORK, "{what}: {}", search.work);
-        let kept = |lines: &[u32], changed: &[bool]| -> Vec<u32> {
-            lines.iter().zip(changed).filter(|(_, changed)| !**changed).map(|(line, _)| *line).collect()
-        };
-        assert_eq!(kept(&old, &search.old_changed), kept(&new, &search.new_changed), "{what}");
+        let diff = diff(Some(&old), Some(&new));
+        let patch = crate::Patch::parse_bytes(&diff.text).unwrap();
+        assert!(patch.files[0].apply(&old).unwrap().bytes == new, "{what}");
     }
 }
 
 #[test]
+fn changes_far_apart_in_a_large_file_are_found() {
+    let old = lines_of(0..400_000);
+    let new =
+        lines_of((0..400_000).filter(|at| at % 1000 != 7).map(|at| if at % 1000 == 500 { at + 400_000 } else { at }));
+    assert_eq!(count_changes(&old, &new), Counts { insertions: 400, deletions: 800 });
+}
+
+#[test]
+fn the_same_sides_have_the_same_diff_on_every_thread() {
+    let old = lines_of((0..3_000).map(|at| at * at % 97));
+    let new = lines_of((0..3_000).map(|at| at * at % 89));
+    let write = || diff(Some(&old), Some(&new)).text;
+    let diffs: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(write)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(diffs.iter().all(|diff| *diff == diffs[0]));
+}
+
+#[test]
 fn texts_without_a_line_in_common_are_cheap() {
-    let old: Vec<u8> = (0..200_000).flat_map(|at| format!("{at}\n").into_bytes()).collect();
+    let old = lines_of(0..200_000);
     let new: Vec<u8> = old.iter().map(|byte| if *byte == b'\n' { *byte } else { byte ^ 0x40 }).collect();
     assert_eq!(count_changes(&old, &new), Counts { insertions: 200_000, deletions: 200_000 });
     assert_eq!(count_changes(&vec![b'x'; 16 << 20], &vec![b'y'; 16 << 20]), Counts { insertions: 1, deletions: 1 });

@@ -1,25 +1,25 @@
-//! How git writes the diff of a file: headers, quoted names, hunks.
+//! Writes the diff of a file as Git does: headers, quoted names, hunks.
 
 use std::io::Write as _;
 use std::ops::Range;
 
-use super::Side;
-use super::lines::{CONTEXT, Region};
-use super::script::Replace;
+use super::changes::Change;
+use super::region::{CONTEXT, Region};
+use super::side::Side;
 use crate::LogicalPath;
 
-/// Bytes of the line that a hunk's header tells for orientation.
+/// The most bytes of a hunk's heading.
 const HEADING_BYTES: usize = 80;
-/// How far back that line is looked for, in bytes.
+/// How many bytes before the region are searched for the heading.
 const HEADING_REACH: usize = 64 * 1024;
 
-/// Writes `diff --git` and the lines on mode, creation, deletion and renaming; nothing where the sides do not differ.
+/// Writes `diff --git` and the lines for modes, creation, deletion and renames; nothing if the sides are equal.
 pub(super) fn header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>, similarity: u64) {
     let (Some(first), Some(last)) = (old.or(new), new.or(old)) else { return };
     let (old_mode, new_mode) = (git_mode(first), git_mode(last));
     let moved = first.path != last.path;
-    let there = old.is_some() && new.is_some();
-    if there && !moved && old_mode == new_mode && first.bytes == last.bytes {
+    let both_exist = old.is_some() && new.is_some();
+    if both_exist && !moved && old_mode == new_mode && first.bytes == last.bytes {
         return;
     }
     put(out, &[b"diff --git ", &name("a/", first.path), b" ", &name("b/", last.path), b"\n"]);
@@ -41,13 +41,13 @@ pub(super) fn header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<
 pub(super) fn names(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>) {
     for (mark, prefix, side) in [("--- ", "a/", old), ("+++ ", "b/", new)] {
         put(out, &[mark.as_bytes(), &name_or_null(prefix, side)]);
-        // A tab ends a name that holds blanks, as nothing else would.
-        let blank = side.is_some_and(|side| side.path.as_str().contains(' '));
-        out.extend_from_slice(if blank { b"\t\n" } else { b"\n" });
+        // Git ends a name that contains spaces with a tab.
+        let has_space = side.is_some_and(|side| side.path.as_str().contains(' '));
+        out.extend_from_slice(if has_space { b"\t\n" } else { b"\n" });
     }
 }
 
-/// Writes that the sides differ, for files whose bytes are not shown.
+/// Writes that the sides differ, for binary files.
 pub(super) fn binary_line(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>) {
     put(out, &[b"Binary files ", &name_or_null("a/", old), b" and ", &name_or_null("b/", new), b" differ\n"]);
 }
@@ -66,7 +66,7 @@ fn name_or_null(prefix: &str, side: Option<Side<'_>>) -> Vec<u8> {
     side.map_or_else(|| b"/dev/null".to_vec(), |side| name(prefix, side.path))
 }
 
-/// A name as git writes it: in quotes, with escapes, if it holds anything but plain ASCII.
+/// A name as Git writes it: in quotes and with escapes if it contains anything but plain ASCII.
 fn name(prefix: &str, path: &LogicalPath) -> Vec<u8> {
     let plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
     let mut out = Vec::with_capacity(path.as_str().len() + 4);
@@ -93,16 +93,16 @@ fn name(prefix: &str, path: &LogicalPath) -> Vec<u8> {
     out
 }
 
-/// Writes every hunk of `script`.
-pub(super) fn hunks(out: &mut Vec<u8>, region: &Region<'_>, script: &[Replace]) {
-    let near = |a: &Replace, b: &Replace| b.old.start - a.old.end <= 2 * CONTEXT;
-    let mut heading = Heading { region, seen: 0, line: None };
-    for hunk in script.chunk_by(near) {
+/// Writes the hunks that contain `changes`.
+pub(super) fn hunks(out: &mut Vec<u8>, region: &Region<'_>, changes: &[Change]) {
+    let share_context = |a: &Change, b: &Change| b.old.start - a.old.end <= 2 * CONTEXT;
+    let mut heading = Heading { region, searched: 0, line: None };
+    for hunk in changes.chunk_by(share_context) {
         write_hunk(out, region, hunk, &mut heading);
     }
 }
 
-fn write_hunk(out: &mut Vec<u8>, region: &Region<'_>, hunk: &[Replace], heading: &mut Heading<'_>) {
+fn write_hunk(out: &mut Vec<u8>, region: &Region<'_>, hunk: &[Change], heading: &mut Heading<'_>) {
     let [first, ..] = hunk else { return };
     let lead = first.old.start.min(CONTEXT);
     let last = &hunk[hunk.len() - 1];
@@ -117,16 +117,16 @@ fn write_hunk(out: &mut Vec<u8>, region: &Region<'_>, hunk: &[Replace], heading:
     heading.write(out, old.start);
     out.push(b'\n');
     let mut at = old.start;
-    for replace in hunk {
-        write_lines(out, b' ', &region.old[at..replace.old.start]);
-        write_lines(out, b'-', &region.old[replace.old.clone()]);
-        write_lines(out, b'+', &region.new[replace.new.clone()]);
-        at = replace.old.end;
+    for change in hunk {
+        write_lines(out, b' ', &region.old[at..change.old.start]);
+        write_lines(out, b'-', &region.old[change.old.clone()]);
+        write_lines(out, b'+', &region.new[change.new.clone()]);
+        at = change.old.end;
     }
     write_lines(out, b' ', &region.old[at..old.end]);
 }
 
-/// Writes `start,count`: the count left out if it is 1, the line before the place if it is 0.
+/// Writes `start,count`. A count of 1 is left out; for an empty range, `start` is the line before it.
 fn write_range(out: &mut Vec<u8>, lines_before: usize, range: &Range<usize>) {
     let start = lines_before + range.start;
     // Writing to a vector does not fail.
@@ -147,28 +147,29 @@ fn write_lines(out: &mut Vec<u8>, mark: u8, lines: &[&[u8]]) {
     }
 }
 
-/// The nearest line above a hunk that starts with a letter: mostly the head of the function that the hunk is in.
+/// The heading of a hunk: the nearest line above it that starts with a letter, usually the signature of its function.
 struct Heading<'a> {
     region: &'a Region<'a>,
-    /// Old lines of the region that were looked at.
-    seen: usize,
+    /// Old lines of the region that were searched.
+    searched: usize,
     line: Option<&'a [u8]>,
 }
 
 impl Heading<'_> {
     fn write(&mut self, out: &mut Vec<u8>, start: usize) {
-        let telling = |line: &&[u8]| line.first().is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, b'_' | b'$'));
-        let above = self.region.old[self.seen..start].iter().rev().copied().find(telling);
+        let is_heading =
+            |line: &&[u8]| line.first().is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, b'_' | b'$'));
+        let above = self.region.old[self.searched..start].iter().rev().copied().find(is_heading);
         let before = || {
             let before = &self.region.before[self.region.before.len().saturating_sub(HEADING_REACH)..];
-            before.rsplit(|byte| *byte == b'\n').find(telling)
+            before.rsplit(|byte| *byte == b'\n').find(is_heading)
         };
         self.line = above.or(self.line).or_else(before);
-        self.seen = start;
+        self.searched = start;
         if let Some(line) = self.line {
             out.push(b' ');
             let cut = &line[..line.len().min(HEADING_BYTES)];
-            // Not in the middle of a character, if the line is UTF-8 otherwise.
+            // If the line is UTF-8, the cut is not within a character.
             let cut = cut.utf8_chunks().next().map_or(cut, |chunk| match chunk.invalid().len() {
                 1..=3 if chunk.valid().len() + chunk.invalid().len() == cut.len() => chunk.valid().as_bytes(),
                 _ => cut,

@@ -1,11 +1,11 @@
-//! What differs between two texts, as lines: the shared start and end are cut off before anything is split.
+//! The part of two texts that differs, as lines. The common start and end are cut off before anything is split.
 
-/// Lines of context round a change.
+/// Lines of context around a change.
 pub(super) const CONTEXT: usize = 3;
-/// Equal lines kept behind the last change, so that it can be shown lower where that is the same.
-const KEPT_BEHIND: usize = CONTEXT + 60;
+/// Equal lines after the last change that the region includes, so that the change can move down over them.
+const LINES_AFTER: usize = CONTEXT + 60;
 
-/// The part of two texts that holds every change, with the context that a diff shows round it.
+/// The part of two texts that contains every change, with the context that a diff shows around it.
 pub(super) struct Region<'a> {
     /// The old side's lines, each with its ending.
     pub(super) old: Vec<&'a [u8]>,
@@ -16,7 +16,7 @@ pub(super) struct Region<'a> {
     /// The text before the region.
     pub(super) before: &'a [u8],
     /// Whether lines follow the region; the same on both sides.
-    pub(super) cut_behind: bool,
+    pub(super) is_cut_after: bool,
     /// Bytes of the whole new text.
     pub(super) new_len: usize,
 }
@@ -24,15 +24,15 @@ pub(super) struct Region<'a> {
 impl<'a> Region<'a> {
     pub(super) fn new(old: &'a [u8], new: &'a [u8]) -> Self {
         let start = context_start(old, common_prefix(old, new));
-        let room = old.len().min(new.len()) - start;
-        let shared = common_suffix(old, new).min(room);
-        let tail = context_end(&old[old.len() - shared..]);
+        let most = old.len().min(new.len()) - start;
+        let shared = common_suffix(old, new).min(most);
+        let tail = bytes_after_region(&old[old.len() - shared..]);
         Self {
             old: split(&old[start..old.len() - tail]),
             new: split(&new[start..new.len() - tail]),
             lines_before: memchr::memchr_iter(b'\n', &old[..start]).count(),
             before: &old[..start],
-            cut_behind: tail > 0,
+            is_cut_after: tail > 0,
             new_len: new.len(),
         }
     }
@@ -46,7 +46,7 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// Where the context before the byte `differs` starts.
+/// The start of the context before the first byte that differs.
 fn context_start(text: &[u8], differs: usize) -> usize {
     let mut start = line_start(text, differs);
     for _ in 0..CONTEXT {
@@ -62,12 +62,12 @@ fn line_start(text: &[u8], at: usize) -> usize {
     memchr::memrchr(b'\n', &text[..at]).map_or(0, |end| end + 1)
 }
 
-/// How many bytes at the end of `shared` are of no interest: what follows the line that may be cut and those kept.
-fn context_end(shared: &[u8]) -> usize {
-    memchr::memchr_iter(b'\n', shared).nth(KEPT_BEHIND).map_or(0, |end| shared.len() - end - 1)
+/// The bytes at the end of the common suffix that the region leaves out. The suffix may start within a line.
+fn bytes_after_region(suffix: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', suffix).nth(LINES_AFTER).map_or(0, |end| suffix.len() - end - 1)
 }
 
-/// Compared at once: `==` on slices is far faster than byte by byte.
+/// Bytes compared at once: `==` on slices is far faster than a loop over bytes.
 const BLOCK: usize = 4096;
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
