@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use model::merkle::{Edge, Node, edge_nodes};
 use model::{CheckpointLeaf, RunId, Sha256};
 
 use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, damaged, to_count, to_int};
@@ -55,8 +54,8 @@ const STRETCH: &str = "SELECT position, body FROM audit_record \
 pub struct NewCheckpoint {
     /// The new leaves; the last one is number `checkpoint.size - 1`.
     pub leaves: Vec<CheckpointLeaf>,
-    /// The subtrees that they complete.
-    pub nodes: Vec<(Node, Sha256)>,
+    /// The tree nodes that they complete: their storage indexes and hashes.
+    pub nodes: Vec<(u64, Sha256)>,
     /// What was signed.
     pub checkpoint: StoredCheckpoint,
 }
@@ -119,15 +118,8 @@ pub trait CheckpointLog: Send + Sync {
     async fn leaves(&self, run: Option<&RunId>, from: u64, limit: u32) -> Result<Vec<StoredLeaf>>;
     /// The leaf, among the first `size`, with the first head of `run` at `seq` or behind it.
     async fn covering_leaf(&self, run: &RunId, seq: u64, size: u64) -> Result<Option<StoredLeaf>>;
-    /// Hashes of nodes; those that are not there are left out.
-    async fn tree_nodes(&self, nodes: &[Node]) -> Result<HashMap<Node, Sha256>>;
-    /// The right edge of the tree of the first `size` leaves; `None` where nodes are missing.
-    async fn tree_frontier(&self, size: u64) -> Result<Option<Edge>> {
-        let nodes = edge_nodes(size);
-        let hashes = self.tree_nodes(&nodes).await?;
-        let peaks: Option<Vec<_>> = nodes.iter().map(|node| hashes.get(node).copied()).collect();
-        Ok(peaks.and_then(|peaks| Edge::of(size, peaks)))
-    }
+    /// Returns the hashes of tree nodes by their storage indexes. Unknown nodes are left out.
+    async fn node_hashes(&self, indexes: &[u64]) -> Result<HashMap<u64, Sha256>>;
     /// Records of a run from `first` to `last`, in order.
     async fn record_range(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>>;
 }
@@ -162,16 +154,16 @@ impl<B: Backend> CheckpointLog for Store<B> {
         Ok(self.0.fetch(COVERING, args, read_leaf).await?.pop())
     }
 
-    async fn tree_nodes(&self, nodes: &[Node]) -> Result<HashMap<Node, Sha256>> {
+    async fn node_hashes(&self, indexes: &[u64]) -> Result<HashMap<u64, Sha256>> {
         let read = |row: &dyn Columns| Ok((to_count(row.int(0)?), rows::sha256(&row.bytes(1)?)?));
-        let mut found = HashMap::new();
-        for some in nodes.chunks(NODES_AT_ONCE) {
-            // No node has a negative place.
-            let mut places = vec![Arg::Int(-1); NODES_AT_ONCE];
-            some.iter().zip(&mut places).for_each(|(node, place)| *place = node.place().into());
-            found.extend(self.0.fetch(NODES, places, read).await?);
+        let mut hashes = HashMap::new();
+        for chunk in indexes.chunks(NODES_AT_ONCE) {
+            // No node has a negative index.
+            let mut args = vec![Arg::Int(-1); NODES_AT_ONCE];
+            chunk.iter().zip(&mut args).for_each(|(index, arg)| *arg = (*index).into());
+            hashes.extend(self.0.fetch(NODES, args, read).await?);
         }
-        Ok(nodes.iter().filter_map(|node| Some((*node, *found.get(&node.place())?))).collect())
+        Ok(hashes)
     }
 
     async fn record_range(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>> {
@@ -192,7 +184,7 @@ impl NewCheckpoint {
             let run = leaf.run_id.as_str().into();
             Statement::new(INSERT_LEAF, [number.into(), run, leaf.head_seq.into(), (&leaf.head_hash).into()])
         };
-        let node = |(node, hash): &(Node, Sha256)| Statement::new(INSERT_NODE, [node.place().into(), hash.into()]);
+        let node = |(index, hash): &(u64, Sha256)| Statement::new(INSERT_NODE, [(*index).into(), hash.into()]);
         let StoredCheckpoint { size, position, note } = &self.checkpoint;
         let checkpoint = Statement::new(INSERT_CHECKPOINT, [(*size).into(), (*position).into(), note.as_str().into()]);
         let leaves = (self.first_leaf()..).zip(&self.leaves).map(leaf);

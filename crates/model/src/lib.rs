@@ -13,7 +13,6 @@ mod id;
 pub mod json;
 mod judge;
 mod kind;
-pub mod merkle;
 mod occurrences;
 #[cfg(test)]
 mod oracle;
@@ -27,7 +26,7 @@ mod scan;
 mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
-pub use checkpoint::{Checkpoint, CheckpointInvalid, CheckpointKey, CheckpointLeaf, CheckpointVerifier};
+pub use checkpoint::CheckpointLeaf;
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, EditResult, NearMatch, edit};

@@ -1,91 +1,101 @@
-//! Signed checkpoints: beside the calls, the heads of all runs go into one tree, whose root is signed and kept outside the
-//! database as well.
+//! Signed checkpoints as callers read them: the newest one, its key, proofs, and how far they cover a run.
 //!
-//! A round is: heads that moved → leaves → one ledger commit → the note behind the file's end, synced → told to callers.
-//! The file is never ahead of the database but where somebody set the database back, so that this is found.
+//! A task that the service starts ([`signer`](crate::signer)) signs them and publishes each one here.
 
-pub(crate) mod check;
-pub(crate) mod file;
-pub(crate) mod key;
-mod proof;
-mod signer;
+mod coverage;
+mod proofs;
+mod tree;
 
 use std::sync::Arc;
 
 use ledger::Ledger;
-use model::{Code, Refusal, Sha256};
+use model::{Code, Refusal, RunId, Sha256};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use transparency::InclusionProof;
 
-use crate::config::CheckpointConfig;
-use crate::lock::NoteFile;
+use crate::CallError;
 use crate::service::Service;
-use crate::start::StartError;
 
-pub(crate) use proof::{Consistency, ConsistencyProof, Inclusion, InclusionProof};
-use signer::Signer;
+pub(crate) use coverage::{AuditVerification, leaves_of, push_leaf};
+pub(crate) use tree::load_frontier;
 
-/// What callers are told of checkpoints, and the task that makes them.
+/// Rows that one query of leaves or checkpoints returns at most.
+pub(crate) const PAGE: u32 = 500;
+
+/// The published checkpoints, and the task that signs them.
 pub(crate) struct Checkpoints {
-    published: watch::Receiver<Published>,
+    ledger: Arc<dyn Ledger>,
+    state: watch::Receiver<CheckpointState>,
     /// The public key, as text.
-    verifier: String,
+    verifier_key: String,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What callers may be told.
+/// What is published.
 #[derive(Clone, Debug)]
-pub(crate) enum Published {
+pub(crate) enum CheckpointState {
     /// Nothing was signed yet.
-    Nothing,
-    /// The newest checkpoint that is in the file.
-    Signed(Arc<Signed>),
-    /// Database and file do not agree, so that nothing is signed until somebody has looked.
+    Empty,
+    /// The newest checkpoint in the checkpoint file.
+    Signed(Arc<SignedCheckpoint>),
+    /// The database contradicts the checkpoints. Nothing is signed or published until an operator has acted.
     Halted,
 }
 
-/// A checkpoint that is in the file.
+/// A checkpoint that is in the checkpoint file.
 #[derive(Debug)]
-pub(crate) struct Signed {
-    /// How many leaves it is over.
+pub(crate) struct SignedCheckpoint {
+    /// The number of leaves.
     pub(crate) size: u64,
-    /// Their root.
+    /// The root of their tree.
     pub(crate) root: Sha256,
     /// The signed note.
     pub(crate) note: String,
 }
 
 impl Checkpoints {
-    /// Takes up where an earlier process ended, and starts the task.
+    /// Publishes what a signing task sends to `state`. [`close`](Self::close) cancels `stop` and awaits `task`.
+    pub(crate) fn new(
+        ledger: Arc<dyn Ledger>,
+        state: watch::Receiver<CheckpointState>,
+        verifier_key: String,
+        stop: CancellationToken,
+        task: JoinHandle<()>,
+    ) -> Self {
+        Self { ledger, state, verifier_key, stop, task: Mutex::new(Some(task)) }
+    }
+
+    /// Returns whether the database contradicts the checkpoints.
+    pub(crate) fn is_halted(&self) -> bool {
+        matches!(*self.state.borrow(), CheckpointState::Halted)
+    }
+
+    /// Returns the newest checkpoint.
     ///
     /// # Errors
     ///
-    /// Where key or file cannot be used, the file has lost checkpoints, or those so far are of another key.
-    pub(crate) async fn start(
-        config: &CheckpointConfig,
-        ledger: Arc<dyn Ledger>,
-        note: NoteFile,
-    ) -> Result<Self, StartError> {
-        let has_checkpoints =
-            ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
-        let key = key::load_or_make(config, has_checkpoints.is_some())?;
-        let verifier = key.verifier().to_text();
-        let (tell, published) = watch::channel(Published::Nothing);
-        let stop = CancellationToken::new();
-        let mut signer = Signer::new(key, config, ledger, note, tell);
-        signer.take_up().await?;
-        let task = tokio::spawn(signer.run(stop.clone()));
-        Ok(Self { published, verifier, stop, task: Mutex::new(Some(task)) })
+    /// `NOT_FOUND`, `UNAVAILABLE`.
+    pub(crate) fn newest(&self) -> Result<Arc<SignedCheckpoint>, Refusal> {
+        match &*self.state.borrow() {
+            CheckpointState::Signed(signed) => Ok(Arc::clone(signed)),
+            CheckpointState::Empty => Err(Refusal::new(
+                Code::NotFound,
+                "no checkpoint has been signed yet",
+                "The first one is signed a few seconds after the first call: try again then.",
+            )),
+            CheckpointState::Halted => Err(contradiction()),
+        }
     }
 
-    /// Whether the database does not hold what was signed.
-    pub(crate) fn is_contradicted(&self) -> bool {
-        matches!(*self.published.borrow(), Published::Halted)
+    /// Returns the public key as text.
+    pub(crate) fn verifier_key(&self) -> &str {
+        &self.verifier_key
     }
 
-    /// Makes the last checkpoint, then ends the task.
+    /// Signs the last checkpoint, then ends the task.
     pub(crate) async fn close(&self) {
         self.stop.cancel();
         if let Some(task) = self.task.lock().await.take()
@@ -96,35 +106,32 @@ impl Checkpoints {
     }
 }
 
-/// The database does not hold what was signed.
-fn contradicted() -> Refusal {
+/// The refusal of every answer that the database cannot prove.
+fn contradiction() -> Refusal {
     Refusal::new(
         Code::Unavailable,
-        "no checkpoints are told: the database does not hold what was signed",
-        "Ask the operator to run `workspaced verify`, which tells what is wrong.",
+        "no checkpoint is available: the database contradicts what was signed",
+        "Ask the operator to run `workspaced verify`, which reports what is wrong.",
     )
 }
 
 impl Service {
-    /// The newest checkpoint.
+    /// Returns the checkpoints.
+    pub(crate) fn checkpoints(&self) -> &Checkpoints {
+        &self.state.checkpoints
+    }
+
+    /// Proves that record `seq` of `run` is in the history that the newest checkpoint was signed over.
     ///
     /// # Errors
     ///
-    /// `NOT_FOUND`, `UNAVAILABLE`.
-    pub(crate) fn checkpoint(&self) -> Result<Arc<Signed>, Refusal> {
-        match &*self.state.checkpoints.published.borrow() {
-            Published::Signed(signed) => Ok(Arc::clone(signed)),
-            Published::Nothing => Err(Refusal::new(
-                Code::NotFound,
-                "no checkpoint has been signed yet",
-                "The first one is signed a few seconds after the first call: try again then.",
-            )),
-            Published::Halted => Err(contradicted()),
+    /// `INVALID_REQUEST`, `RUN_NOT_FOUND`, `NOT_FOUND`, `UNAVAILABLE`.
+    pub(crate) async fn prove_inclusion(&self, run: &RunId, seq: Option<u64>) -> Result<InclusionProof, CallError> {
+        let proof = self.checkpoints().prove_inclusion(run, seq).await;
+        if proof.as_ref().is_err_and(|error| error.is(Code::NotFound)) {
+            // An unknown run has its own code.
+            self.known_run(run).await?;
         }
-    }
-
-    /// The public key of the checkpoints.
-    pub(crate) fn checkpoint_key(&self) -> &str {
-        &self.state.checkpoints.verifier
+        proof
     }
 }

@@ -12,6 +12,7 @@ mod leftovers;
 mod lock;
 mod sandbox;
 mod service;
+mod signer;
 mod start;
 mod telemetry;
 mod upkeep;

@@ -10,11 +10,11 @@ use ledger::Ledger;
 use rustix::process::{Resource, Rlimit};
 use workspace::{ConfineGit, Workspaces};
 
-use crate::checkpoints::Checkpoints;
 use crate::config::{BadSetting, Config, Secret};
 use crate::lock::{Continuity, DataLock};
 use crate::sandbox::Confinement;
 use crate::service::Service;
+use crate::signer;
 use crate::tokens::{TokenSettings, Tokens};
 use crate::{http, leftovers, pipeline, telemetry, upkeep};
 use engine::Engine;
@@ -132,7 +132,7 @@ async fn open(
     lock.belongs_to(ledger.as_ref()).await?;
     let continuity = lock.take_over(ledger.as_ref()).await?;
     let (tokens, first_token) = Tokens::load(token_settings(config), ledger.as_ref()).await.map_err(database)?;
-    let checkpoints = Checkpoints::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
+    let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let allowed_hosts = config.git_allow_hosts.clone();
     let opened = tokio::task::spawn_blocking(move || {
@@ -140,7 +140,7 @@ async fn open(
     });
     let workspaces = opened.await.map_err(io::Error::other).flatten();
     let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
-    let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_contradicted();
+    let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::settle(ledger.as_ref(), &workspaces, is_older).await?;
     for run in ledger.unpurged_runs().await.map_err(database)? {
         // Before pending changes are looked at: there is no tree any more that those of a deleted run could go to.

@@ -23,7 +23,7 @@ pub(super) async fn append(fenced: &mut FencedTx<'_>, round: &NewCheckpoint) -> 
         .execute(fenced.connection())
         .await?;
     sqlx::query(INSERT_NODES)
-        .bind(round.nodes.iter().map(|(node, _)| to_int(node.place())).collect::<Vec<_>>())
+        .bind(round.nodes.iter().map(|(index, _)| to_int(*index)).collect::<Vec<_>>())
         .bind(round.nodes.iter().map(|(_, hash)| Sha256::as_bytes(hash).as_slice()).collect::<Vec<_>>())
         .execute(fenced.connection())
         .await?;

@@ -1,7 +1,6 @@
 //! Checkpoints: heads that moved, the tree's leaves and nodes, what was signed.
 
 use ledger::{AdvancedHead, LedgerError, NewCheckpoint, StoredCheckpoint};
-use model::merkle::{Edge, Node, ProofPlan, verify_inclusion};
 use model::{CheckpointLeaf, Record};
 use rstest::rstest;
 
@@ -16,21 +15,22 @@ fn moved(record: &Record) -> AdvancedHead {
     AdvancedHead { leaf: leaf(record), extends_last_leaf: true }
 }
 
-/// The round that puts `leaves` behind `edge`, which grows.
-fn round(edge: &mut Edge, leaves: Vec<CheckpointLeaf>, position: i64) -> NewCheckpoint {
-    let nodes = leaves.iter().flat_map(|leaf| edge.push(leaf.hash())).collect();
-    let note = format!("note {}", edge.size());
-    NewCheckpoint { leaves, nodes, checkpoint: StoredCheckpoint { size: edge.size(), position, note } }
+/// The checkpoint that appends `leaves` to a tree of `size` leaves, which grows. Each leaf completes one node.
+fn round(size: &mut u64, leaves: Vec<CheckpointLeaf>, position: i64) -> NewCheckpoint {
+    let nodes = (*size..).zip(leaves.iter().map(|leaf| leaf.head_hash)).collect();
+    *size += leaves.len() as u64;
+    let note = format!("note {size}");
+    NewCheckpoint { leaves, nodes, checkpoint: StoredCheckpoint { size: *size, position, note } }
 }
 
 impl World {
-    /// Makes a checkpoint of whatever has moved behind `after`; tells the leaves, and up to where it looked.
-    pub(crate) async fn checkpoint(&self, edge: &mut Edge, after: i64) -> (Vec<CheckpointLeaf>, i64) {
+    /// Appends a checkpoint over all heads that advanced after position `after`; returns the leaves and the new position.
+    pub(crate) async fn checkpoint(&self, size: &mut u64, after: i64) -> (Vec<CheckpointLeaf>, i64) {
         let newest = *self.ledger.newest_position().borrow();
         let moved = self.ledger.advanced_heads(after, newest).await.unwrap();
         assert!(moved.iter().all(|moved| moved.extends_last_leaf), "{moved:?}");
         let leaves: Vec<_> = moved.into_iter().map(|moved| moved.leaf).collect();
-        self.ledger.append_checkpoint(round(edge, leaves.clone(), newest)).await.unwrap();
+        self.ledger.append_checkpoint(round(size, leaves.clone(), newest)).await.unwrap();
         (leaves, newest)
     }
 }
@@ -42,13 +42,13 @@ async fn a_head_has_moved_until_a_leaf_holds_it(#[values(Backend::Sqlite, Backen
     for run in ["r1", "r2", "r3"] {
         world.run(run).await;
     }
-    let (mut edge, ledger) = (Edge::default(), &world.ledger);
+    let (mut size, ledger) = (0, &world.ledger);
     assert_eq!(ledger.advanced_heads(0, i64::MAX).await.unwrap(), []);
     assert_eq!(ledger.latest_checkpoint().await.unwrap(), None);
     world.append(read("r2", "a")).await;
     let first = world.append(read("r1", "a")).await;
     let second = world.append(read("r2", "b")).await;
-    let (leaves, position) = world.checkpoint(&mut edge, 0).await;
+    let (leaves, position) = world.checkpoint(&mut size, 0).await;
     assert_eq!(leaves, [leaf(&first), leaf(&second)], "one a run, as it stands now");
     assert_eq!(ledger.advanced_heads(0, i64::MAX).await.unwrap(), [], "they are held");
 
@@ -73,7 +73,7 @@ async fn a_head_follows_what_a_leaf_holds(
     world.run("r1").await;
     world.append(read("r1", "a")).await;
     world.append(read("r1", "b")).await;
-    let (_, position) = world.checkpoint(&mut Edge::default(), 0).await;
+    let (_, position) = world.checkpoint(&mut 0, 0).await;
     world.unguard("audit_record").await;
     world.raw(sql).await.unwrap();
     world.raw(&format!("UPDATE run_head SET head_seq = {head}")).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_head_follows_what_a_leaf_holds(
 #[tokio::test]
 async fn a_round_is_stored_whole_and_found_again(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut world = backend.open().await;
-    let (mut edge, mut after, mut all) = (Edge::default(), 0, Vec::new());
+    let (mut size, mut after, mut all) = (0, 0, Vec::new());
     for run in ["r1", "r2"] {
         world.run(run).await;
     }
@@ -99,13 +99,13 @@ async fn a_round_is_stored_whole_and_found_again(#[values(Backend::Sqlite, Backe
         if number % 3 == 0 {
             world.append(read("r2", "a")).await;
         }
-        let (leaves, position) = world.checkpoint(&mut edge, after).await;
+        let (leaves, position) = world.checkpoint(&mut size, after).await;
         after = position;
         all.extend(leaves);
     }
     world.reopen().await;
     let ledger = &world.ledger;
-    assert_eq!((all.len(), edge.size()), (10, 10));
+    assert_eq!((all.len(), size), (10, 10));
     let latest = ledger.latest_checkpoint().await.unwrap().unwrap();
     assert_eq!(latest, StoredCheckpoint { size: 10, position: after, note: "note 10".into() });
     let sizes: Vec<_> = ledger.checkpoints(2, 3).await.unwrap().into_iter().map(|one| one.size).collect();
@@ -118,17 +118,10 @@ async fn a_round_is_stored_whole_and_found_again(#[values(Backend::Sqlite, Backe
     let of_second: Vec<_> = stored.iter().filter(|leaf| leaf.run_id == Some(run_id("r2"))).cloned().collect();
     assert_eq!(ledger.leaves(Some(&run_id("r2")), 0, 100).await.unwrap(), of_second);
 
-    assert_eq!(ledger.tree_frontier(10).await.unwrap(), Some(edge.clone()));
-    assert_eq!(ledger.tree_frontier(11).await.unwrap(), None);
-    for (index, leaf) in all.iter().enumerate() {
-        let plan = ProofPlan::inclusion(index as u64, 10).unwrap();
-        let nodes = ledger.tree_nodes(&plan.nodes().collect::<Vec<_>>()).await.unwrap();
-        let proof = plan.finish(|node| nodes.get(&node).copied()).unwrap();
-        assert!(verify_inclusion(leaf.hash(), index as u64, 10, &proof, edge.root()), "{index}");
-    }
-    let many: Vec<_> = (0..10).map(|index| Node { level: 0, index }).collect();
-    assert_eq!(ledger.tree_nodes(&many).await.unwrap().len(), 10);
-    assert!(ledger.tree_nodes(&[Node { level: 0, index: 10 }]).await.unwrap().is_empty());
+    let indexes: Vec<_> = (0..11).collect();
+    let hashes = ledger.node_hashes(&indexes).await.unwrap();
+    assert_eq!(hashes, (0..).zip(&all).map(|(index, leaf)| (index, leaf.head_hash)).collect());
+    assert_eq!(ledger.node_hashes(&[3, 10]).await.unwrap(), [(3, all[3].head_hash)].into());
 }
 
 #[rstest]
@@ -139,13 +132,12 @@ async fn a_round_on_another_tree_than_there_is_stores_nothing(
     let world = backend.open().await;
     world.run("r1").await;
     let record = world.append(read("r1", "a")).await;
-    world.checkpoint(&mut Edge::default(), 0).await;
-    let error = world.ledger.append_checkpoint(round(&mut Edge::default(), vec![leaf(&record)], 9)).await.unwrap_err();
+    world.checkpoint(&mut 0, 0).await;
+    let error = world.ledger.append_checkpoint(round(&mut 0, vec![leaf(&record)], 9)).await.unwrap_err();
     assert!(matches!(error, LedgerError::AlreadyExists), "{error:?}");
     assert_eq!(world.ledger.latest_checkpoint().await.unwrap().unwrap().position, 1);
     let unknown = CheckpointLeaf { run_id: run_id("none"), ..leaf(&record) };
-    let mut edge = world.ledger.tree_frontier(1).await.unwrap().unwrap();
-    assert!(world.ledger.append_checkpoint(round(&mut edge, vec![unknown], 9)).await.is_err());
+    assert!(world.ledger.append_checkpoint(round(&mut 1, vec![unknown], 9)).await.is_err());
     assert_eq!(world.ledger.leaves(None, 0, 100).await.unwrap().len(), 1);
 }
 
@@ -156,12 +148,12 @@ async fn a_record_is_covered_by_the_first_leaf_behind_it(
 ) {
     let world = backend.open().await;
     let (run, other) = (world.run("r1").await, world.run("r2").await);
-    let mut edge = Edge::default();
+    let mut size = 0;
     for count in [2, 3] {
         for number in 0..count {
             world.append(read("r1", &format!("f{number}"))).await;
         }
-        world.checkpoint(&mut edge, 0).await;
+        world.checkpoint(&mut size, 0).await;
     }
     world.append(read("r1", "uncovered")).await;
     let covering = async |run, seq, size| {
@@ -195,7 +187,7 @@ async fn checkpoints_only_grow_and_tell_what_is_gone(#[values(Backend::Sqlite, B
     world.run("r1").await;
     world.append(read("r1", "a")).await;
     world.append(read("r1", "b")).await;
-    world.checkpoint(&mut Edge::default(), 0).await;
+    world.checkpoint(&mut 0, 0).await;
     for (table, column) in
         [("checkpoint_leaf", "head_seq = 9"), ("checkpoint_node", "place = 9"), ("checkpoint", "note = 'x'")]
     {

@@ -27,7 +27,7 @@ async fn the_service_needs_no_more_than_its_role_has() {
     world.append(asking("r1", "ap-1")).await;
     let id = model::ApprovalId::parse("ap-1").unwrap();
     assert!(world.ledger.decide_approval(&id, ApprovalState::Denied, Some("me"), None).await.unwrap());
-    let (leaves, _) = world.checkpoint(&mut model::merkle::Edge::default(), 0).await;
+    let (leaves, _) = world.checkpoint(&mut 0, 0).await;
     assert_eq!(leaves.len(), 1);
     world.ledger.set_setting_once("name", "value").await.unwrap();
     assert!(world.ledger.verify(&run).await.unwrap().intact);

@@ -1,91 +1,93 @@
-//! The signed checkpoints of the file against the leaves in the database, and those against the chains.
+//! The check of the checkpoint file against the leaves in the database, and of the leaves against the chains.
+
+#![expect(clippy::disallowed_types, reason = "the checkpoint file is outside of the runs' folders")]
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 
-use ledger::{Ledger, StoredCheckpoint, StoredLeaf};
-use model::merkle::{Edge, Node};
-use model::{ChainReport, Checkpoint, CheckpointVerifier, RunId, Sha256};
+use ledger::{Ledger, LedgerError, StoredCheckpoint, StoredLeaf};
+use model::{ChainReport, RunId, Sha256};
+use transparency::{
+    Checkpoint, CheckpointReader, Frontier, LeafCheck, LogEntry, Node, VerifierKey, hash_checkpoint_leaf,
+};
 
-use crate::checkpoints::check::{LeafCheck, PAGE};
-use crate::checkpoints::file::{Next, Notes};
+use crate::checkpoints::{PAGE, push_leaf};
 
-/// Goes through file and database side by side.
-pub(super) struct TreeCheck<'a> {
+/// Reads file and database side by side.
+pub(super) struct LogCheck<'a> {
     ledger: &'a dyn Ledger,
-    verifier: CheckpointVerifier,
-    notes: Notes,
+    key: VerifierKey,
+    path: &'a Path,
+    file: CheckpointReader<BufReader<File>>,
     /// The tree of the leaves so far.
-    edge: Edge,
+    tree: Frontier,
     /// Leaves and checkpoints of the database that were read ahead.
     leaves: VecDeque<StoredLeaf>,
-    stored: VecDeque<StoredCheckpoint>,
-    /// The size up to which the database's checkpoints were read.
+    checkpoints: VecDeque<StoredCheckpoint>,
+    /// The size of the last checkpoint taken from `checkpoints`.
     stored_size: u64,
     runs: HashMap<RunId, LeafCheck>,
-    /// Leaves that no checkpoint was found to hold yet, and the nodes that they complete.
-    unsigned: Vec<StoredLeaf>,
+    /// Leaves after the last verified checkpoint, and the nodes that they complete.
+    uncovered: Vec<StoredLeaf>,
     nodes: Vec<(Node, Sha256)>,
-    checkpoints: u64,
+    verified: u64,
 }
 
-/// What was found.
+/// The result of the check.
 #[derive(Debug, Default)]
-pub(super) struct TreeReport {
+pub(super) struct LogReport {
     runs: HashMap<RunId, LeafCheck>,
     checkpoints: u64,
     leaves: u64,
-    /// What is to be known besides, though nothing is wrong.
+    /// A difference that the next start repairs.
     remark: Option<String>,
     problem: Option<String>,
 }
 
-/// What stops the check: a fault of the store, or something that is wrong.
+/// Why the check ends early.
 enum Stop {
-    Store(ledger::LedgerError),
-    Wrong(String),
+    Ledger(LedgerError),
+    /// File or database were tampered with.
+    Tampered(String),
     /// The leaves are not those that were signed.
     Forked(String),
 }
 
-impl From<ledger::LedgerError> for Stop {
-    fn from(error: ledger::LedgerError) -> Self {
-        Self::Store(error)
+impl From<LedgerError> for Stop {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error)
     }
 }
 
-impl TreeReport {
-    /// Nothing was signed yet.
-    pub(super) fn nothing() -> Self {
-        Self::default()
-    }
-
-    /// There are checkpoints in the database, but no file.
-    pub(super) fn without_file(path: &Path) -> Self {
+impl LogReport {
+    /// Returns the report of a database that has checkpoints, but whose checkpoint file is missing.
+    pub(super) fn file_missing(path: &Path) -> Self {
         let problem = format!("the database has checkpoints, but there is no file {}", path.display());
         Self { problem: Some(problem), ..Self::default() }
     }
 
-    /// Whether all is well with file and tree.
-    pub(super) fn holds(&self) -> bool {
+    /// Returns whether file and tree are intact.
+    pub(super) fn is_intact(&self) -> bool {
         self.problem.is_none()
     }
 
-    /// Adds to the report of a run's chain what its leaves tell.
+    /// Adds to the report of a run's chain what contradicts its leaves.
     pub(super) fn add_to(&self, report: &mut ChainReport) {
         if let Some(leaves) = self.runs.get(&report.run_id) {
             leaves.add_to(report);
         }
     }
 
-    /// Runs that leaves name, and that are not among `known`.
-    pub(super) fn runs_beside(&self, known: &HashSet<RunId>) -> Vec<&RunId> {
+    /// Returns the runs that have leaves and are not among `known`.
+    pub(super) fn missing_runs(&self, known: &HashSet<RunId>) -> Vec<&RunId> {
         let mut runs: Vec<_> = self.runs.keys().filter(|run| !known.contains(run)).collect();
         runs.sort_unstable();
         runs
     }
 
-    /// All of it in a line.
+    /// Returns the report in one line.
     pub(super) fn line(&self) -> String {
         let remark = self.remark.as_ref().map(|remark| format!("; {remark}")).unwrap_or_default();
         match &self.problem {
@@ -96,166 +98,172 @@ impl TreeReport {
     }
 }
 
-impl<'a> TreeCheck<'a> {
-    pub(super) fn new(ledger: &'a dyn Ledger, verifier: CheckpointVerifier, notes: Notes) -> Self {
+impl<'a> LogCheck<'a> {
+    pub(super) fn new(
+        ledger: &'a dyn Ledger,
+        key: VerifierKey,
+        path: &'a Path,
+        file: CheckpointReader<BufReader<File>>,
+    ) -> Self {
         Self {
             ledger,
-            verifier,
-            notes,
-            edge: Edge::default(),
+            key,
+            path,
+            file,
+            tree: Frontier::default(),
             leaves: VecDeque::new(),
-            stored: VecDeque::new(),
+            checkpoints: VecDeque::new(),
             stored_size: 0,
             runs: HashMap::new(),
-            unsigned: Vec::new(),
+            uncovered: Vec::new(),
             nodes: Vec::new(),
-            checkpoints: 0,
+            verified: 0,
         }
     }
 
-    /// Checks all.
+    /// Checks the whole file and all leaves.
     ///
     /// # Errors
     ///
-    /// Where the store fails.
-    pub(super) async fn run(mut self) -> ledger::Result<TreeReport> {
-        let (remark, problem, forked) = match self.go_through().await {
+    /// If the ledger fails.
+    pub(super) async fn run(mut self) -> ledger::Result<LogReport> {
+        let (remark, problem, is_forked) = match self.check_all().await {
             Ok(remark) => (remark, None, false),
-            Err(Stop::Wrong(problem)) => (None, Some(problem), false),
+            Err(Stop::Tampered(problem)) => (None, Some(problem), false),
             Err(Stop::Forked(problem)) => (None, Some(problem), true),
-            Err(Stop::Store(error)) => return Err(error),
+            Err(Stop::Ledger(error)) => return Err(error),
         };
-        // Leaves behind a fault still tell which run's chain is not what it was.
+        // The leaves after a problem still show which run's chain was changed.
         while problem.is_some() && self.next_leaf().await?.is_some() {
-            self.take_leaves(forked);
+            self.check_uncovered(is_forked);
         }
-        self.take_leaves(forked);
-        let Self { runs, checkpoints, edge, .. } = self;
-        Ok(TreeReport { runs, checkpoints, leaves: edge.size(), remark, problem })
+        self.check_uncovered(is_forked);
+        let Self { runs, verified, tree, .. } = self;
+        Ok(LogReport { runs, checkpoints: verified, leaves: tree.size(), remark, problem })
     }
 
-    async fn go_through(&mut self) -> Result<Option<String>, Stop> {
-        let half = loop {
-            let next = self.notes.next();
-            let next = next.map_err(|error| Stop::Wrong(format!("{}: {error}", self.notes.path().display())))?;
-            match next {
-                Next::Note(note) => self.compare(&note).await?,
-                Next::Half => break true,
-                Next::End => break false,
+    /// Checks until the first problem. Returns a remark on what the next start repairs.
+    async fn check_all(&mut self) -> Result<Option<String>, Stop> {
+        let ends_partially = loop {
+            let next = self.file.next_entry();
+            match next.map_err(|error| Stop::Tampered(format!("{}: {error}", self.path.display())))? {
+                LogEntry::Note(note) => self.check_entry(&note).await?,
+                LogEntry::Partial => break true,
+                LogEntry::End => break false,
             }
         };
-        let mut remark = half.then(|| "the file ends within an entry, which the next start mends".to_owned());
-        if let Some(behind) = self.next_stored().await? {
-            if self.next_stored().await?.is_some() {
-                return Err(Stop::Wrong(format!(
-                    "the file ends at {} leaves, and lacks checkpoints that the database has",
-                    self.edge.size()
+        let mut remark =
+            ends_partially.then(|| "the file ends within an entry, which the next start cuts off".to_owned());
+        if let Some(missing) = self.next_checkpoint().await? {
+            if self.next_checkpoint().await?.is_some() {
+                return Err(Stop::Tampered(format!(
+                    "the file ends at {} leaves and lacks checkpoints that the database has",
+                    self.tree.size()
                 )));
             }
-            // What a process that was killed had stored and not written yet.
-            self.check(&behind.note).await?;
-            remark = Some("the file lacks the newest one, which the next start adds".to_owned());
+            // A process that is killed may have stored one checkpoint without writing it.
+            self.verify(&missing.note).await?;
+            remark = Some("the file lacks the newest checkpoint, which the next start adds".to_owned());
         }
         match self.next_leaf().await? {
             None => Ok(remark),
-            Some(leaf) => Err(Stop::Wrong(format!("leaf {} is in no checkpoint", leaf.index))),
+            Some(leaf) => Err(Stop::Tampered(format!("leaf {} is not in a checkpoint", leaf.index))),
         }
     }
 
-    /// Takes the file's next note, which has to be the database's next one too.
-    async fn compare(&mut self, note: &str) -> Result<(), Stop> {
-        let told = self.check(note).await?;
-        match self.next_stored().await? {
+    /// Checks the file's next note, which has to be the database's next checkpoint.
+    async fn check_entry(&mut self, note: &str) -> Result<(), Stop> {
+        let checkpoint = self.verify(note).await?;
+        match self.next_checkpoint().await? {
             Some(stored) if stored.note == note => Ok(()),
-            Some(stored) if stored.size < told.size => {
-                Err(Stop::Wrong(format!("the file lacks the checkpoint over {} leaves", stored.size)))
+            Some(stored) if stored.size < checkpoint.size => {
+                Err(Stop::Tampered(format!("the file lacks the checkpoint over {} leaves", stored.size)))
             }
             Some(_) | None => {
-                Err(Stop::Wrong(format!("the database does not have the checkpoint over {} leaves", told.size)))
+                Err(Stop::Tampered(format!("the database lacks the checkpoint over {} leaves", checkpoint.size)))
             }
         }
     }
 
-    /// Compares the leaves that were read with their runs' chains. What is `forked` confirms nothing.
-    fn take_leaves(&mut self, forked: bool) {
-        for leaf in self.unsigned.drain(..) {
+    /// Verifies a note: it is signed, larger than the one before, and has the root of the leaves in the database.
+    async fn verify(&mut self, note: &str) -> Result<Checkpoint, Stop> {
+        let before = self.tree.size();
+        let checkpoint = self.key.verify(note).map_err(|error| {
+            Stop::Tampered(format!("checkpoint {} of the file (after {before} leaves): {error}", self.verified + 1))
+        })?;
+        if checkpoint.size <= before {
+            let problem = format!("the checkpoint over {} leaves follows one over {before}", checkpoint.size);
+            return Err(Stop::Tampered(problem));
+        }
+        let mut first = None;
+        while self.tree.size() < checkpoint.size {
+            let Some(leaf) = self.next_leaf().await? else {
+                return Err(Stop::Forked(format!(
+                    "a tree of {} leaves was signed, and the database has {}: the later history was cut off",
+                    checkpoint.size,
+                    self.tree.size()
+                )));
+            };
+            first = first.or(leaf.run_id.map(|run| (run, leaf.head_seq)));
+        }
+        if self.tree.root() != checkpoint.root {
+            let first = first.map(|(run, seq)| format!(" (run {run}, seq {seq}, and later ones)")).unwrap_or_default();
+            return Err(Stop::Forked(format!(
+                "the leaves {before} to {}{first} do not have the signed root: the history was forked",
+                checkpoint.size - 1
+            )));
+        }
+        self.check_uncovered(false);
+        self.check_nodes().await?;
+        self.verified += 1;
+        Ok(checkpoint)
+    }
+
+    /// Compares the uncovered leaves with their runs' chains. Leaves of a forked tree confirm nothing.
+    fn check_uncovered(&mut self, is_forked: bool) {
+        for leaf in self.uncovered.drain(..) {
             let Some(run) = leaf.run_id.clone() else { continue };
             let check = self.runs.entry(run).or_default();
-            if forked { check.doubt(&leaf) } else { check.push(&leaf) }
+            if is_forked { check.push_unsigned(leaf.index) } else { push_leaf(check, &leaf) }
         }
     }
 
-    /// Compares the nodes that the database keeps with what the leaves give. Those that are lost are made anew.
+    /// Compares the stored nodes with those of the leaves. The service computes missing nodes again.
     async fn check_nodes(&mut self) -> Result<(), Stop> {
         let nodes = std::mem::take(&mut self.nodes);
-        let kept = self.ledger.tree_nodes(&nodes.iter().map(|(node, _)| *node).collect::<Vec<_>>()).await?;
-        match nodes.iter().find(|(node, hash)| kept.get(node).is_some_and(|kept| kept != hash)) {
+        let indexes: Vec<_> = nodes.iter().map(|(node, _)| node.storage_index()).collect();
+        let stored = self.ledger.node_hashes(&indexes).await?;
+        let differs = |(node, hash): &&(Node, Sha256)| stored.get(&node.storage_index()).is_some_and(|one| one != hash);
+        match nodes.iter().find(differs) {
             None => Ok(()),
-            Some((node, _)) => Err(Stop::Wrong(format!(
-                "the node of the leaves {} to {} is not what they give: proofs that are made of it do not hold",
+            Some((node, _)) => Err(Stop::Tampered(format!(
+                "the stored node over the leaves {} to {} has another hash than they have: proofs from it are invalid",
                 node.index << node.level,
                 ((node.index + 1) << node.level) - 1
             ))),
         }
     }
 
-    /// Takes a note: signed, larger than the one before, and with the root of the leaves in the database.
-    async fn check(&mut self, note: &str) -> Result<Checkpoint, Stop> {
-        let before = self.edge.size();
-        let told = self.verifier.open(note).map_err(|error| {
-            Stop::Wrong(format!("checkpoint {} of the file (behind {before} leaves): {error}", self.checkpoints + 1))
-        })?;
-        if told.size <= before {
-            return Err(Stop::Wrong(format!(
-                "the checkpoint over {} leaves stands behind one over {before}",
-                told.size
-            )));
-        }
-        let mut named = None;
-        while self.edge.size() < told.size {
-            let Some(leaf) = self.next_leaf().await? else {
-                return Err(Stop::Forked(format!(
-                    "a tree of {} leaves was signed, and the database has {}: the history behind was cut off",
-                    told.size,
-                    self.edge.size()
-                )));
-            };
-            named = named.or(leaf.run_id.map(|run| (run, leaf.head_seq)));
-        }
-        if self.edge.root() != told.root {
-            let place =
-                named.map(|(run, seq)| format!(" (run {run}, seq {seq}, and those behind)")).unwrap_or_default();
-            return Err(Stop::Forked(format!(
-                "the leaves {before} to {}{place} do not give the root that was signed: the history was forked",
-                told.size - 1
-            )));
-        }
-        self.take_leaves(false);
-        self.check_nodes().await?;
-        self.checkpoints += 1;
-        Ok(told)
-    }
-
-    /// Takes the database's next leaf into the tree, and compares it with its run's chain.
-    async fn next_leaf(&mut self) -> Result<Option<StoredLeaf>, ledger::LedgerError> {
+    /// Appends the database's next leaf to the tree.
+    async fn next_leaf(&mut self) -> Result<Option<StoredLeaf>, LedgerError> {
         if self.leaves.is_empty() {
-            self.leaves = self.ledger.leaves(None, self.edge.size(), PAGE).await?.into();
+            self.leaves = self.ledger.leaves(None, self.tree.size(), PAGE).await?.into();
         }
-        let Some(stored) = self.leaves.pop_front().filter(|leaf| leaf.index == self.edge.size()) else {
+        let Some(stored) = self.leaves.pop_front().filter(|leaf| leaf.index == self.tree.size()) else {
             return Ok(None);
         };
-        // The hash of what is gone is as good as any: it does not give the root.
-        let hash = stored.leaf().map_or(Sha256::ZERO, |leaf| leaf.hash());
-        self.nodes.extend(self.edge.push(hash));
-        self.unsigned.push(stored.clone());
+        // A leaf whose run is missing gets a hash that does not lead to the signed root.
+        let hash = stored.leaf().map_or(Sha256::ZERO, |leaf| hash_checkpoint_leaf(&leaf));
+        self.nodes.extend(self.tree.push(hash));
+        self.uncovered.push(stored.clone());
         Ok(Some(stored))
     }
 
-    async fn next_stored(&mut self) -> Result<Option<StoredCheckpoint>, ledger::LedgerError> {
-        if self.stored.is_empty() {
-            self.stored = self.ledger.checkpoints(self.stored_size, PAGE).await?.into();
+    async fn next_checkpoint(&mut self) -> Result<Option<StoredCheckpoint>, LedgerError> {
+        if self.checkpoints.is_empty() {
+            self.checkpoints = self.ledger.checkpoints(self.stored_size, PAGE).await?.into();
         }
-        let next = self.stored.pop_front();
+        let next = self.checkpoints.pop_front();
         if let Some(stored) = &next {
             self.stored_size = stored.size;
         }

@@ -7,12 +7,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use transparency::LeafCheck;
 use workspace::{RebuildReport, Snapshot, WorkspaceError};
 
 use crate::admin::content_integrity;
 use crate::admin::offline::Offline;
 use crate::admin::output::{print, print_chain, print_differences, print_paths};
-use crate::checkpoints::check::{LeafCheck, leaves_of};
+use crate::checkpoints::{leaves_of, push_leaf};
 use crate::config::{BadSetting, ReplayConfig};
 use crate::past::AsKept;
 use crate::start::StartError;
@@ -62,7 +63,7 @@ async fn chain_is_intact(offline: &Offline) -> Result<bool, StartError> {
     let mut report = ledger.verify(run).await.map_err(database)?;
     let mut leaves = LeafCheck::default();
     for leaf in leaves_of(ledger.as_ref(), run, u64::MAX).await.map_err(database)? {
-        leaves.push(&leaf);
+        push_leaf(&mut leaves, &leaf);
     }
     leaves.add_to(&mut report);
     print_chain(&report);

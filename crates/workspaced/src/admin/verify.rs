@@ -1,27 +1,27 @@
-//! `workspaced verify`: the audit chains and the checkpoints over them, checked without a service.
+//! `workspaced verify`: checks the audit chains and the checkpoints over them.
 
 use std::collections::HashSet;
 use std::io;
 
-use ledger::Ledger;
-use model::{ChainReport, CheckpointVerifier};
+use ledger::{Ledger, LedgerError, StoredCheckpoint};
+use model::ChainReport;
+use transparency::VerifierKey;
 
-use crate::admin::log_check::{TreeCheck, TreeReport};
+use crate::admin::log_check::{LogCheck, LogReport};
 use crate::admin::offline::check_database;
 use crate::admin::output::{print, print_chain};
-use crate::checkpoints::file::Notes;
-use crate::checkpoints::key;
 use crate::config::{BadSetting, VerifyConfig};
+use crate::signer::{file, key};
 use crate::start::StartError;
 
-/// Checks the chain of one run or of all, and the checkpoints over them; tells of each on standard output. False where
-/// something is broken.
+/// Checks the chain of one run or of all, and the checkpoints over them. Prints the results on standard output. Returns
+/// whether everything is intact.
 ///
 /// # Errors
 ///
-/// Where the database or the checkpoint file cannot be read, or there is no such run.
+/// If the database or the checkpoint file cannot be read, or the run does not exist.
 pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
-    // Opening would make an empty one, whose chains are all intact.
+    // Opening a missing database would create an empty one, whose chains are all intact.
     check_database(&config.database_url)?;
     let ledger = ledger::open(&config.database_url.0).await.map_err(|error| database(&error))?;
     let checked = check(&config, ledger.as_ref()).await;
@@ -30,11 +30,11 @@ pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
 }
 
 async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, StartError> {
-    let tree = check_tree(config, ledger).await?;
+    let log = check_log(config, ledger).await?;
     let (mut runs, mut broken, mut known) = (0u64, 0u64, HashSet::new());
     let mut count = |report: &ChainReport| {
         let mut report = report.clone();
-        tree.add_to(&mut report);
+        log.add_to(&mut report);
         runs += 1;
         broken += u64::from(!report.intact);
         print_chain(&report);
@@ -42,61 +42,55 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
     };
     match ledger::verify_all(ledger, config.run.as_ref(), &mut count).await {
         Ok(_) => {}
-        Err(ledger::LedgerError::NoSuchRun) if config.run.is_some() => {
+        Err(LedgerError::NoSuchRun) if config.run.is_some() => {
             let run = config.run.as_ref().map(ToString::to_string).unwrap_or_default();
             return Err(BadSetting(format!("--run {run}: there is no such run")).into());
         }
         Err(error) => return Err(database(&error)),
     }
-    let mut lost = 0;
+    let mut missing = 0;
     if config.run.is_none() {
-        for run in tree.runs_beside(&known) {
+        for run in log.missing_runs(&known) {
             broken += 1;
-            print(&format!("{run}: BROKEN at seq 1: checkpoints hold its records, and the run is gone"));
+            print(&format!("{run}: BROKEN at seq 1: the run has leaves in the checkpoints and is missing"));
         }
-        lost = ledger.orphaned_runs().await.map_err(|error| database(&error))?;
-        if lost > 0 {
-            print(&format!("BROKEN: there are records of {lost} runs that are gone"));
+        missing = ledger.orphaned_runs().await.map_err(|error| database(&error))?;
+        if missing > 0 {
+            print(&format!("BROKEN: there are records of {missing} runs that are missing"));
         }
         print(&format!("{runs} runs, {broken} broken"));
     }
-    print(&tree.line());
-    Ok(broken == 0 && lost == 0 && tree.holds())
+    print(&log.line());
+    Ok(broken == 0 && missing == 0 && log.is_intact())
 }
 
-/// Checks the signed checkpoints against the tree in the database.
-async fn check_tree(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<TreeReport, StartError> {
+/// Checks the checkpoint file against the tree in the database.
+async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogReport, StartError> {
     let path = &config.checkpoint_file;
     let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", path.display()), &error);
     let stored = ledger.latest_checkpoint().await.map_err(|error| database(&error))?;
-    let verifier = match &config.checkpoint_verifier {
+    let key = match &config.checkpoint_verifier {
         Some(given) => Some(given.clone()),
         None => own_key(config, stored.as_ref())?,
     };
-    let origin = verifier.as_ref().map(|verifier| verifier.name().to_owned()).unwrap_or_default();
-    let Some(notes) = Notes::open(path, &origin).map_err(unreadable)? else {
-        return Ok(match stored {
-            None => TreeReport::nothing(),
-            Some(_) => TreeReport::without_file(path),
-        });
+    let origin = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
+    let Some(file) = file::read(path, &origin).map_err(unreadable)? else {
+        return Ok(if stored.is_some() { LogReport::file_missing(path) } else { LogReport::default() });
     };
-    let unknown =
-        "--checkpoint-verifier-key: the checkpoints cannot be checked without it; GET /v1/checkpoint/key tells it";
-    let verifier = verifier.ok_or_else(|| BadSetting(unknown.to_owned()))?;
-    TreeCheck::new(ledger, verifier, notes).run().await.map_err(|error| database(&error))
+    let message = "--checkpoint-verifier-key is missing: the checkpoints cannot be verified without it; GET \
+                   /v1/checkpoint/key returns it";
+    let key = key.ok_or_else(|| BadSetting(message.to_owned()))?;
+    LogCheck::new(ledger, key, path, file).run().await.map_err(|error| database(&error))
 }
 
-/// The public half of the data folder's key, under the name that the checkpoints have.
-fn own_key(
-    config: &VerifyConfig,
-    stored: Option<&ledger::StoredCheckpoint>,
-) -> Result<Option<CheckpointVerifier>, BadSetting> {
+/// Returns the public key of the data folder, with the origin of the stored checkpoints.
+fn own_key(config: &VerifyConfig, stored: Option<&StoredCheckpoint>) -> Result<Option<VerifierKey>, BadSetting> {
     let Some(key) = key::read(&config.data_dir)? else { return Ok(None) };
     let origin = stored.and_then(|stored| stored.note.lines().next());
-    let named = origin.and_then(|origin| key.named(origin).ok()).unwrap_or(key);
-    Ok(Some(named.verifier()))
+    let renamed = origin.and_then(|origin| key.with_name(origin).ok()).unwrap_or(key);
+    Ok(Some(renamed.verifier_key()))
 }
 
-fn database(error: &ledger::LedgerError) -> StartError {
+fn database(error: &LedgerError) -> StartError {
     StartError::failed("the database", error)
 }

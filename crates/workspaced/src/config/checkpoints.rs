@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use model::CheckpointKey;
+use transparency::SignerKey;
 
 use super::settings::Settings;
 use super::{BadSetting, seconds, within};
@@ -22,7 +22,7 @@ pub(crate) struct CheckpointConfig {
     /// Where the key lies, unless it is given.
     pub(crate) data_dir: PathBuf,
     /// The key, where the environment gives one.
-    pub(crate) key: Option<CheckpointKey>,
+    pub(crate) key: Option<SignerKey>,
     /// The log's name, where it is not the key's.
     pub(crate) origin: Option<String>,
     /// Whether the file is given what it has lost.
@@ -36,7 +36,7 @@ impl CheckpointConfig {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, BadSetting> {
         let given = env("WORKSPACED_CHECKPOINT_KEY").filter(|key| !key.is_empty());
-        let key = given.map(|key| CheckpointKey::parse(&key)).transpose();
+        let key = given.map(|key| SignerKey::parse(&key)).transpose();
         let records = within("checkpoint-records", settings.checkpoint_records, 1000, 1_000_000)?;
         Ok(Self {
             every: seconds("checkpoint-seconds", settings.checkpoint_seconds, 5)?,

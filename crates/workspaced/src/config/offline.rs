@@ -4,7 +4,8 @@
 
 use std::path::PathBuf;
 
-use model::{CheckpointVerifier, RunId};
+use model::RunId;
+use transparency::VerifierKey;
 
 use super::settings::Settings;
 use super::{BadSetting, DatabaseUrl, checkpoints, data_dir, parse_run_id};
@@ -87,7 +88,7 @@ pub struct VerifyConfig {
     pub(crate) database_url: DatabaseUrl,
     pub(crate) data_dir: PathBuf,
     pub(crate) checkpoint_file: PathBuf,
-    pub(crate) checkpoint_verifier: Option<CheckpointVerifier>,
+    pub(crate) checkpoint_verifier: Option<VerifierKey>,
 }
 
 /// What `replay` needs.
@@ -126,7 +127,7 @@ impl VerifyArgs {
             run: self.run,
             database_url: DatabaseUrl::check(settings.database_url, &data_dir)?,
             checkpoint_file: checkpoints::file(settings.checkpoint_file, &data_dir),
-            checkpoint_verifier: key.map(|key| CheckpointVerifier::parse(&key)).transpose().map_err(bad)?,
+            checkpoint_verifier: key.map(|key| VerifierKey::parse(&key)).transpose().map_err(bad)?,
             data_dir,
         })
     }

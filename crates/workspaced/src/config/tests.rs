@@ -184,7 +184,7 @@ fn checkpoints_have_their_settings_and_their_key_comes_from_the_environment_alon
     assert_eq!(defaults.file.to_str(), Some("/srv/w/checkpoints.log"));
     assert!(defaults.key.is_none() && defaults.origin.is_none());
 
-    let key = model::CheckpointKey::from_seed("example.org/log", &[3; 32]).unwrap();
+    let key = transparency::SignerKey::from_seed("example.org/log", &[3; 32]).unwrap();
     let env = |name: &str| (name == "WORKSPACED_CHECKPOINT_KEY").then(|| key.to_text());
     let (_folder, path) = file("checkpoint-seconds = 9\ncheckpoint-records = 10\ncheckpoint-origin = \"o\"\n");
     let given = check_with(&["--config", &path, "--checkpoint-file", "/log/c", "--checkpoint-records", "11"], &env);

@@ -12,7 +12,7 @@ use ledger::RecordFilter;
 use model::{Record, Refusal, RunId, ToolCallId};
 
 use crate::audit::{Filters, Follow, RunFilter, ToolCall, Wait};
-use crate::checkpoints::check::AuditVerification;
+use crate::checkpoints::AuditVerification;
 use crate::http::auth::{Auditor, RunAuditor};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
@@ -146,7 +146,7 @@ pub(super) async fn verify_run(
     RunAuditor { run, .. }: RunAuditor,
     Query(()): Query<()>,
 ) -> Result<Json<AuditVerification>, Problem> {
-    Ok(Json(service.verify_run(&run).await?))
+    Ok(Json(service.checkpoints().verify_run(&run).await?))
 }
 
 /// Tells of one tool call.

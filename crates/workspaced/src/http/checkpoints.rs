@@ -4,12 +4,36 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use model::RunId;
+use serde::Deserialize;
+use transparency::{ConsistencyProof, InclusionProof};
 
-use crate::checkpoints::{Consistency, ConsistencyProof, Inclusion, InclusionProof};
 use crate::http::auth::{Auditor, RunAuditor};
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
+
+/// Which two trees to compare.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ConsistencyQuery {
+    /// The number of leaves of the earlier tree.
+    #[param(required = true, value_type = u64, minimum = 1, example = 3)]
+    from: Option<u64>,
+    /// The number of leaves of the later tree. Default: the newest checkpoint's.
+    #[param(minimum = 1, example = 7)]
+    to: Option<u64>,
+}
+
+/// Which record to prove.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct InclusionQuery {
+    /// The record's `seq`.
+    #[param(required = true, value_type = u64, minimum = 1, example = 3)]
+    seq: Option<u64>,
+}
 
 /// Tells the newest checkpoint.
 ///
@@ -29,7 +53,7 @@ pub(super) async fn get_checkpoint(
     _auditor: Auditor,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
-    Ok(text(service.checkpoint()?.note.clone()))
+    Ok(text(service.checkpoints().newest()?.note.clone()))
 }
 
 /// Tells the public key of the checkpoints.
@@ -45,14 +69,14 @@ pub(super) async fn get_checkpoint_key(
     _auditor: Auditor,
     Query(()): Query<()>,
 ) -> Response {
-    text(format!("{}\n", service.checkpoint_key()))
+    text(format!("{}\n", service.checkpoints().verifier_key()))
 }
 
 /// Proves that one checkpoint's tree is the beginning of another's.
 ///
 /// A consistency proof of RFC 6962 between any two sizes up to the newest checkpoint's.
 #[utoipa::path(
-    get, path = "/v1/checkpoint/consistency", tag = "audit", operation_id = "proveConsistency", params(Consistency),
+    get, path = "/v1/checkpoint/consistency", tag = "audit", operation_id = "proveConsistency", params(ConsistencyQuery),
     responses(
         (status = 200, description = "The proof.", body = ConsistencyProof),
         (status = 404, description = "`NOT_FOUND`: no checkpoint is that large yet.",
@@ -62,9 +86,9 @@ pub(super) async fn get_checkpoint_key(
 pub(super) async fn prove_consistency(
     State(service): State<Service>,
     _auditor: Auditor,
-    Query((asked,)): Query<(Consistency,)>,
+    Query((query,)): Query<(ConsistencyQuery,)>,
 ) -> Result<Json<ConsistencyProof>, Problem> {
-    Ok(Json(service.prove_consistency(asked).await?))
+    Ok(Json(service.checkpoints().prove_consistency(query.from, query.to).await?))
 }
 
 /// Proves that a record is in the history that the newest checkpoint was signed over.
@@ -72,15 +96,15 @@ pub(super) async fn prove_consistency(
 /// `NOT_FOUND` as long as no checkpoint covers it: one is signed every few seconds.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/audit/inclusion", tag = "audit", operation_id = "proveInclusion",
-    params(("run" = RunId, Path), Inclusion),
+    params(("run" = RunId, Path), InclusionQuery),
     responses((status = 200, description = "The proof, with the records that it links.", body = InclusionProof)),
 )]
 pub(super) async fn prove_inclusion(
     State(service): State<Service>,
     RunAuditor { run, .. }: RunAuditor,
-    Query((asked,)): Query<(Inclusion,)>,
+    Query((query,)): Query<(InclusionQuery,)>,
 ) -> Result<Json<InclusionProof>, Problem> {
-    Ok(Json(service.prove_inclusion(&run, asked).await?))
+    Ok(Json(service.prove_inclusion(&run, query.seq).await?))
 }
 
 fn text(body: String) -> Response {

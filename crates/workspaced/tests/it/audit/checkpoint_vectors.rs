@@ -6,11 +6,11 @@ use std::process::{Command, Output};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
-use model::merkle::{Edge, ProofPlan};
-use model::{CheckpointKey, CheckpointLeaf, Draft, FileKind, LogicalPath, Outcome, Record, RecordFile, Verdict};
+use model::{CheckpointLeaf, Draft, FileKind, LogicalPath, Outcome, Record, RecordFile, Verdict};
 use model::{RunId, Sha256, ToolCallId};
 use rstest::rstest;
 use serde_json::{Value, json};
+use transparency::{Frontier, ProofPlan, SignerKey, hash_checkpoint_leaf};
 
 use crate::audit::checkpoints::at_the_end;
 use crate::harness::Backend;
@@ -59,15 +59,15 @@ fn leaf(index: u64, last: &Record) -> CheckpointLeaf {
 }
 
 /// Notes that no verifier may take, with what is wrong.
-fn refused(key: &CheckpointKey, note: &str, roots: &[Sha256]) -> Value {
-    let other = CheckpointKey::from_seed("example.org/log", &[2; 32]).unwrap();
+fn refused(key: &SignerKey, note: &str, roots: &[Sha256]) -> Value {
+    let other = SignerKey::from_seed("example.org/log", &[2; 32]).unwrap();
     let all = usize::try_from(LEAVES).unwrap();
     json!([
         {"why": "another size", "note": note.replacen("\n7\n", "\n8\n", 1)},
         {"why": "another origin", "note": note.replacen("example.org/log\n", "example.org/lok\n", 1)},
         {"why": "a line more in the text", "note": note.replacen("\n\n", "\nmore\n\n", 1)},
         {"why": "signed by another key of this name", "note": other.sign(LEAVES, roots[all])},
-        {"why": "signed for another origin", "note": key.named("example.org/other").unwrap().sign(LEAVES, roots[all])},
+        {"why": "signed for another origin", "note": key.with_name("example.org/other").unwrap().sign(LEAVES, roots[all])},
         {"why": "no signature", "note": format!("{}\n\n", note.split("\n\n").next().unwrap())},
         {"why": "no last line feed", "note": note.trim_end()},
         {"why": "a second signature of this key that does not hold", "note": format!("{note}{}\n", bent(note))},
@@ -93,8 +93,8 @@ fn bent(note: &str) -> String {
 }
 
 /// A note that tells another origin in its text, signed as if by `key`.
-fn of_another_origin(key: &CheckpointKey, note: &str, root: Sha256) -> String {
-    let other = key.named("example.org/other").unwrap().sign(LEAVES, root);
+fn of_another_origin(key: &SignerKey, note: &str, root: Sha256) -> String {
+    let other = key.with_name("example.org/other").unwrap().sign(LEAVES, root);
     let (text, signature) = other.split_once("\n\n").unwrap();
     let encoded = |note: &str| BASE64.decode(note.trim_end().rsplit(' ').next().unwrap()).unwrap();
     let raw = [&encoded(note)[..4], &encoded(signature)[4..]].concat();
@@ -102,17 +102,17 @@ fn of_another_origin(key: &CheckpointKey, note: &str, root: Sha256) -> String {
 }
 
 fn vectors() -> Value {
-    let key = CheckpointKey::from_seed("example.org/log", &[1; 32]).unwrap();
+    let key = SignerKey::from_seed("example.org/log", &[1; 32]).unwrap();
     let first = record(1, Sha256::ZERO);
     let second = record(2, first.hash.unwrap());
     let leaves: Vec<_> = (0..LEAVES).map(|index| leaf(index, &second)).collect();
-    let (mut edge, mut nodes) = (Edge::default(), std::collections::HashMap::new());
-    let mut roots = vec![edge.root()];
+    let (mut tree, mut nodes) = (Frontier::default(), std::collections::HashMap::new());
+    let mut roots = vec![tree.root()];
     for leaf in &leaves {
-        nodes.extend(edge.push(leaf.hash()));
-        roots.push(edge.root());
+        nodes.extend(tree.push(hash_checkpoint_leaf(leaf)));
+        roots.push(tree.root());
     }
-    let proof = |plan: Option<ProofPlan>| plan.unwrap().finish(|node| nodes.get(&node).copied()).unwrap();
+    let proof = |plan: Option<ProofPlan>| plan.unwrap().compute(|node| nodes.get(&node).copied()).unwrap();
     let inclusion =
         |index, size| json!({"index": index, "size": size, "proof": proof(ProofPlan::inclusion(index, size))});
     let consistency = |from, to| json!({"from": from, "to": to, "proof": proof(ProofPlan::consistency(from, to))});
@@ -121,9 +121,9 @@ fn vectors() -> Value {
     json!({
         "about": "Test vectors of openapi/checkpoints.md, made by the code.",
         "privateKey": key.to_text(),
-        "verifierKey": key.verifier().to_text(),
+        "verifierKey": key.verifier_key().to_text(),
         "records": [first, second],
-        "leaves": leaves.iter().map(|leaf| json!({"leaf": leaf, "text": leaf.to_canonical(), "hash": leaf.hash()})).collect::<Vec<_>>(),
+        "leaves": leaves.iter().map(|leaf| json!({"leaf": leaf, "text": leaf.to_canonical(), "hash": hash_checkpoint_leaf(leaf)})).collect::<Vec<_>>(),
         "roots": roots,
         "checkpoints": ([1, 3, LEAVES].map(|size| json!({"size": size, "note": signed(size)}))),
         "inclusion": pairs().map(|(index, size)| inclusion(index - 1, size)).collect::<Vec<_>>(),

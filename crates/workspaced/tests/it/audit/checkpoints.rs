@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use model::merkle::{verify_consistency, verify_inclusion};
-use model::{CheckpointLeaf, CheckpointVerifier, Sha256};
+use model::{CheckpointLeaf, Sha256};
 use rstest::rstest;
 use serde_json::{Value, json};
+use transparency::{SignerKey, VerifierKey, hash_checkpoint_leaf, verify_consistency, verify_inclusion};
 
 use crate::harness::{Backend, Run, Server, Setup, assert_chain};
 
@@ -50,7 +50,7 @@ async fn every_record_is_proved_in_what_was_signed(#[values(Backend::Sqlite, Bac
     let auditor = server.auditor();
     let key = auditor.get("/v1/checkpoint/key").await;
     assert!(key.header("content-type").starts_with("text/plain"), "{}", key.header("content-type"));
-    let verifier = CheckpointVerifier::parse(&key.text()).unwrap();
+    let verifier = VerifierKey::parse(&key.text()).unwrap();
     let mut signed = Vec::new();
     for round in 0..3u64 {
         for number in 0..2 {
@@ -61,7 +61,7 @@ async fn every_record_is_proved_in_what_was_signed(#[values(Backend::Sqlite, Bac
         until_covered(&other, round + 1).await;
         let note = auditor.get("/v1/checkpoint").await;
         assert!(note.header("content-type").starts_with("text/plain"));
-        signed.push(verifier.open(&note.text()).unwrap());
+        signed.push(verifier.verify(&note.text()).unwrap());
         assert!(log_of(&server).contains(&note.text()), "what is told is in the file");
     }
     for record in run.audit().await {
@@ -77,10 +77,13 @@ async fn every_record_is_proved_in_what_was_signed(#[values(Backend::Sqlite, Bac
         for pair in records.windows(2) {
             assert_eq!(pair[1]["prevHash"], pair[0]["hash"]);
         }
-        let told = verifier.open(proof["checkpoint"].as_str().unwrap()).unwrap();
+        let told = verifier.verify(proof["checkpoint"].as_str().unwrap()).unwrap();
         assert_eq!(proof["treeSize"], told.size);
         let index = proof["leafIndex"].as_u64().unwrap();
-        assert!(verify_inclusion(leaf.hash(), index, told.size, &hashes(&proof["proof"]), told.root), "{proof:#}");
+        assert!(
+            verify_inclusion(hash_checkpoint_leaf(&leaf), index, told.size, &hashes(&proof["proof"]), told.root),
+            "{proof:#}"
+        );
     }
     assert_chain(&run.id, &run.audit().await);
     for pair in signed.windows(2) {
@@ -262,7 +265,7 @@ async fn the_key_is_made_once_for_its_owner_alone_and_may_be_given(
     let path = server.data_dir().join("checkpoint.key");
     let secret = std::fs::read_to_string(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(model::CheckpointKey::parse(&secret).unwrap().verifier().to_text(), told.trim());
+    assert_eq!(SignerKey::parse(&secret).unwrap().verifier_key().to_text(), told.trim());
     assert!(!server.log().contains(secret.trim()), "the log tells no secret");
     server.run(json!({})).await.create("a.txt", "x\n").await;
     assert!(server.stop().success());
@@ -270,13 +273,13 @@ async fn the_key_is_made_once_for_its_owner_alone_and_may_be_given(
     assert_eq!(server.auditor().get("/v1/checkpoint/key").await.text(), told, "the same at the next start");
     assert!(server.stop().success());
 
-    let other = model::CheckpointKey::from_seed("elsewhere.example/log", &[9; 32]).unwrap();
+    let other = SignerKey::from_seed("elsewhere.example/log", &[9; 32]).unwrap();
     let mut command = server.command("serve");
     let refused = command.args(["--listen", "127.0.0.1:0"]).env("WORKSPACED_CHECKPOINT_KEY", other.to_text());
     let refused = refused.output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("another key or origin"), "{refused:?}");
-    let done = server.verify(&["--checkpoint-verifier-key", &other.verifier().to_text()]);
+    let done = server.verify(&["--checkpoint-verifier-key", &other.verifier_key().to_text()]);
     assert_eq!(done.status.code(), Some(1), "signed by another key: {done:?}");
     let done = server.verify(&["--checkpoint-verifier-key", told.trim()]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
@@ -284,7 +287,7 @@ async fn the_key_is_made_once_for_its_owner_alone_and_may_be_given(
     let setup = Setup::new(backend).env("WORKSPACED_CHECKPOINT_KEY", &other.to_text());
     let given = Server::start_with(setup.arg("--checkpoint-origin", "here.example/log")).await;
     let told = given.auditor().get("/v1/checkpoint/key").await.text();
-    assert_eq!(told.trim(), other.named("here.example/log").unwrap().verifier().to_text());
+    assert_eq!(told.trim(), other.with_name("here.example/log").unwrap().verifier_key().to_text());
     assert!(!given.data_dir().join("checkpoint.key").exists());
 }
 

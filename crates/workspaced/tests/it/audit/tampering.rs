@@ -340,9 +340,9 @@ async fn a_file_of_checkpoints_that_was_tampered_with_is_found(
         (format!("{}{}", parts[0], parts[2]), "lacks the checkpoint over 4 leaves"),
         (format!("{}{}", parts[1], parts[2]), "lacks the checkpoint over 2 leaves"),
         (format!("{}{}{}", parts[1], parts[0], parts[2]), "lacks the checkpoint over 2 leaves"),
-        (format!("{}{}{bent}", parts[0], parts[1]), "the signature does not hold"),
-        (whole.replacen("\n4\n", "\n3\n", 1), "the signature does not hold"),
-        (format!("{whole}{}", parts[2]), "stands behind one over 5"),
+        (format!("{}{}{bent}", parts[0], parts[1]), "the signature is invalid"),
+        (whole.replacen("\n4\n", "\n3\n", 1), "the signature is invalid"),
+        (format!("{whole}{}", parts[2]), "follows one over 5"),
         ("my notes\n\n".repeat(2000), "no checkpoint of this origin"),
         (format!("{whole}my notes\n"), "no checkpoint of this origin"),
     ] {

@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::merkle::{Frontier, hash_leaf};
 
 /// The leaves of the vectors that implementations of RFC 6962 share.
 const LEAVES: [&[u8]; 8] = [
@@ -35,7 +36,7 @@ fn naive_root(leaves: &[Sha256]) -> Sha256 {
         [only] => *only,
         _ => {
             let (left, right) = leaves.split_at(naive_half(leaves.len()));
-            node_hash(naive_root(left), naive_root(right))
+            hash_children(naive_root(left), naive_root(right))
         }
     }
 }
@@ -77,35 +78,35 @@ fn naive_consistency(from: usize, leaves: &[Sha256], known: bool) -> Vec<Sha256>
 }
 
 fn leaves(count: usize) -> Vec<Sha256> {
-    (0..count).map(|number| leaf_hash(number.to_string().as_bytes())).collect()
+    (0..count).map(|number| hash_leaf(number.to_string().as_bytes())).collect()
 }
 
-/// A tree that was grown leaf by leaf: its edge, and every node.
-fn grow(leaves: &[Sha256]) -> (Edge, HashMap<Node, Sha256>) {
-    let (mut edge, mut nodes) = (Edge::default(), HashMap::new());
+/// A tree that was grown leaf by leaf: its tree, and every node.
+fn grow(leaves: &[Sha256]) -> (Frontier, HashMap<Node, Sha256>) {
+    let (mut tree, mut nodes) = (Frontier::default(), HashMap::new());
     for leaf in leaves {
-        nodes.extend(edge.push(*leaf));
+        nodes.extend(tree.push(*leaf));
     }
-    (edge, nodes)
+    (tree, nodes)
 }
 
 fn finish(plan: &ProofPlan, nodes: &HashMap<Node, Sha256>) -> Vec<Sha256> {
-    plan.finish(|node| nodes.get(&node).copied()).unwrap()
+    plan.compute(|node| nodes.get(&node).copied()).unwrap()
 }
 
 #[test]
 fn the_known_roots_come_out() {
-    let mut edge = Edge::default();
-    assert_eq!(edge.root().to_string(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    let mut tree = Frontier::default();
+    assert_eq!(tree.root().to_string(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     for (leaf, root) in LEAVES.iter().zip(ROOTS) {
-        edge.push(leaf_hash(leaf));
-        assert_eq!(edge.root().to_string(), root, "{} leaves", edge.size());
+        tree.push(hash_leaf(leaf));
+        assert_eq!(tree.root().to_string(), root, "{} leaves", tree.size());
     }
 }
 
 #[test]
 fn known_proofs_come_out() {
-    let hashes: Vec<_> = LEAVES.iter().map(|leaf| leaf_hash(leaf)).collect();
+    let hashes: Vec<_> = LEAVES.iter().map(|leaf| hash_leaf(leaf)).collect();
     let (_, nodes) = grow(&hashes);
     let told =
         |plan: Option<ProofPlan>| finish(&plan.unwrap(), &nodes).iter().map(Sha256::to_string).collect::<Vec<_>>();
@@ -130,10 +131,10 @@ fn known_proofs_come_out() {
 
 #[test]
 fn nodes_are_numbered_as_they_are_completed() {
-    let mut edge = Edge::default();
-    let completed: Vec<_> = leaves(200).into_iter().flat_map(|leaf| edge.push(leaf)).map(|(node, _)| node).collect();
+    let mut tree = Frontier::default();
+    let completed: Vec<_> = leaves(200).into_iter().flat_map(|leaf| tree.push(leaf)).map(|(node, _)| node).collect();
     for (place, node) in completed.iter().enumerate() {
-        assert_eq!(node.place(), place as u64, "{node:?}");
+        assert_eq!(node.storage_index(), place as u64, "{node:?}");
     }
 }
 
@@ -147,29 +148,29 @@ fn what_does_not_exist_has_no_proof() {
         assert_eq!(ProofPlan::consistency(from, to), None);
         assert!(!verify_consistency(from, to, Sha256::ZERO, Sha256::ZERO, &[]));
     }
-    assert_eq!(Edge::of(5, vec![Sha256::ZERO]), None);
+    assert_eq!(Frontier::from_hashes(5, vec![Sha256::ZERO]), None);
     let plan = ProofPlan::inclusion(2, 5).unwrap();
-    assert_eq!(plan.finish(|_| None), None);
+    assert_eq!(plan.compute(|_| None), None);
 }
 
 proptest! {
     #[test]
     fn a_tree_is_what_its_definition_says(size in 0usize..300) {
         let leaves = leaves(size);
-        let (edge, nodes) = grow(&leaves);
-        prop_assert_eq!(edge.root(), naive_root(&leaves));
-        let peaks = edge_nodes(size as u64).iter().map(|node| nodes[node]).collect();
-        prop_assert_eq!(Edge::of(size as u64, peaks), Some(edge));
+        let (tree, nodes) = grow(&leaves);
+        prop_assert_eq!(tree.root(), naive_root(&leaves));
+        let peaks = Frontier::nodes(size as u64).iter().map(|node| nodes[node]).collect();
+        prop_assert_eq!(Frontier::from_hashes(size as u64, peaks), Some(tree));
     }
 
     #[test]
     fn every_leaf_is_proved_and_no_other(size in 1usize..200, pick in any::<prop::sample::Index>(), flip in 0usize..64) {
         let leaves = leaves(size);
-        let (edge, nodes) = grow(&leaves);
+        let (tree, nodes) = grow(&leaves);
         let index = pick.index(size);
         let proof = finish(&ProofPlan::inclusion(index as u64, size as u64).unwrap(), &nodes);
         prop_assert_eq!(&proof, &naive_inclusion(index, &leaves));
-        let holds = |leaf, index, size: usize, proof: &[Sha256]| verify_inclusion(leaf, index, size as u64, proof, edge.root());
+        let holds = |leaf, index, size: usize, proof: &[Sha256]| verify_inclusion(leaf, index, size as u64, proof, tree.root());
         prop_assert!(holds(leaves[index], index as u64, size, &proof));
         prop_assert!(!holds(Sha256::ZERO, index as u64, size, &proof));
         prop_assert!(!holds(leaves[index], index as u64 + 1, size, &proof));
@@ -188,11 +189,11 @@ proptest! {
     fn growth_is_proved_and_a_fork_is_not(to in 1usize..200, pick in any::<prop::sample::Index>(), flip in 0usize..64) {
         let leaves = leaves(to);
         let from = pick.index(to) + 1;
-        let (edge, nodes) = grow(&leaves);
+        let (tree, nodes) = grow(&leaves);
         let (old, _) = grow(&leaves[..from]);
         let proof = finish(&ProofPlan::consistency(from as u64, to as u64).unwrap(), &nodes);
         prop_assert_eq!(&proof, &naive_consistency(from, &leaves, true));
-        let holds = |old, proof: &[Sha256]| verify_consistency(from as u64, to as u64, old, edge.root(), proof);
+        let holds = |old, proof: &[Sha256]| verify_consistency(from as u64, to as u64, old, tree.root(), proof);
         prop_assert!(holds(old.root(), &proof));
         prop_assert!(!holds(Sha256::ZERO, &proof));
         let mut longer = proof.clone();

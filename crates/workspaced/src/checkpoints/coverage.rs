@@ -1,0 +1,96 @@
+//! How far the checkpoints cover a run's chain.
+
+use ledger::{Ledger, StoredLeaf};
+use model::{ChainReport, RunId};
+use serde::Serialize;
+use transparency::LeafCheck;
+
+use crate::CallError;
+use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, SignedCheckpoint};
+
+/// Adds a stored leaf to the check of its run.
+pub(crate) fn push_leaf(check: &mut LeafCheck, leaf: &StoredLeaf) {
+    check.push(leaf.index, leaf.head_seq, leaf.recorded == Some(leaf.head_hash));
+}
+
+/// Returns the leaves of a run among the first `size` of the tree, in order.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(crate) async fn leaves_of(ledger: &dyn Ledger, run: &RunId, size: u64) -> ledger::Result<Vec<StoredLeaf>> {
+    let mut leaves: Vec<StoredLeaf> = Vec::new();
+    loop {
+        let from = leaves.last().map_or(0, |leaf| leaf.index + 1);
+        let page = ledger.leaves(Some(run), from, PAGE).await?;
+        let within = page.iter().filter(|leaf| leaf.index < size).count();
+        leaves.extend(page.into_iter().take(within));
+        if within < PAGE as usize {
+            return Ok(leaves);
+        }
+    }
+}
+
+/// The result of verifying a run's audit chain.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AuditVerification {
+    #[serde(flatten)]
+    report: ChainReport,
+    /// The last record that a signed checkpoint covers, or 0.
+    checkpointed_seq: u64,
+}
+
+impl Checkpoints {
+    /// Verifies a run's chain from its first record to its last, and against the checkpoints.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`.
+    pub(crate) async fn verify_run(&self, run: &RunId) -> Result<AuditVerification, CallError> {
+        let mut report = self.ledger.verify(run).await?;
+        let checkpointed_seq = self.check_leaves(&mut report).await?;
+        Ok(AuditVerification { report, checkpointed_seq })
+    }
+
+    /// Adds to the report of a run's chain what contradicts the signed leaves. Returns the last record that they cover.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    async fn check_leaves(&self, report: &mut ChainReport) -> Result<u64, CallError> {
+        let state = self.state.borrow().clone();
+        let size = match &state {
+            CheckpointState::Empty => return Ok(0),
+            CheckpointState::Signed(signed) => signed.size,
+            // The contradiction may be in this run.
+            CheckpointState::Halted => u64::MAX,
+        };
+        let leaves = leaves_of(self.ledger.as_ref(), &report.run_id, size).await?;
+        let mut check = LeafCheck::default();
+        let signed_leaves = match &state {
+            CheckpointState::Signed(signed) => self.count_signed(&leaves, signed).await?,
+            CheckpointState::Empty | CheckpointState::Halted => leaves.len(),
+        };
+        let (signed, unsigned) = leaves.split_at(signed_leaves);
+        signed.iter().for_each(|leaf| push_leaf(&mut check, leaf));
+        unsigned.iter().for_each(|leaf| check.push_unsigned(leaf.index));
+        check.add_to(report);
+        Ok(if matches!(state, CheckpointState::Halted) { 0 } else { check.confirmed_seq() })
+    }
+
+    /// Returns how many of a run's leaves are in the signed tree.
+    ///
+    /// The newest leaf is enough if it is there, since each one fixes the run's history up to its record. Otherwise the
+    /// leaves are checked one by one from the newest.
+    async fn count_signed(&self, leaves: &[StoredLeaf], signed: &SignedCheckpoint) -> Result<usize, CallError> {
+        let mut count = leaves.len();
+        while let Some(last) = leaves[..count].last() {
+            if self.prove_leaf(last, signed).await?.is_some() {
+                break;
+            }
+            count -= 1;
+        }
+        Ok(count)
+    }
+}

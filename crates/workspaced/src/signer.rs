@@ -1,0 +1,342 @@
+//! The task that signs checkpoints.
+//!
+//! A round appends the chain heads that advanced as leaves in one ledger transaction, then the signed note to the
+//! checkpoint file, syncs it, and publishes it. So the file is ahead of the database only if somebody restored an older
+//! database, which is detected.
+
+#![expect(clippy::disallowed_types, reason = "the settings say where the checkpoint file is")]
+
+pub(crate) mod file;
+pub(crate) mod key;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ledger::{AdvancedHead, Ledger, LedgerError, NewCheckpoint, StoredCheckpoint};
+use model::Sha256;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use transparency::{Frontier, LogTail, NoteError, SignerKey, hash_checkpoint_leaf};
+
+use self::file::CheckpointFile;
+use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, SignedCheckpoint, load_frontier};
+use crate::config::{BadSetting, CheckpointConfig};
+use crate::lock::NoteFile;
+use crate::start::StartError;
+
+/// Records that one checkpoint covers at most, so that its transaction is short. More records get further checkpoints.
+const MAX_RECORDS: i64 = 2000;
+/// How often uncovered records are counted.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Starts the signing task where an earlier process ended. Returns what it publishes.
+///
+/// # Errors
+///
+/// If the key, the file or the database cannot be used, the file lacks checkpoints, or another key signed the earlier ones.
+pub(crate) async fn start(
+    config: &CheckpointConfig,
+    ledger: Arc<dyn Ledger>,
+    instance_note: NoteFile,
+) -> Result<Checkpoints, StartError> {
+    let latest = ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
+    let key = key::load_or_create(config, latest.is_some())?;
+    let verifier_key = key.verifier_key().to_text();
+    let (publisher, published) = watch::channel(CheckpointState::Empty);
+    let mut signer = Signer {
+        key,
+        path: config.file.clone(),
+        instance_note,
+        renews_file: config.renew_file,
+        interval: config.every,
+        max_uncovered: config.records,
+        ledger: Arc::clone(&ledger),
+        publisher,
+        tree: None,
+    };
+    signer.resume().await?;
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(signer.run(stop.clone()));
+    Ok(Checkpoints::new(ledger, published, verifier_key, stop, task))
+}
+
+struct Signer {
+    key: SignerKey,
+    /// The checkpoint file.
+    path: PathBuf,
+    instance_note: NoteFile,
+    /// Whether lost checkpoints are written to the file again.
+    renews_file: bool,
+    /// The longest time until a record is covered.
+    interval: Duration,
+    /// The number of uncovered records at which a checkpoint is signed before the interval is over.
+    max_uncovered: i64,
+    ledger: Arc<dyn Ledger>,
+    publisher: watch::Sender<CheckpointState>,
+    /// `None` after a failure: the next round loads it again.
+    tree: Option<Tree>,
+}
+
+/// The state of the log after a checkpoint.
+struct Tree {
+    frontier: Frontier,
+    /// The position of the last record whose chain head was taken into account.
+    position: i64,
+    file: CheckpointFile,
+}
+
+/// Why a round failed.
+#[derive(Debug, thiserror::Error)]
+enum SignError {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error("the checkpoint file")]
+    File(#[from] io::Error),
+    #[error("the earlier checkpoints were signed with another key or origin")]
+    OtherKey,
+    /// The database or the file contradicts what was signed.
+    #[error("{0}")]
+    Contradiction(String),
+    /// The file lacks checkpoints that the database has.
+    #[error("{0}")]
+    FileIncomplete(String),
+    #[error("the instance file in the data folder")]
+    InstanceNote(#[source] io::Error),
+}
+
+impl Signer {
+    /// Loads the state that an earlier process left, and completes the file.
+    ///
+    /// # Errors
+    ///
+    /// If the database or the file fails, the file lacks checkpoints, or another key signed the earlier ones.
+    async fn resume(&mut self) -> Result<(), StartError> {
+        match self.load().await {
+            Ok(tree) => self.tree = Some(tree),
+            Err(SignError::Contradiction(why)) => self.halt(&why),
+            Err(SignError::FileIncomplete(why)) => return Err(BadSetting(why).into()),
+            Err(SignError::Ledger(error)) => return Err(StartError::failed("the database", &error)),
+            Err(SignError::File(error) | SignError::InstanceNote(error)) => {
+                return Err(StartError::failed(format!("--checkpoint-file {}", self.path.display()), &error));
+            }
+            Err(error @ SignError::OtherKey) => {
+                let hint = "put the key back, or start with a new database and a new file";
+                return Err(BadSetting(format!("--checkpoint-origin or checkpoint.key: {error}; {hint}")).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Signs until `stop` is cancelled, and once more then.
+    async fn run(mut self, stop: CancellationToken) {
+        while !self.is_halted() {
+            tokio::select! {
+                () = self.wait() => {}
+                () = stop.cancelled() => {}
+            }
+            let is_last = stop.is_cancelled();
+            match self.cover_all().await {
+                Ok(()) => {}
+                Err(SignError::Contradiction(why) | SignError::FileIncomplete(why)) => self.halt(&why),
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "no checkpoint could be signed");
+                }
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn is_halted(&self) -> bool {
+        matches!(*self.publisher.borrow(), CheckpointState::Halted)
+    }
+
+    /// Stops signing: another checkpoint would contradict what was signed before.
+    fn halt(&mut self, why: &str) {
+        tracing::error!(why, "no checkpoints are signed any more; run `workspaced verify` to see what is wrong");
+        self.tree = None;
+        self.publisher.send_replace(CheckpointState::Halted);
+    }
+
+    /// Waits until there are uncovered records, and then until there are enough of them or the interval is over.
+    async fn wait(&self) {
+        let Some(tree) = &self.tree else {
+            sleep(self.interval).await;
+            return;
+        };
+        let mut newest = self.ledger.newest_position();
+        while *newest.borrow_and_update() <= tree.position {
+            if newest.changed().await.is_err() {
+                // The ledger is closed: only `stop` ends the wait.
+                std::future::pending::<()>().await;
+            }
+        }
+        let deadline = Instant::now() + self.interval;
+        while Instant::now() < deadline && *newest.borrow() - tree.position < self.max_uncovered {
+            sleep(POLL_INTERVAL.min(deadline - Instant::now())).await;
+        }
+    }
+
+    /// Signs checkpoints until every record that exists now is covered.
+    async fn cover_all(&mut self) -> Result<(), SignError> {
+        let mut tree = match self.tree.take() {
+            Some(tree) => tree,
+            None => self.load().await?,
+        };
+        let newest = *self.ledger.newest_position().borrow();
+        while tree.position < newest {
+            tree = self.sign_next(tree, newest).await?;
+        }
+        self.tree = Some(tree);
+        Ok(())
+    }
+
+    /// Covers the next records, up to position `newest` at most.
+    async fn sign_next(&mut self, mut tree: Tree, newest: i64) -> Result<Tree, SignError> {
+        let to = newest.min(tree.position.saturating_add(MAX_RECORDS));
+        let heads = self.ledger.advanced_heads(tree.position, to).await?;
+        if let Some(AdvancedHead { leaf, .. }) = heads.iter().find(|head| !head.extends_last_leaf) {
+            let why = format!("the chain of run {} does not contain what was signed of it before", leaf.run_id);
+            return Err(SignError::Contradiction(why));
+        }
+        let leaves: Vec<_> = heads.into_iter().map(|head| head.leaf).collect();
+        tree.position = to;
+        if leaves.is_empty() {
+            return Ok(tree);
+        }
+        let completed = leaves.iter().flat_map(|leaf| tree.frontier.push(hash_checkpoint_leaf(leaf)));
+        let nodes = completed.map(|(node, hash)| (node.storage_index(), hash)).collect();
+        let (size, root) = (tree.frontier.size(), tree.frontier.root());
+        let checkpoint = StoredCheckpoint { size, position: to, note: self.key.sign(size, root) };
+        let instance_note = self.instance_note.clone();
+        let noted = tokio::task::spawn_blocking(move || instance_note.expect_checkpoint(size)).await;
+        noted.map_err(io::Error::other).flatten().map_err(SignError::InstanceNote)?;
+        self.ledger.append_checkpoint(NewCheckpoint { leaves, nodes, checkpoint: checkpoint.clone() }).await?;
+        failpoint::hit("checkpoint.stored");
+        tree.file = append(tree.file, vec![checkpoint.note.clone()]).await?;
+        self.publish(checkpoint, root);
+        Ok(tree)
+    }
+
+    fn publish(&self, checkpoint: StoredCheckpoint, root: Sha256) {
+        let StoredCheckpoint { size, note, .. } = checkpoint;
+        self.publisher.send_replace(CheckpointState::Signed(Arc::new(SignedCheckpoint { size, root, note })));
+    }
+
+    /// Loads the tree, completes the file and publishes the newest checkpoint.
+    async fn load(&self) -> Result<Tree, SignError> {
+        let latest = self.ledger.latest_checkpoint().await?;
+        let frontier = match &latest {
+            None => Frontier::default(),
+            Some(latest) => self.load_signed(latest).await?,
+        };
+        let file = self.complete_file(frontier.size()).await?;
+        let position = latest.as_ref().map_or(0, |latest| latest.position);
+        let newest = *self.ledger.newest_position().borrow();
+        if newest < position {
+            return Err(SignError::Contradiction("records that a checkpoint covers are missing".to_owned()));
+        }
+        if let Some(latest) = latest {
+            self.publish(latest, frontier.root());
+        }
+        Ok(Tree { frontier, position, file })
+    }
+
+    /// Loads the frontier of the tree that was signed last. Computes it from the leaves if nodes are missing or changed.
+    async fn load_signed(&self, latest: &StoredCheckpoint) -> Result<Frontier, SignError> {
+        let signed = self.key.verifier_key().verify(&latest.note).map_err(|error| match error {
+            NoteError::NotSigned | NoteError::OtherOrigin => SignError::OtherKey,
+            error => SignError::Contradiction(format!("the newest checkpoint in the database: {error}")),
+        })?;
+        let is_signed = |frontier: &Frontier| frontier.size() == signed.size && frontier.root() == signed.root;
+        if let Some(frontier) = load_frontier(self.ledger.as_ref(), latest.size).await?.filter(is_signed) {
+            return Ok(frontier);
+        }
+        tracing::warn!("nodes of the checkpoint tree are missing or changed; it is computed from its leaves");
+        let frontier = self.compute_frontier(latest.size).await?;
+        if is_signed(&frontier) {
+            Ok(frontier)
+        } else {
+            Err(SignError::Contradiction("the leaves in the database do not have the signed root".to_owned()))
+        }
+    }
+
+    /// Computes the frontier of the first `size` leaves, or of fewer if leaves are missing.
+    async fn compute_frontier(&self, size: u64) -> Result<Frontier, LedgerError> {
+        let mut frontier = Frontier::default();
+        while frontier.size() < size {
+            let page = self.ledger.leaves(None, frontier.size(), PAGE).await?;
+            let before = frontier.size();
+            let missing = usize::try_from(size - before).unwrap_or(usize::MAX);
+            for leaf in page.iter().filter_map(ledger::StoredLeaf::leaf).take(missing) {
+                frontier.push(hash_checkpoint_leaf(&leaf));
+            }
+            if frontier.size() == before {
+                break;
+            }
+        }
+        Ok(frontier)
+    }
+
+    /// Opens the file and appends the checkpoints over up to `size` leaves that it lacks.
+    async fn complete_file(&self, size: u64) -> Result<CheckpointFile, SignError> {
+        let (path, origin) = (self.path.clone(), self.key.verifier_key().name().to_owned());
+        let opened = tokio::task::spawn_blocking(move || CheckpointFile::open(&path, &origin)).await;
+        let (mut file, LogTail { last_note, partial_bytes }) = opened.map_err(io::Error::other)??;
+        if partial_bytes > 0 {
+            tracing::warn!(bytes = partial_bytes, "a partial entry at the end of the checkpoint file was cut off");
+        }
+        let mut file_size = self.size_in_file(last_note, size).await?;
+        let mut added = 0;
+        while file_size < size {
+            let missing = self.ledger.checkpoints(file_size, PAGE).await?;
+            let Some(newest) = missing.last() else { break };
+            (file_size, added) = (newest.size, added + missing.len());
+            // A process that was killed leaves out one checkpoint at most.
+            if added > 1 && !self.renews_file {
+                let why = format!(
+                    "--checkpoint-file {}: it has lost checkpoints that the database has: put its newest state back, or \
+                    start once with --renew-checkpoint-file if that is lost",
+                    self.path.display()
+                );
+                return Err(SignError::FileIncomplete(why));
+            }
+            file = append(file, missing.into_iter().map(|checkpoint| checkpoint.note).collect()).await?;
+        }
+        if added > 1 {
+            tracing::warn!(checkpoints = added, "checkpoints that the checkpoint file had lost were written again");
+        }
+        Ok(file)
+    }
+
+    /// Returns the size of the file's last checkpoint, which has to be in the database too.
+    async fn size_in_file(&self, last_note: Option<String>, size: u64) -> Result<u64, SignError> {
+        let Some(note) = last_note else { return Ok(0) };
+        let last = self.key.verifier_key().verify(&note);
+        let last =
+            last.map_err(|error| SignError::Contradiction(format!("the last checkpoint in the file: {error}")))?;
+        if last.size > size {
+            let why = format!("the file has a tree of {} leaves, the database one of {size}", last.size);
+            return Err(SignError::Contradiction(why));
+        }
+        let stored = self.ledger.checkpoints(last.size.saturating_sub(1), 1).await?;
+        if stored.first().is_none_or(|stored| stored.note != note) {
+            let why = "the last checkpoint in the file is not in the database";
+            return Err(SignError::Contradiction(why.to_owned()));
+        }
+        Ok(last.size)
+    }
+}
+
+/// Appends notes to the file on a blocking thread.
+async fn append(mut file: CheckpointFile, notes: Vec<String>) -> Result<CheckpointFile, SignError> {
+    let appended = tokio::task::spawn_blocking(move || {
+        notes.iter().try_for_each(|note| file.append(note))?;
+        Ok::<_, io::Error>(file)
+    });
+    Ok(appended.await.map_err(io::Error::other)??)
+}
