@@ -1,4 +1,4 @@
-# Finds or installs the programs that building, running and testing need. Sourced by deploy/quickstart and .ci/test.
+# Installs missing programs for building, running and testing. Sourced by deploy/quickstart and .ci/test.
 # shellcheck shell=bash
 
 say() { printf '== %s\n' "$*"; }
@@ -17,8 +17,8 @@ apt_install() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" >/dev/null
 }
 
-# install WHAT APT DNF APK PACMAN BREW: installs WHAT by the packages that it has for the package manager at hand. A name
-# may be several packages, with spaces between them.
+# install WHAT APT DNF APK PACMAN BREW: installs WHAT with the system's package manager. Each argument after WHAT names the
+# packages for one package manager, separated by spaces.
 install() {
   local what=$1 apt dnf apk pacman brew
   read -ra apt <<<"$2"; read -ra dnf <<<"$3"; read -ra apk <<<"$4"; read -ra pacman <<<"$5"; read -ra brew <<<"$6"
@@ -29,15 +29,15 @@ install() {
   elif command -v pacman >/dev/null; then as_root pacman -S --noconfirm --needed "${pacman[@]}"
   elif command -v brew >/dev/null; then brew install "${brew[@]}"
   else false
-  fi || die "$what could not be installed; install it yourself and run this again"
+  fi || die "cannot install $what: install it and run this again"
 }
 
-# need PROGRAM APT DNF APK PACMAN BREW: installs PROGRAM where it is not found.
+# need PROGRAM APT DNF APK PACMAN BREW: installs PROGRAM unless it is on the PATH.
 need() {
   command -v "$1" >/dev/null || install "$@"
 }
 
-# A compiler without the C library's headers compiles nothing, so one is tried.
+# Compiles a small program: a compiler can be present without the C library's headers.
 c_compiles() {
   local folder status=0
   folder=$(mktemp -d) || return

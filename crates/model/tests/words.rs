@@ -13,10 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files that still use these words. Lines are only ever removed: an entry without findings fails the test.
 const NOT_YET: &[&str] = &[
-    ".ci/",
     ".clippy.toml",
     "CONTRIBUTING.md",
-    "README.md",
     "crates/bench/",
     "crates/engine/",
     "crates/failpoint/",
@@ -27,7 +25,6 @@ const NOT_YET: &[&str] = &[
     "crates/workspace/",
     "crates/workspaced/src/",
     "crates/workspaced/tests/",
-    "deploy/",
     "openapi/",
 ];
 
@@ -62,7 +59,7 @@ const VOCABULARY: &[Entry] = &[
     Entry {
         words: "behind",
         instead: "after, beyond, lagging, in the background",
-        except: "write behind, behind a proxy, behind a reverse proxy, behind one proxy, behind a load balancer",
+        except: "write behind, behind an http api, behind a proxy, behind a reverse proxy, behind one proxy, behind a load balancer",
     },
     entry("anew, afresh", "again, new"),
     entry("beneath", "under, below"),

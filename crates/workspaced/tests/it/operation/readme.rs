@@ -1,90 +1,185 @@
-//! The README's tour, run as it stands there, against a real server.
+//! README's commands, program and examples, run and compared with a real server.
 
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rstest::rstest;
+use serde_json::{Value, json};
 
 use crate::harness::{Backend, Server};
 
-fn readme() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap()
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The `sh` blocks below the tour's headline, in order, as one script.
-fn tour() -> String {
-    let readme = readme();
-    let tour = readme.split("\n## A tour").nth(1).expect("the tour").split("\n## ").next().unwrap().to_owned();
-    let blocks: Vec<&str> = tour.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
-    assert!(blocks.len() >= 4, "the tour has {} blocks", blocks.len());
-    blocks.join("\n")
+fn readme() -> String {
+    std::fs::read_to_string(root().join("README.md")).unwrap()
+}
+
+/// The blocks of README in this language, in order.
+fn blocks(language: &str) -> Vec<String> {
+    let (readme, start) = (readme(), format!("\n```{language}\n"));
+    readme.split(&start).skip(1).map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
+}
+
+/// Runs a program that must succeed without a complaint. Returns its output.
+async fn run(mut command: Command, server: &Server, environment: &[(&str, &OsStr)]) -> String {
+    command.current_dir(&server.home).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("WORKSPACED_URL", &server.base).envs(environment.iter().copied());
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let (output, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && errors.is_empty(), "{}\n{output}\n{errors}", done.status);
+    output.into_owned()
 }
 
 #[rstest]
 #[tokio::test]
-async fn the_tour_runs_as_pasted_and_ends_with_its_own_intact_audit(
+async fn the_commands_run_as_pasted_and_end_with_an_intact_chain(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
+    let (repository, _) = server.repository(&[("README.md", "# Greetings\n")]);
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(tour()).current_dir(&server.home).env_clear();
-    shell
-        .env("PATH", std::env::var_os("PATH").unwrap())
-        .env("WORKSPACED_URL", &server.base)
-        .env("OPERATOR", &server.operator_token);
-    let done = tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap();
-    let (printed, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{printed}\n{complained}");
-    assert_eq!(complained, "", "the tour complains");
-    let told = format!("{printed}\n{complained}");
-    for needle in
-        ["PATH_REJECTED", "POLICY_DENIED_SECRET", "WRITE_CONFLICT", "apply_patch", "search_text", "read_file", "+"]
-    {
-        assert!(told.contains(needle), "the tour does not show {needle}: {told}");
+    shell.arg("-c").arg(blocks("sh").join("\n"));
+    let environment = [("OPERATOR", server.operator_token.as_ref()), ("REPO", repository.as_os_str())];
+    let output = run(shell, &server, &environment).await;
+    for needle in [
+        "PATH_REJECTED",
+        "POLICY_DENIED_SECRET",
+        "WRITE_CONFLICT",
+        "\"tool\":\"apply_patch\"",
+        "\"tool\":\"search_text\"",
+        "\"line\":2",
+        "\n+name=${1:-world}\n",
+    ] {
+        assert!(output.contains(needle), "no {needle}: {output}");
     }
-    assert!(printed.trim_end().lines().last().unwrap().contains("\"intact\":true"), "{printed}");
+    assert!(output.trim_end().lines().last().unwrap().contains("\"intact\":true"), "{output}");
 }
 
 #[test]
-fn the_tour_needs_nothing_but_a_shell_and_curl() {
-    for line in tour().lines() {
+fn the_commands_need_only_a_shell_and_curl() {
+    let commands = blocks("sh");
+    assert!(commands.len() >= 4, "README has {} blocks of commands", commands.len());
+    for line in commands.iter().flat_map(|block| block.lines()) {
         for tool in ["jq", "python", "perl", "openssl", "bash"] {
             assert!(!line.split(|c: char| !c.is_alphanumeric()).any(|word| word == tool), "{tool}: {line}");
         }
     }
 }
 
-#[test]
-fn the_readme_holds_what_a_newcomer_needs() {
-    let readme = readme();
-    for needle in
-        ["deploy/quickstart", ".ci/test", "```mermaid", "--listen", "WORKSPACED_IMPORT_ROOTS", "WORKSPACED_AUDIT_TOKEN"]
-    {
-        assert!(readme.contains(needle), "{needle}");
+#[rstest]
+#[tokio::test]
+async fn the_python_loop_offers_every_tool_to_a_model_and_survives_a_refusal(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let agent_run = server.run(json!({})).await;
+    let catalogue = agent_run.agent.get("/v1/tools").await.ok();
+    let count = catalogue["items"].as_array().unwrap().len();
+    assert!(readme().contains(&format!("through {count} tools")), "README does not say that there are {count} tools");
+
+    let [program] = &blocks("python")[..] else { panic!("README has not exactly one Python program") };
+    let shown = "print(len(tools), tools[0]['function']['parameters']['type'])";
+    let mut python = Command::new("python3");
+    python.arg("-c").arg(format!("{program}\n{shown}\n"));
+    let token = agent_run.created["token"]["token"].as_str().unwrap();
+    let output = run(python, &server, &[("RUN", agent_run.id.as_ref()), ("TOKEN", token.as_ref())]).await;
+    let expected = format!(
+        "list_dir ok\nwrite_file POLICY_DENIED_SECRET\nwrite_file ok\n\
+         CHANGES.md is written; .env may not be changed.\n{count} object\n"
+    );
+    assert_eq!(output, expected);
+
+    assert_eq!(agent_run.on_disk("CHANGES.md"), "# Changes\n");
+    let records = agent_run.audit().await;
+    let calls: Vec<_> = records.iter().map(|record| record["toolCallId"].as_str().unwrap()).collect();
+    assert_eq!(calls, ["call-list_dir-.", "call-write_file-.env", "call-write_file-CHANGES.md"]);
+}
+
+/// Members that differ in each run: only their type is compared.
+const VARIABLE: [&str; 4] = ["durationMicros", "hash", "headHash", "timestamp"];
+
+/// Compares an example with a real value. A string that ends in `…` is compared up to there.
+fn assert_same(path: &str, example: &Value, real: &Value) {
+    match (example, real) {
+        (Value::Object(example), Value::Object(real)) => {
+            assert_eq!(example.keys().collect::<Vec<_>>(), real.keys().collect::<Vec<_>>(), "the members of {path}");
+            for (name, value) in example.iter().filter(|(name, _)| !VARIABLE.contains(&name.as_str())) {
+                assert_same(&format!("{path}.{name}"), value, &real[name]);
+            }
+            for (name, value) in example.iter().filter(|(name, _)| VARIABLE.contains(&name.as_str())) {
+                assert_eq!(
+                    (value.is_string(), value.is_u64()),
+                    (real[name].is_string(), real[name].is_u64()),
+                    "{name}"
+                );
+            }
+        }
+        (Value::Array(example), Value::Array(real)) => {
+            assert_eq!(example.len(), real.len(), "the length of {path}");
+            for (index, (example, real)) in example.iter().zip(real).enumerate() {
+                assert_same(&format!("{path}[{index}]"), example, real);
+            }
+        }
+        (Value::String(example), Value::String(real)) => match example.strip_suffix('…') {
+            Some(start) => assert!(real.starts_with(start) && real.len() > start.len(), "{path}: {real}"),
+            None => assert_eq!(example, real, "{path}"),
+        },
+        _ => assert_eq!(example, real, "{path}"),
     }
 }
 
+#[rstest]
+#[tokio::test]
+async fn the_record_and_the_refusal_are_those_of_a_server(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, agent_run) = crate::harness::Run::shared(backend, &[]).await;
+    let [record, refusal] = &blocks("json")[..] else { panic!("README has not exactly two JSON examples") };
+    let input = json!({"path": "src/greet.sh", "content": "name=$1\necho hello $name\n", "reason": "start the tour"});
+    agent_run.ok("write_file", input).await;
+    assert_same("record", &serde_json::from_str(record).unwrap(), &agent_run.last_record().await);
+    let input = json!({"path": ".env", "content": "PASSWORD=x\n", "reason": "store the password"});
+    let refused = agent_run.call("write_file", input).await.refused("POLICY_DENIED_SECRET");
+    assert_same("refusal", &serde_json::from_str(refusal).unwrap(), &refused);
+}
+
 #[test]
-fn every_link_in_the_documents_leads_somewhere() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for document in ["README.md", "CONTRIBUTING.md"] {
-        let text = std::fs::read_to_string(root.join(document)).unwrap();
-        for rest in text.split("](").skip(1) {
-            let target = rest.split([')', '#']).next().unwrap();
-            if !target.is_empty() && !target.contains("://") {
-                assert!(root.join(target).exists(), "{document} leads to {target}, which is not there");
+fn the_readme_has_what_a_newcomer_needs_on_one_page() {
+    let readme = readme();
+    for needle in ["deploy/quickstart", ".ci/test", "It runs no commands", "--import-root", "deploy/configuration.md"] {
+        assert!(readme.contains(needle), "{needle}");
+    }
+    let [picture, start, figures] =
+        ["```mermaid", "## Quick start", "## Figures"].map(|part| readme.find(part).unwrap());
+    assert!(picture < start && start < figures, "the parts are in another order");
+    let figures: Vec<_> = readme[figures..].lines().skip(1).take_while(|line| !line.starts_with("## ")).collect();
+    assert_eq!(figures.iter().filter(|line| line.starts_with("- ")).count(), 5, "{figures:?}");
+    assert!(figures.iter().any(|line| line.contains("](crates/bench/README.md)")));
+    assert!(readme.lines().count() < 200, "README has {} lines", readme.lines().count());
+}
+
+#[test]
+fn every_link_of_a_document_leads_to_a_file() {
+    let mut links = 0;
+    for folder in ["", "deploy", "openapi", "crates/bench", "crates/fuzz"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let document = entry.unwrap().path();
+            if document.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&document).unwrap();
+            for rest in text.split("](").skip(1) {
+                let target = rest.split([')', '#']).next().unwrap();
+                if !target.is_empty() && !target.contains("://") {
+                    let file = document.parent().unwrap().join(target);
+                    assert!(file.exists(), "{} links to {target}, which does not exist", document.display());
+                    links += 1;
+                }
             }
         }
     }
-}
-
-#[test]
-fn every_setting_of_the_help_is_in_the_readme() {
-    let help = crate::harness::workspaced().args(["serve", "--help"]).output().unwrap();
-    let (help, readme) = (String::from_utf8(help.stdout).unwrap(), readme());
-    let mut flags = 0;
-    for word in help.split(|c: char| !c.is_ascii_lowercase() && c != '-').filter(|word| word.starts_with("--")) {
-        assert!(word == "--help" || readme.contains(word), "{word} is not in the README");
-        flags += 1;
-    }
-    assert!(flags > 5);
+    assert!(links > 10, "only {links} links were found");
 }
