@@ -10,10 +10,10 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-pub use self::side::Side;
 use crate::{Counts, decode};
 use changes::{Change, changes};
 use region::Region;
+pub use side::Side;
 
 /// The diff of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use crate::occurrences::Occurrences;
+use crate::text::Occurrences;
 pub use near::NearMatch;
 
 mod near;

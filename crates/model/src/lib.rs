@@ -5,6 +5,7 @@
 
 mod change;
 mod checkpoint;
+mod confusables;
 mod credential;
 mod diff;
 mod edit;
@@ -13,20 +14,19 @@ mod id;
 pub mod json;
 mod judge;
 mod kind;
-mod occurrences;
-#[cfg(test)]
-mod oracle;
 mod patch;
 mod path;
 mod policy;
 mod record;
 mod refusal;
 mod run;
-mod scan;
+#[cfg(test)]
+mod test_support;
 mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
 pub use checkpoint::CheckpointLeaf;
+pub use confusables::fold_name;
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{FileDiff, Side, count_changes, diff_file};
 pub use edit::{EditFault, EditResult, NearMatch, edit};
@@ -36,7 +36,7 @@ pub use judge::{
     Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_call_bytes, judge_change,
     judge_file_count, judge_new_text, judge_path, judge_scanned_content,
 };
-pub use kind::{FileKind, fold_name, is_binary};
+pub use kind::{FileKind, is_binary};
 pub use patch::{
     FileModes, FilePatch, Hunk, HunkLine, HunkOffset, Patch, PatchFault, PatchOperation, PatchResult, diff_modes,
 };
@@ -48,7 +48,7 @@ pub use policy::{
 pub use record::{ChainBreak, ChainCheck, ChainReport, Draft, Outcome, Record, RecordFile, Verdict, verify_chain};
 pub use refusal::{Code, Conflict, ProblemDetails, Refusal, Result};
 pub use run::*;
-pub use scan::{ContentScan, ScannedContent};
 pub use text::{
-    Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, decode, detect_encoding, encode, page,
+    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, ScannedContent, decode,
+    detect_encoding, encode, page,
 };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kind::with_folded;
+use crate::confusables::with_folded;
 
 /// The longest path that is taken, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::oracle::Git;
+use crate::test_support::Git;
 use crate::{LogicalPath, bytes_written};
 
 fn path(raw: &str) -> LogicalPath {

@@ -1,6 +1,6 @@
 //! Judging one path by what it is.
 
-use super::{Access, PathFacts};
+use super::facts::{Access, PathFacts};
 use crate::{Code, FileKind, LogicalPath, Refusal, Rules, Verdict};
 
 /// Judges one path by what it is: the refusal is `POLICY_DENIED_SECRET` or `POLICY_DENIED` with its reasons, all of them.

@@ -1,7 +1,7 @@
 //! Which paths people look at twice: what machines, agents and editors act on, and what says how a project is built.
 
 use crate::LogicalPath;
-use crate::kind::with_folded;
+use crate::confusables::with_folded;
 
 /// Folders of CI, hooks, agents and editors, wherever they are.
 const SENSITIVE_FOLDERS: &[&str] = &[

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::FileKind::{self, Binary, Generated, Lockfile, TextConfig, TextDoc, TextSource, Unknown, Vendored};
+use super::file_kind::FileKind::{
+    self, Binary, Generated, Lockfile, TextConfig, TextDoc, TextSource, Unknown, Vendored,
+};
 
 /// Words, separated by white space, and the kind that each stands for.
 type Table = &'static [(FileKind, &'static str)];

@@ -1,6 +1,6 @@
 //! Which names are those of secrets: the contract's list with its backups, and the names that are as clear.
 
-use super::FileKind;
+use super::file_kind::FileKind;
 use super::names::extension_kind;
 
 /// Extensions of keys and key stores.

@@ -3,8 +3,9 @@ use proptest::prelude::*;
 use super::FileKind::{
     self, Binary, Directory, Generated, Lockfile, SecretLike, TextConfig, TextDoc, TextSource, Unknown, Vendored,
 };
-use super::{fold_name, is_binary, with_folded};
+use super::is_binary;
 use crate::LogicalPath;
+use crate::confusables::{fold_name, with_folded};
 
 fn path(raw: &str) -> LogicalPath {
     LogicalPath::parse(raw).unwrap()
@@ -384,9 +385,9 @@ fn some_name() -> impl Strategy<Value = String> {
 #[test]
 fn control_characters_are_counted_alike_one_by_one_and_many_at_a_time() {
     for byte in 0..=u8::MAX {
-        let one = usize::from(super::is_odd_control(u16::from(byte)));
+        let one = usize::from(super::binary::is_odd_control(u16::from(byte)));
         for length in [1, 254, 255, 256, 1000] {
-            assert_eq!(super::odd_controls(&vec![byte; length]), one * length, "{byte:#x} × {length}");
+            assert_eq!(super::binary::odd_controls(&vec![byte; length]), one * length, "{byte:#x} × {length}");
         }
     }
 }

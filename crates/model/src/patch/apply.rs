@@ -1,16 +1,16 @@
 //! A section applied to a file.
 
-mod form;
-mod miss;
-mod place;
+mod line_endings;
+mod mismatch;
+mod position;
 
 use std::ops::Range;
 
+use super::file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
 use super::locate::{Finder, Matching};
-use super::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
 use crate::{Conflict, Counts};
-use form::Form;
-use place::Wanted;
+use line_endings::Form;
+use position::Wanted;
 
 /// Conflicts that are told of one file.
 const MAX_CONFLICTS: usize = 100;
@@ -51,7 +51,7 @@ impl FilePatch {
         let (bytes, offsets) = self.apply_to(form.lines_of()).map_err(PatchFault::Conflicts)?;
         let bytes = form.restore(bytes).ok_or(PatchFault::NotEncodable)?;
         if self.operation == PatchOperation::Delete && !bytes.is_empty() {
-            return Err(PatchFault::Conflicts(vec![miss::leftover(self, &bytes)]));
+            return Err(PatchFault::Conflicts(vec![mismatch::leftover(self, &bytes)]));
         }
         let counts = self.hunks.iter().flat_map(|hunk| &hunk.lines).fold(Counts::default(), count);
         Ok(PatchResult { bytes, offsets, counts })

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::fault::{invalid, shown};
-use super::{FilePatch, Hunk, PatchOperation};
+use super::file_patch::{FilePatch, Hunk, PatchOperation};
 use crate::{Code, LogicalPath, Refusal};
 
 /// A section whose names are not judged yet.

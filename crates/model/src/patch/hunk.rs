@@ -1,8 +1,8 @@
 //! Hunks of unified diffs.
 
 use super::fault::{COUNTS_HINT, NUMBERS_HINT, invalid, shown};
+use super::file_patch::{Hunk, HunkLine};
 use super::lines::Lines;
-use super::{Hunk, HunkLine};
 use crate::Refusal;
 
 /// What a hunk's head says.
@@ -180,11 +180,10 @@ fn sides(line: &HunkLine) -> (bool, bool) {
 /// Whether a line behind a hunk that is filled would be one of its lines.
 fn goes_on(lines: &Lines<'_>, line: &[u8]) -> bool {
     let next_file = line.starts_with(b"--- ") && lines.peek_at(1).is_some_and(|next| next.starts_with(b"+++ "));
-    let signature = super::unified::is_signature(lines);
     matches!(line.first(), Some(b' ' | b'+' | b'-' | b'\\'))
         && !line.trim_ascii().is_empty()
         && !next_file
-        && !signature
+        && !lines.is_signature()
 }
 
 /// Says what the counts are, if all that looks like the hunk's lines is counted.

@@ -68,6 +68,12 @@ impl<'a> Lines<'a> {
         blank > 0 && self.peek_at(blank).is_some_and(ends)
     }
 
+    /// Whether the next lines are the signature that Git writes after a mailed patch, and nothing follows it.
+    pub(super) fn is_signature(&self) -> bool {
+        let is_version = |line: &[u8]| line.first().is_some_and(u8::is_ascii_digit);
+        matches!(self.peek(), Some(b"-- " | b"--")) && self.peek_at(1).is_none_or(is_version) && self.only_blank_from(2)
+    }
+
     /// Whether the patch is of the form that begins with `*** Begin Patch`.
     pub(super) fn is_begin_form(&self) -> bool {
         let first = self.lines.iter().find(|line| !line.trim_ascii().is_empty());

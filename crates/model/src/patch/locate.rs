@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::occurrences::Occurrences;
+use crate::text::Occurrences;
 
 /// Places of a hunk that a conflict tells.
 pub(super) const MAX_PLACES: usize = 20;

@@ -1,11 +1,11 @@
 mod apply;
-mod begin;
+mod begin_patch_format;
 mod differential;
 mod parse;
 mod properties;
 
 use super::*;
-use crate::Conflict;
+use crate::{Conflict, Counts, LogicalPath};
 
 /// The only section of a patch that has to be one.
 fn section(patch: &str) -> FilePatch {

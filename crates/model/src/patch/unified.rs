@@ -4,8 +4,9 @@ mod git;
 
 use super::check::RawFilePatch;
 use super::fault::{WHOLE_PATCH_HINT, invalid, shown};
+use super::file_patch::{Hunk, HunkLine, PatchOperation};
 use super::lines::Lines;
-use super::{Hunk, HunkLine, PatchOperation, hunk, name};
+use super::{hunk, name};
 use crate::Refusal;
 
 /// What begins the head of a mail, or of a commit as git shows it.
@@ -19,7 +20,7 @@ pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> 
     loop {
         lines.skip_blank();
         let (number, Some(line)) = (lines.number(), lines.peek()) else { break };
-        if is_signature(lines) {
+        if lines.is_signature() {
             break;
         } else if let Some(names) = lines.next_after("diff --git ") {
             sections.push(git::parse(lines, number, names)?);
@@ -55,12 +56,6 @@ fn skip_mail(lines: &mut Lines<'_>) -> Result<(), Refusal> {
         lines.next();
     }
     Ok(())
-}
-
-/// Whether the next lines are the signature that git puts behind a mailed patch, and nothing follows.
-pub(super) fn is_signature(lines: &Lines<'_>) -> bool {
-    let version = |line: &[u8]| line.first().is_some_and(u8::is_ascii_digit);
-    matches!(lines.peek(), Some(b"-- " | b"--")) && lines.peek_at(1).is_none_or(version) && lines.only_blank_from(2)
 }
 
 /// Whether a plain file's head stands `ahead` lines ahead.

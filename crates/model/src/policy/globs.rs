@@ -2,7 +2,7 @@
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::kind::fold_name;
+use crate::confusables::fold_name;
 use crate::{Code, LogicalPath, Refusal, excerpt};
 
 /// How many globs one list may hold.

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Budget, BudgetOverrides, Policy, PolicyOverrides, Quota, Rules, Trigger};
+use super::budget::{Budget, BudgetOverrides};
+use super::definition::{Policy, PolicyOverrides, Trigger};
+use super::quota::Quota;
+use super::rules::Rules;
 use crate::{Code, FileKind, Refusal, Result, Verdict};
 
 /// The profile that a run has where it names none.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Policy;
+use super::definition::Policy;
 use super::globs::{Globs, Purpose};
 use crate::kind::Exceptions;
 use crate::{FileKind, LogicalPath, Refusal, Result, Verdict};

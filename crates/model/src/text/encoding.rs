@@ -4,12 +4,72 @@ use std::borrow::Cow;
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 
-use super::Encoding;
+use serde::{Deserialize, Serialize};
 
 /// The mark that UTF-8 text may begin with.
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
 /// Bytes that are looked at to tell one old encoding from another.
 const GUESS_BYTES: usize = 64 * 1024;
+
+/// How a text's bytes are its characters.
+///
+/// Anything but UTF-8 and UTF-16 is a guess from the bytes, made only where the text can be written back bit by bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Encoding {
+    #[serde(rename = "utf-8")]
+    Utf8,
+    #[serde(rename = "utf-8-bom")]
+    Utf8Bom,
+    #[serde(rename = "utf-16le")]
+    Utf16Le,
+    #[serde(rename = "utf-16be")]
+    Utf16Be,
+    #[serde(rename = "windows-1252")]
+    Windows1252,
+    #[serde(rename = "windows-1250")]
+    Windows1250,
+    #[serde(rename = "windows-1251")]
+    Windows1251,
+    #[serde(rename = "windows-1253")]
+    Windows1253,
+    #[serde(rename = "windows-1254")]
+    Windows1254,
+    #[serde(rename = "windows-1255")]
+    Windows1255,
+    #[serde(rename = "windows-1256")]
+    Windows1256,
+    #[serde(rename = "windows-1257")]
+    Windows1257,
+    #[serde(rename = "windows-1258")]
+    Windows1258,
+    #[serde(rename = "windows-874")]
+    Windows874,
+    #[serde(rename = "iso-8859-2")]
+    Iso8859_2,
+    #[serde(rename = "iso-8859-4")]
+    Iso8859_4,
+    #[serde(rename = "iso-8859-5")]
+    Iso8859_5,
+    #[serde(rename = "iso-8859-6")]
+    Iso8859_6,
+    #[serde(rename = "iso-8859-7")]
+    Iso8859_7,
+    #[serde(rename = "iso-8859-8")]
+    Iso8859_8,
+    #[serde(rename = "iso-8859-13")]
+    Iso8859_13,
+    #[serde(rename = "koi8-u")]
+    Koi8U,
+    Ibm866,
+    #[serde(rename = "shift_jis")]
+    ShiftJis,
+    EucJp,
+    EucKr,
+    Gbk,
+    Big5,
+}
 
 /// A text's characters, and how its bytes had them.
 #[derive(Clone, Debug, PartialEq, Eq)]

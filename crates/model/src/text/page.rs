@@ -1,12 +1,48 @@
 //! Pages: the lines that one call tells. The most frequent thing that the product does.
 
-use super::encoding::view;
-use super::{LineEnding, Page, PageFormat};
+use serde::{Deserialize, Serialize};
+
+use super::encoding::{Encoding, view};
+use super::line_ending::LineEnding;
 
 /// Characters of a numbered line that are shown.
 pub const MAX_LINE_CHARS: usize = 2000;
 /// Bytes that a page is expected to have, so that its text seldom has to grow.
 const LIKELY_BYTES: usize = 12 * 1024;
+
+/// How the lines of a page are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PageFormat {
+    /// `%6d | line`, with long lines cut.
+    #[default]
+    Numbered,
+    /// As they are.
+    Raw,
+}
+
+/// Some lines of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Number of the first line shown, from 1.
+    pub start_line: u64,
+    /// Number of the last line shown; `start_line - 1` where none is.
+    pub end_line: u64,
+    /// Lines in the whole text: its line ends, and what follows the last of them.
+    pub total_lines: u64,
+    /// The lines, as the format has it.
+    pub content: String,
+    /// Whether lines follow, or the rest of a line that is longer than a page.
+    pub truncated: bool,
+    /// Where to go on, if lines follow.
+    pub next_start_line: Option<u64>,
+    /// Lines that were cut for their length.
+    pub lines_cut: u64,
+    /// The text's encoding.
+    pub encoding: Encoding,
+    /// The text's line ending.
+    pub line_ending: LineEnding,
+}
 
 /// Cuts lines `start_line` … of a text: at most `max_lines` lines (one at least) and `max_bytes` bytes of content.
 ///

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::*;
-use crate::oracle::Git;
+use crate::test_support::Git;
 
 /// Pairs of texts that git is asked for patches of, at each width of context.
 const PAIRS: usize = 130;

@@ -2,8 +2,9 @@
 
 use super::super::check::RawFilePatch;
 use super::super::fault::{invalid, shown};
+use super::super::file_patch::PatchOperation;
 use super::super::lines::Lines;
-use super::super::{PatchOperation, hunk, name};
+use super::super::{hunk, name};
 use super::{FileHead, bad_name, check_hunks, is_file_head, names_disagree, no_hunks, not_understood};
 use crate::Refusal;
 

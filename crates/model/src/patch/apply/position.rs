@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use super::super::file_patch::{Hunk, HunkLine};
 use super::super::locate::{Finder, Matching};
-use super::super::{Hunk, HunkLine};
 
 /// What a hunk looks for.
 pub(super) struct Wanted<'a> {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::{FilePatch, HunkLine};
+use super::super::file_patch::{FilePatch, HunkLine};
 use crate::{Decoded, Encoding, decode, encode};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";

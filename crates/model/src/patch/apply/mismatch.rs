@@ -1,8 +1,8 @@
 //! What is told of a hunk that has no place: enough to write it anew.
 
-use super::super::FilePatch;
+use super::super::file_patch::FilePatch;
 use super::super::locate::{Finder, Matching};
-use super::place::{Miss, Wanted};
+use super::position::{Miss, Wanted};
 use super::split;
 use crate::Conflict;
 

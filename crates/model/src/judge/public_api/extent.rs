@@ -1,6 +1,13 @@
 //! Where a declaration ends, and what of it counts.
 
-use super::Extent;
+/// How far the declaration that a line begins goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// To its body or its end: the first of these characters outside brackets.
+    Head(&'static str),
+    /// To the end of its body, since all that is in it is offered too.
+    Whole,
+}
 
 /// How far a declaration goes at most, in bytes.
 const MAX_BYTES: usize = 8 * 1024;

@@ -1,6 +1,15 @@
 //! Which lines begin a public declaration, by language and by what they stand in.
 
-use super::{Extent, Language};
+use super::extent::Extent;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Language {
+    Rust,
+    Java,
+    TypeScript,
+    Python,
+    Go,
+}
 
 /// What the lines before make of a line.
 #[derive(Debug, Default)]

@@ -1,32 +1,14 @@
 //! What a source file offers to others, by language: enough to see that a change touches it, not a parser.
 
-mod cut;
+mod extent;
 mod scope;
 
 use std::collections::BTreeMap;
 
-use self::scope::Scope;
 use crate::LogicalPath;
+use crate::confusables::with_folded;
 use crate::credential::readable;
-use crate::kind::with_folded;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Language {
-    Rust,
-    Java,
-    TypeScript,
-    Python,
-    Go,
-}
-
-/// How far the declaration that a line begins goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
-    /// To its body or its end: the first of these characters outside brackets.
-    Head(&'static str),
-    /// To the end of its body, since all that is in it is offered too.
-    Whole,
-}
+use scope::{Language, Scope};
 
 /// Whether a change from `old` to `new` adds, removes or changes a public declaration; never for other languages.
 ///
@@ -80,9 +62,9 @@ fn declarations(language: Language, text: &str) -> BTreeMap<String, usize> {
             continue;
         }
         let Some(extent) = scope.enter(language, line) else { continue };
-        let declaration = cut::cut(&text[at..], extent);
+        let declaration = extent::cut(&text[at..], extent);
         taken_in = at + declaration.len();
-        *found.entry(cut::squeeze(declaration)).or_default() += 1;
+        *found.entry(extent::squeeze(declaration)).or_default() += 1;
     }
     found
 }

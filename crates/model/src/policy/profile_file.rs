@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::budget::BudgetOverrides;
+use super::definition::{Policy, PolicyOverrides, Trigger};
 use super::globs::{Globs, Purpose};
-use super::profiles::{MAX_FILE_BYTES, MAX_NUMBER, with_overrides};
-use super::{BudgetOverrides, PolicyOverrides, Profiles, QuotaOverrides, Trigger};
+use super::profiles::{MAX_FILE_BYTES, MAX_NUMBER, Profiles, with_overrides};
+use super::quota::QuotaOverrides;
 use crate::{FileKind, Verdict};
 
 /// What is wrong with a file of profiles, and where.
@@ -87,7 +89,7 @@ impl Profiles {
 }
 
 impl Profile {
-    fn resolve(self, built_in: &Profiles, name: String, start: usize) -> Result<super::Policy, Misplaced> {
+    fn resolve(self, built_in: &Profiles, name: String, start: usize) -> Result<Policy, Misplaced> {
         let extends = self.extends.as_ref();
         let base = built_in.get(extends.map_or("SUPERVISED_PR", |extends| extends.get_ref())).ok_or_else(|| {
             let names: Vec<_> = built_in.names().collect();

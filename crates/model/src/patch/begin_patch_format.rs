@@ -2,9 +2,9 @@
 
 use super::check::RawFilePatch;
 use super::fault::{invalid, shown};
+use super::file_patch::{Hunk, HunkLine, PatchOperation};
 use super::hunk::parse_line;
 use super::lines::Lines;
-use super::{Hunk, HunkLine, PatchOperation};
 use crate::Refusal;
 
 const FORM_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \

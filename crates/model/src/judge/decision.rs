@@ -1,0 +1,24 @@
+//! What policy decides.
+
+use crate::{Refusal, Verdict};
+
+/// What policy says, and which rules say so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What it says.
+    pub verdict: Verdict,
+    /// The rules that decided, such as `kind:SECRET_LIKE`, `deny:secrets/**`, `budget:maxInsertions`.
+    pub reasons: Vec<String>,
+    /// What the caller is told where the verdict is `Deny`.
+    pub refusal: Option<Refusal>,
+}
+
+impl Decision {
+    pub(super) fn allow(reasons: Vec<String>) -> Self {
+        Self { verdict: Verdict::Allow, reasons, refusal: None }
+    }
+
+    pub(super) fn deny(refusal: Refusal) -> Self {
+        Self { verdict: Verdict::Deny, reasons: refusal.details.reasons.clone(), refusal: Some(refusal) }
+    }
+}

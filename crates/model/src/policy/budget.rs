@@ -1,0 +1,72 @@
+//! What one call or a whole run may change.
+
+use serde::{Deserialize, Serialize};
+
+/// What may be used up. Lockfiles count for nothing but `max_files_deleted`: a tool rewrites them whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Budget {
+    /// Different files. A move touches two.
+    pub max_files_touched: u64,
+    /// Lines added.
+    pub max_insertions: u64,
+    /// Lines removed.
+    pub max_deletions: u64,
+    /// Files deleted. A move deletes none.
+    pub max_files_deleted: u64,
+    /// Bytes of new files and, where a text is replaced, of the lines that are new in it.
+    pub max_bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            max_files_touched: 20,
+            max_insertions: 800,
+            max_deletions: 800,
+            max_files_deleted: 5,
+            max_bytes: 200_000,
+        }
+    }
+}
+
+/// Some members of a [`Budget`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "as in `Budget`")]
+pub struct BudgetOverrides {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_files_touched: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_insertions: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_deletions: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_files_deleted: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+impl BudgetOverrides {
+    /// These members, and those of `base` where one is missing.
+    pub(crate) fn over(&self, base: &Budget) -> Budget {
+        Budget {
+            max_files_touched: self.max_files_touched.unwrap_or(base.max_files_touched),
+            max_insertions: self.max_insertions.unwrap_or(base.max_insertions),
+            max_deletions: self.max_deletions.unwrap_or(base.max_deletions),
+            max_files_deleted: self.max_files_deleted.unwrap_or(base.max_files_deleted),
+            max_bytes: self.max_bytes.unwrap_or(base.max_bytes),
+        }
+    }
+
+    /// These members, and those of `base`, if it has them, where one is missing.
+    pub(super) fn or(&self, base: &Self) -> Self {
+        Self {
+            max_files_touched: self.max_files_touched.or(base.max_files_touched),
+            max_insertions: self.max_insertions.or(base.max_insertions),
+            max_deletions: self.max_deletions.or(base.max_deletions),
+            max_files_deleted: self.max_files_deleted.or(base.max_files_deleted),
+            max_bytes: self.max_bytes.or(base.max_bytes),
+        }
+    }
+}

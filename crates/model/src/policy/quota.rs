@@ -1,0 +1,46 @@
+//! What a run may hold on disk.
+
+use serde::{Deserialize, Serialize};
+
+/// What a run may hold at a time. Every file of its tree counts with its length, also binary and generated ones, and so do
+/// the bytes of uploads that are coming in. What goes is given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Quota {
+    /// Bytes of all files of the tree, with what it started with.
+    pub max_tree_bytes: u64,
+    /// Files of the tree, with those that it started with.
+    pub max_files: u64,
+    /// Calls that wait for a person; a batch counts as one.
+    pub pending_approvals: u64,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self { max_tree_bytes: 4 << 30, max_files: 200_000, pending_approvals: 100 }
+    }
+}
+
+/// Some members of a [`Quota`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "as in `Quota`")]
+pub struct QuotaOverrides {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tree_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_approvals: Option<u64>,
+}
+
+impl QuotaOverrides {
+    /// These members, and those of `base` where one is missing.
+    pub(crate) fn over(&self, base: &Quota) -> Quota {
+        Quota {
+            max_tree_bytes: self.max_tree_bytes.unwrap_or(base.max_tree_bytes),
+            max_files: self.max_files.unwrap_or(base.max_files),
+            pending_approvals: self.pending_approvals.unwrap_or(base.pending_approvals),
+        }
+    }
+}

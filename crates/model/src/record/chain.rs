@@ -1,0 +1,158 @@
+//! Verification of a chain of records.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{RunId, Sha256, canonical_json};
+
+/// The first record that does not belong where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChainBreak {
+    /// The place in the chain at which it was found.
+    pub seq: u64,
+    /// What is wrong there.
+    pub problem: String,
+}
+
+/// What a check of one run's chain found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChainReport {
+    /// The run.
+    pub run_id: RunId,
+    /// Whether every record stands where it belongs, up to the head that the run knows.
+    pub intact: bool,
+    /// How many records were checked.
+    pub records: u64,
+    /// The last record's `seq`; 0 for an empty chain.
+    pub head_seq: u64,
+    /// The last record's hash.
+    pub head_hash: Sha256,
+    /// Diffs that are not kept any more, of those that records tell the hash of: the chain holds without them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing_diffs: u64,
+    /// The first bad record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_break: Option<ChainBreak>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Checks a chain link by link, so that it need not be in memory as a whole.
+#[derive(Clone, Debug)]
+pub struct ChainCheck(ChainReport);
+
+impl ChainCheck {
+    /// Starts before the first record of `run_id`.
+    pub fn new(run_id: &RunId) -> Self {
+        Self(ChainReport {
+            run_id: run_id.clone(),
+            intact: true,
+            records: 0,
+            head_seq: 0,
+            head_hash: Sha256::ZERO,
+            missing_diffs: 0,
+            first_break: None,
+        })
+    }
+
+    /// Starts behind the record `seq` of `run_id`, whose hash is `head`.
+    pub fn after(run_id: &RunId, seq: u64, head: Sha256) -> Self {
+        let mut check = Self::new(run_id);
+        (check.0.head_seq, check.0.head_hash) = (seq, head);
+        check
+    }
+
+    /// The `seq` that the next record has to have.
+    pub fn next_seq(&self) -> u64 {
+        self.0.head_seq + 1
+    }
+
+    /// Takes the next stored record, its JSON text with `hash`; false where the chain is broken, here or before.
+    ///
+    /// The text is parsed as plain JSON, so that a member that this version does not know is covered by the hash too.
+    pub fn push(&mut self, text: &str) -> bool {
+        if self.0.first_break.is_some() {
+            return false;
+        }
+        match check_link(&self.0.run_id, text, self.next_seq(), self.0.head_hash) {
+            Ok(hash) => {
+                self.0.records += 1;
+                self.0.head_seq += 1;
+                self.0.head_hash = hash;
+                true
+            }
+            Err(problem) => {
+                self.fail(problem);
+                false
+            }
+        }
+    }
+
+    /// Notes that the diff of the record that was taken last is not kept.
+    pub fn miss_diff(&mut self) {
+        self.0.missing_diffs += 1;
+    }
+
+    /// Notes that the next record is bad, unless one before it is.
+    pub fn fail(&mut self, problem: impl Into<String>) {
+        let seq = self.next_seq();
+        self.0.first_break.get_or_insert_with(|| ChainBreak { seq, problem: problem.into() });
+    }
+
+    /// Ends the check against the head that the run knows.
+    pub fn finish(mut self, known_head: (u64, Sha256)) -> ChainReport {
+        if (self.0.head_seq, self.0.head_hash) != known_head {
+            let problem = format!("the chain ends at {} but the run's head is {}", self.0.head_seq, known_head.0);
+            self.fail(problem);
+        }
+        self.end()
+    }
+
+    /// Ends the check where the run knows no head.
+    pub fn end(mut self) -> ChainReport {
+        self.0.intact = self.0.first_break.is_none();
+        self.0
+    }
+}
+
+/// Checks stored records (each its JSON text, with `hash`) of `run_id` in order against the head that the run knows.
+pub fn verify_chain<S: AsRef<str>>(
+    run_id: &RunId,
+    texts: impl IntoIterator<Item = S>,
+    known_head: (u64, Sha256),
+) -> ChainReport {
+    let mut check = ChainCheck::new(run_id);
+    for text in texts {
+        if !check.push(text.as_ref()) {
+            break;
+        }
+    }
+    check.finish(known_head)
+}
+
+fn check_link(run_id: &RunId, text: &str, seq: u64, head: Sha256) -> Result<Sha256, String> {
+    let mut value: serde_json::Value = serde_json::from_str(text).map_err(|_| "the record is no JSON".to_owned())?;
+    let members = value.as_object_mut().ok_or("the record is no object")?;
+    let told = members
+        .remove("hash")
+        .and_then(|hash| hash.as_str().and_then(|hash| Sha256::parse(hash).ok()))
+        .ok_or("the record has no hash")?;
+    if members.get("runId").and_then(serde_json::Value::as_str) != Some(run_id.as_str()) {
+        return Err("the record belongs to another run".to_owned());
+    }
+    if members.get("seq").and_then(serde_json::Value::as_u64) != Some(seq) {
+        return Err(format!("expected seq {seq}: a record is missing, doubled or out of order"));
+    }
+    let prev_hash = members.get("prevHash").and_then(serde_json::Value::as_str);
+    if prev_hash != Some(head.to_string().as_str()) {
+        return Err("prevHash is not the hash of the record before".to_owned());
+    }
+    if Sha256::of(canonical_json(members).as_bytes()) != told {
+        return Err("the record's content does not have its hash".to_owned());
+    }
+    Ok(told)
+}
