@@ -1,5 +1,5 @@
-//! The format of checkpoints for others: the committed vectors are what the code makes, and a verifier that shares no code
-//! with it takes them, and what a server tells.
+//! Test vectors of the checkpoint format. The code generates the committed vectors, and an independent verifier in Python
+//! accepts them and the checkpoints of a server.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use transparency::{Frontier, ProofPlan, SignerKey, hash_checkpoint_leaf};
 
-use crate::audit::checkpoints::at_the_end;
+use crate::audit::checkpoints::signing_at_shutdown;
 use crate::harness::Backend;
 
 const LEAVES: u64 = 7;
@@ -58,7 +58,7 @@ fn leaf(index: u64, last: &Record) -> CheckpointLeaf {
     CheckpointLeaf { head_hash, head_seq: 10 * index + 1, run_id: RunId::parse(&format!("run_{index}")).unwrap() }
 }
 
-/// Notes that no verifier may take, with what is wrong.
+/// Returns notes that a verifier must refuse, with the reason.
 fn refused(key: &SignerKey, note: &str, roots: &[Sha256]) -> Value {
     let other = SignerKey::from_seed("example.org/log", &[2; 32]).unwrap();
     let all = usize::try_from(LEAVES).unwrap();
@@ -70,29 +70,29 @@ fn refused(key: &SignerKey, note: &str, roots: &[Sha256]) -> Value {
         {"why": "signed for another origin", "note": key.with_name("example.org/other").unwrap().sign(LEAVES, roots[all])},
         {"why": "no signature", "note": format!("{}\n\n", note.split("\n\n").next().unwrap())},
         {"why": "no last line feed", "note": note.trim_end()},
-        {"why": "a second signature of this key that does not hold", "note": format!("{note}{}\n", bent(note))},
+        {"why": "a second signature of this key that does not hold", "note": format!("{note}{}\n", with_invalid_signature(note))},
         {"why": "signed by this key, but of another origin", "note": of_another_origin(key, note, roots[all])},
     ])
 }
 
-/// Notes that every verifier has to take.
+/// Returns notes that a verifier must accept.
 fn accepted(note: &str) -> Value {
     let foreign = format!("\u{2014} witness.example {}", "A".repeat(136));
     let (text, signature) = note.split_once("\n\n").unwrap();
     json!([
-        {"why": "a signature of another key behind ours", "note": format!("{note}{foreign}\n")},
+        {"why": "a signature of another key after ours", "note": format!("{note}{foreign}\n")},
         {"why": "a signature of another key before ours", "note": format!("{text}\n\n{foreign}\n{signature}")},
     ])
 }
 
-/// The line of a note's signature, which holds no more.
-fn bent(note: &str) -> String {
+/// Returns the signature line of a note, changed so that the signature is invalid.
+fn with_invalid_signature(note: &str) -> String {
     let line = note.trim_end().lines().last().unwrap();
     let (front, mark) = line.split_at(line.len() - 10);
     format!("{front}{}{}", if mark.starts_with('A') { "B" } else { "A" }, &mark[1..])
 }
 
-/// A note that tells another origin in its text, signed as if by `key`.
+/// Returns a note with another origin in its text and the key ID of `key`.
 fn of_another_origin(key: &SignerKey, note: &str, root: Sha256) -> String {
     let other = key.with_name("example.org/other").unwrap().sign(LEAVES, root);
     let (text, signature) = other.split_once("\n\n").unwrap();
@@ -138,13 +138,13 @@ fn vectors() -> Value {
 }
 
 #[test]
-fn the_committed_vectors_are_what_the_code_makes() {
+fn the_committed_vectors_are_generated_by_the_code() {
     let made = serde_json::to_string_pretty(&vectors()).unwrap() + "\n";
     let committed = std::fs::read_to_string(repository("openapi/checkpoint-vectors.json")).unwrap_or_default();
     if made != committed {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkpoint-vectors.json");
-        std::fs::write(&place, made).unwrap();
-        panic!("the format has changed; if that is meant, take over what the code makes: {}", place.display());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkpoint-vectors.json");
+        std::fs::write(&path, made).unwrap();
+        panic!("the format has changed. If intended, replace the committed file with {}", path.display());
     }
 }
 
@@ -153,33 +153,33 @@ fn python(arguments: &[&str]) -> Output {
     Command::new("python3").arg("-B").arg(script).args(arguments).output().unwrap()
 }
 
-/// Whether Python is there; the vectors hold without it.
+/// Returns whether Python is installed.
 fn has_python() -> bool {
     Command::new("python3").arg("--version").output().is_ok_and(|done| done.status.success())
 }
 
 #[track_caller]
 fn assert_good(done: &Output) {
-    let told = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && told.starts_with("good: "), "{done:?}");
+    let stdout = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && stdout.starts_with("good: "), "{done:?}");
 }
 
 #[test]
-fn another_verifier_takes_the_vectors_and_refuses_bent_ones() {
+fn an_independent_verifier_accepts_the_vectors_and_refuses_changed_ones() {
     if !has_python() {
-        eprintln!("python3 is not installed: left out");
+        eprintln!("SKIPPED: python3 is not installed");
         return;
     }
     let committed = repository("openapi/checkpoint-vectors.json");
     assert_good(&python(&["vectors", committed.to_str().unwrap()]));
     let folder = tempfile::tempdir().unwrap();
-    let bent = folder.path().join("bent.json");
+    let changed = folder.path().join("changed.json");
     let good: Value = serde_json::from_slice(&std::fs::read(committed).unwrap()).unwrap();
     for pointer in ["/roots/3", "/leaves/2/hash", "/inclusion/5/proof/0", "/recordProof/proof/1", "/records/1/hash"] {
         let mut vectors = good.clone();
         *vectors.pointer_mut(pointer).unwrap() = json!("0".repeat(64));
-        std::fs::write(&bent, vectors.to_string()).unwrap();
-        let done = python(&["vectors", bent.to_str().unwrap()]);
+        std::fs::write(&changed, vectors.to_string()).unwrap();
+        let done = python(&["vectors", changed.to_str().unwrap()]);
         assert!(
             !done.status.success() && String::from_utf8_lossy(&done.stderr).starts_with("BAD: "),
             "{pointer}: {done:?}"
@@ -189,12 +189,14 @@ fn another_verifier_takes_the_vectors_and_refuses_bent_ones() {
 
 #[rstest]
 #[tokio::test]
-async fn another_verifier_takes_what_a_server_tells(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_independent_verifier_accepts_the_proofs_of_a_server(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     if !has_python() {
-        eprintln!("python3 is not installed: left out");
+        eprintln!("SKIPPED: python3 is not installed");
         return;
     }
-    let mut server = at_the_end(backend).await;
+    let mut server = signing_at_shutdown(backend).await;
     let mut run = server.run(json!({})).await;
     for round in 0..3 {
         for number in 0..4 {

@@ -1,4 +1,4 @@
-//! Signed checkpoints as callers see them: the note, its key, proofs, the file beside the database.
+//! Signed checkpoints: the note, the key, inclusion and consistency proofs, and the checkpoint file.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ fn hashes(value: &Value) -> Vec<Sha256> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// A server that signs every second.
-async fn brisk(backend: Backend) -> Server {
+/// Starts a server that signs a checkpoint every second.
+async fn signing_every_second(backend: Backend) -> Server {
     Server::start_with(Setup::new(backend).arg("--checkpoint-seconds", 1)).await
 }
 
-/// A server that signs when it ends.
-pub(crate) async fn at_the_end(backend: Backend) -> Server {
+/// Starts a server that signs a checkpoint only when it stops.
+pub(crate) async fn signing_at_shutdown(backend: Backend) -> Server {
     let setup = Setup::new(backend).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 1_000_000);
     Server::start_with(setup).await
 }
@@ -44,8 +44,8 @@ fn log_of(server: &Server) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn every_record_is_proved_in_what_was_signed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let server = brisk(backend).await;
+async fn every_record_is_proved_by_a_signed_checkpoint(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = signing_every_second(backend).await;
     let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
     let auditor = server.auditor();
     let key = auditor.get("/v1/checkpoint/key").await;
@@ -62,7 +62,7 @@ async fn every_record_is_proved_in_what_was_signed(#[values(Backend::Sqlite, Bac
         let note = auditor.get("/v1/checkpoint").await;
         assert!(note.header("content-type").starts_with("text/plain"));
         signed.push(verifier.verify(&note.text()).unwrap());
-        assert!(log_of(&server).contains(&note.text()), "what is told is in the file");
+        assert!(log_of(&server).contains(&note.text()), "the file contains the note");
     }
     for record in run.audit().await {
         let path = format!("/v1/runs/{}/audit/inclusion?seq={}", run.id, record["seq"]);
@@ -77,11 +77,17 @@ async fn every_record_is_proved_in_what_was_signed(#[values(Backend::Sqlite, Bac
         for pair in records.windows(2) {
             assert_eq!(pair[1]["prevHash"], pair[0]["hash"]);
         }
-        let told = verifier.verify(proof["checkpoint"].as_str().unwrap()).unwrap();
-        assert_eq!(proof["treeSize"], told.size);
+        let checkpoint = verifier.verify(proof["checkpoint"].as_str().unwrap()).unwrap();
+        assert_eq!(proof["treeSize"], checkpoint.size);
         let index = proof["leafIndex"].as_u64().unwrap();
         assert!(
-            verify_inclusion(hash_checkpoint_leaf(&leaf), index, told.size, &hashes(&proof["proof"]), told.root),
+            verify_inclusion(
+                hash_checkpoint_leaf(&leaf),
+                index,
+                checkpoint.size,
+                &hashes(&proof["proof"]),
+                checkpoint.root
+            ),
             "{proof:#}"
         );
     }
@@ -103,10 +109,10 @@ async fn every_record_is_proved_in_what_was_signed(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn what_is_not_covered_yet_is_not_found_with_a_hint(
+async fn a_proof_of_an_uncovered_record_is_refused_with_a_hint(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let mut server = at_the_end(backend).await;
+    let mut server = signing_at_shutdown(backend).await;
     let run = server.run(json!({})).await;
     run.create("a.txt", "x\n").await;
     let inclusion = |run: &Run, query: &str| {
@@ -134,10 +140,10 @@ async fn what_is_not_covered_yet_is_not_found_with_a_hint(
 
 #[rstest]
 #[tokio::test]
-async fn a_run_s_token_proves_its_own_run_where_it_may_read_the_audit(
+async fn a_run_token_with_audit_read_gets_proofs_of_its_own_run_only(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let mut server = at_the_end(backend).await;
+    let mut server = signing_at_shutdown(backend).await;
     let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
     run.create("a.txt", "x\n").await;
     let token = async |permission: &str| {
@@ -164,7 +170,7 @@ async fn a_run_s_token_proves_its_own_run_where_it_may_read_the_audit(
 
 #[rstest]
 #[tokio::test]
-async fn enough_records_are_signed_before_the_time_is_over(
+async fn enough_records_are_signed_before_the_interval_ends(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let setup = Setup::new(backend).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 3);
@@ -178,12 +184,10 @@ async fn enough_records_are_signed_before_the_time_is_over(
 
 #[rstest]
 #[tokio::test]
-async fn the_end_signs_what_is_there_and_nothing_new_is_not_signed(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
-    let mut server = at_the_end(backend).await;
+async fn shutdown_signs_new_records_and_nothing_else(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = signing_at_shutdown(backend).await;
     assert!(server.stop().success());
-    assert_eq!(log_of(&server), "", "there was nothing to sign");
+    assert_eq!(log_of(&server), "", "an empty log was signed");
     server.restart();
     let run = server.run(json!({})).await;
     run.create("a.txt", "x\n").await;
@@ -194,7 +198,7 @@ async fn the_end_signs_what_is_there_and_nothing_new_is_not_signed(
     let run = server.reconnect(&run);
     run.operator.get("/v1/checkpoint").await;
     assert!(server.stop().success());
-    assert_eq!(log_of(&server), log, "no head has moved");
+    assert_eq!(log_of(&server), log, "an unchanged log was signed again");
     let done = server.verify(&[]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert!(String::from_utf8_lossy(&done.stdout).contains("checkpoints: intact, 1 over 1 leaves"), "{done:?}");
@@ -204,11 +208,12 @@ async fn the_end_signs_what_is_there_and_nothing_new_is_not_signed(
 #[case::stored("checkpoint.stored")]
 #[case::written("checkpoint.written")]
 #[tokio::test]
-async fn a_kill_within_a_round_loses_no_checkpoint(
+async fn a_kill_while_signing_loses_no_checkpoint(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[case] place: &str,
+    #[case] failpoint: &str,
 ) {
-    let setup = Setup::new(backend).arg("--checkpoint-seconds", 1).env("WORKSPACED_FAILPOINT", &format!("{place}:2"));
+    let setup =
+        Setup::new(backend).arg("--checkpoint-seconds", 1).env("WORKSPACED_FAILPOINT", &format!("{failpoint}:2"));
     let mut server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
     run.create("a.txt", "x\n").await;
@@ -216,11 +221,11 @@ async fn a_kill_within_a_round_loses_no_checkpoint(
     run.create("b.txt", "x\n").await;
     let deadline = Instant::now() + Duration::from_mins(1);
     while !server.was_killed() {
-        assert!(Instant::now() < deadline, "it was not killed at {place}");
+        assert!(Instant::now() < deadline, "the server was not killed at {failpoint}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let done = server.verify(&[]);
-    assert_eq!(done.status.code(), Some(0), "half a round is nothing wrong: {done:?}");
+    assert_eq!(done.status.code(), Some(0), "an interrupted round was reported: {done:?}");
     server.setup.env.clear();
     server.restart();
     let run = server.reconnect(&run);
@@ -235,10 +240,8 @@ async fn a_kill_within_a_round_loses_no_checkpoint(
 
 #[rstest]
 #[tokio::test]
-async fn half_an_entry_at_the_end_of_the_file_is_mended(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
-    let mut server = at_the_end(backend).await;
+async fn a_partial_last_entry_of_the_file_is_repaired(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = signing_at_shutdown(backend).await;
     let run = server.run(json!({})).await;
     run.create("a.txt", "x\n").await;
     assert!(server.stop().success());
@@ -256,21 +259,25 @@ async fn half_an_entry_at_the_end_of_the_file_is_mended(
 
 #[rstest]
 #[tokio::test]
-async fn the_key_is_made_once_for_its_owner_alone_and_may_be_given(
+async fn the_key_is_created_once_with_owner_permissions_and_may_be_configured(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     use std::os::unix::fs::PermissionsExt as _;
-    let mut server = at_the_end(backend).await;
-    let told = server.auditor().get("/v1/checkpoint/key").await.text();
+    let mut server = signing_at_shutdown(backend).await;
+    let public_key = server.auditor().get("/v1/checkpoint/key").await.text();
     let path = server.data_dir().join("checkpoint.key");
     let secret = std::fs::read_to_string(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(SignerKey::parse(&secret).unwrap().verifier_key().to_text(), told.trim());
-    assert!(!server.log().contains(secret.trim()), "the log tells no secret");
+    assert_eq!(SignerKey::parse(&secret).unwrap().verifier_key().to_text(), public_key.trim());
+    assert!(!server.log().contains(secret.trim()), "the log contains the private key");
     server.run(json!({})).await.create("a.txt", "x\n").await;
     assert!(server.stop().success());
     server.restart();
-    assert_eq!(server.auditor().get("/v1/checkpoint/key").await.text(), told, "the same at the next start");
+    assert_eq!(
+        server.auditor().get("/v1/checkpoint/key").await.text(),
+        public_key,
+        "the key changed at the next start"
+    );
     assert!(server.stop().success());
 
     let other = SignerKey::from_seed("elsewhere.example/log", &[9; 32]).unwrap();
@@ -281,35 +288,35 @@ async fn the_key_is_made_once_for_its_owner_alone_and_may_be_given(
     assert!(String::from_utf8_lossy(&refused.stderr).contains("another key or origin"), "{refused:?}");
     let done = server.verify(&["--checkpoint-verifier-key", &other.verifier_key().to_text()]);
     assert_eq!(done.status.code(), Some(1), "signed by another key: {done:?}");
-    let done = server.verify(&["--checkpoint-verifier-key", told.trim()]);
+    let done = server.verify(&["--checkpoint-verifier-key", public_key.trim()]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
 
     let setup = Setup::new(backend).env("WORKSPACED_CHECKPOINT_KEY", &other.to_text());
     let given = Server::start_with(setup.arg("--checkpoint-origin", "here.example/log")).await;
-    let told = given.auditor().get("/v1/checkpoint/key").await.text();
-    assert_eq!(told.trim(), other.with_name("here.example/log").unwrap().verifier_key().to_text());
+    let public_key = given.auditor().get("/v1/checkpoint/key").await.text();
+    assert_eq!(public_key.trim(), other.with_name("here.example/log").unwrap().verifier_key().to_text());
     assert!(!given.data_dir().join("checkpoint.key").exists());
 }
 
-/// A lost key is not made anew over what was signed with it.
+/// The service does not replace a lost key while checkpoints are signed with it.
 #[rstest]
 #[tokio::test]
-async fn a_lost_key_ends_the_start(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let mut server = at_the_end(backend).await;
+async fn a_lost_key_prevents_the_start(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = signing_at_shutdown(backend).await;
     server.run(json!({})).await.create("a.txt", "x\n").await;
     assert!(server.stop().success());
     let key = server.data_dir().join("checkpoint.key");
     std::fs::remove_file(&key).unwrap();
     let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
-    let told = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert_eq!(done.status.code(), Some(2), "{told}");
-    assert!(told.lines().last().unwrap().contains("put it back"), "{told}");
+    let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(2), "{stderr}");
+    assert!(stderr.lines().last().unwrap().contains("put it back"), "{stderr}");
     assert!(!key.exists());
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_file_or_a_name_that_cannot_be_used_ends_the_start_with_one_line(
+async fn an_unusable_checkpoint_file_or_origin_prevents_the_start_with_one_line(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::prepare(Setup::new(backend)).await;
@@ -322,9 +329,13 @@ async fn a_file_or_a_name_that_cannot_be_used_ends_the_start_with_one_line(
         ("--checkpoint-origin", "two words", 2),
     ] {
         let done = server.command("serve").args(["--listen", "127.0.0.1:0", flag, value]).output().unwrap();
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(code), "{told}");
-        assert!(told.lines().last().unwrap().contains(flag), "{told}");
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{stderr}");
+        assert!(stderr.lines().last().unwrap().contains(flag), "{stderr}");
     }
-    assert_eq!(std::fs::read_to_string(&notes).unwrap(), "my notes\n", "what is no file of checkpoints is left alone");
+    assert_eq!(
+        std::fs::read_to_string(&notes).unwrap(),
+        "my notes\n",
+        "a file that contains no checkpoints was changed"
+    );
 }

@@ -1,4 +1,4 @@
-//! The audit: a record for every call, a chain that anyone can recompute, filters, pages, the stream.
+//! The audit log: one record for each call, the hash chain, filters, pages and the event stream.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::harness::{Backend, Client, Run, Server, assert_chain, items, sha256};
 
 #[rstest]
 #[tokio::test]
-async fn every_call_leaves_one_record_and_the_chain_holds(
+async fn every_call_leaves_one_record_in_an_intact_chain(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("Cargo.lock", "l\n"), (".env", "A=1\n")]).await;
@@ -45,32 +45,32 @@ async fn every_call_leaves_one_record_and_the_chain_holds(
     assert_chain(&run.id, &records);
     let actor = format!("run-token:{}", run.created["token"]["tokenId"].as_str().unwrap());
     for (record, (tool, input, status, decision, outcome)) in records.iter().zip(&calls) {
-        let told = || format!("{tool} {input}: {record:#}");
-        assert_eq!(record["tool"], *tool, "{}", told());
-        assert_eq!(record["decision"], *decision, "{}", told());
-        assert_eq!(record["outcome"], *outcome, "{}", told());
-        assert_eq!(record["actor"], actor.as_str(), "{}", told());
-        assert_eq!(record["mutates"], ["write_file", "apply_patch"].contains(tool), "{}", told());
-        assert_eq!(record["code"].is_string(), *status != 200, "{}", told());
+        let context = || format!("{tool} {input}: {record:#}");
+        assert_eq!(record["tool"], *tool, "{}", context());
+        assert_eq!(record["decision"], *decision, "{}", context());
+        assert_eq!(record["outcome"], *outcome, "{}", context());
+        assert_eq!(record["actor"], actor.as_str(), "{}", context());
+        assert_eq!(record["mutates"], ["write_file", "apply_patch"].contains(tool), "{}", context());
+        assert_eq!(record["code"].is_string(), *status != 200, "{}", context());
         assert_eq!(
             record.get("reason").unwrap_or(&Value::Null),
             input.get("reason").unwrap_or(&Value::Null),
             "{}",
-            told()
+            context()
         );
         assert!(record["durationMicros"].is_u64() && record["timestamp"].as_str().unwrap().ends_with('Z'));
         for list in ["pathsRead", "pathsWritten", "files", "reasons", "artifactUris"] {
-            assert!(record[list].is_array(), "{list}: {}", told());
+            assert!(record[list].is_array(), "{list}: {}", context());
         }
         assert_eq!(
             *decision != "ALLOW",
             !record["reasons"].as_array().unwrap().is_empty() && *decision != "ALLOW",
             "{}",
-            told()
+            context()
         );
     }
     assert_eq!(records[1]["pathsRead"], json!(["a.txt"]));
-    assert_eq!(records[1]["files"][0]["oldSha256"], sha256("one\n"), "from which version");
+    assert_eq!(records[1]["files"][0]["oldSha256"], sha256("one\n"), "the version that was read");
     assert!(records[0]["timestamp"].as_str() <= records[14]["timestamp"].as_str());
 
     let report = run.verify().await;
@@ -80,7 +80,7 @@ async fn every_call_leaves_one_record_and_the_chain_holds(
 
 #[rstest]
 #[tokio::test]
-async fn a_refusal_of_who_is_known_is_recorded_and_of_a_stranger_is_not(
+async fn a_refusal_is_recorded_only_for_an_authenticated_caller(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[]).await;
@@ -112,20 +112,20 @@ async fn a_call_of_a_tool_that_does_not_exist_is_not_found(
 
 #[rstest]
 #[tokio::test]
-async fn one_call_is_told_in_full(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_record_of_one_call_is_complete(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     run.ok("write_file", json!({"path": "a.txt", "content": "b\n", "expectedSha256": sha256("a\n"), "reason": "r", "toolCallId": "odd id/ü"})).await;
-    let told = run.agent.get(&format!("/v1/runs/{}/tool-calls/odd%20id%2F%C3%BC", run.id)).await.ok();
-    let text = told.to_string();
+    let record = run.agent.get(&format!("/v1/runs/{}/tool-calls/odd%20id%2F%C3%BC", run.id)).await.ok();
+    let text = record.to_string();
     for needle in [sha256("a\n"), sha256("b\n"), "TEXT_DOC".into(), "ALLOW".into(), format!("artifact://{}/", run.id)] {
-        assert!(text.contains(&needle), "{needle}: {told:#}");
+        assert!(text.contains(&needle), "{needle}: {record:#}");
     }
     run.agent.get(&format!("/v1/runs/{}/tool-calls/none-such", run.id)).await.refused("NOT_FOUND");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_cursor_leads_on_in_its_own_list_alone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_cursor_is_valid_only_in_its_own_list(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("Cargo.lock", "old\n")]).await;
     let other = server.run(json!({})).await;
     for (run, count) in [(&run, 3), (&other, 3)] {
@@ -160,7 +160,7 @@ async fn a_cursor_leads_on_in_its_own_list_alone(#[values(Backend::Sqlite, Backe
             }
         }
     }
-    // A list whose filter changes is the same list.
+    // The same list with another filter accepts the cursor.
     auditor.get(&format!("/v1/audit?run={}&cursor={}", run.id, cursors[2])).await.ok();
 }
 
@@ -196,7 +196,7 @@ async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgr
     }
     assert_eq!((count(&format!("&since={middle}")).await, count(&format!("&until={middle}")).await), (1, 5));
     let plus = middle.replace('Z', "%2B00:00");
-    assert_eq!(count(&format!("&since={plus}")).await, 1, "another way to write the same moment");
+    assert_eq!(count(&format!("&since={plus}")).await, 1, "the same time in another notation");
     for bad in [
         "decision=maybe",
         "outcome=maybe",
@@ -210,12 +210,12 @@ async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgr
         auditor.get(&format!("/v1/audit?{bad}")).await.refused("INVALID_REQUEST");
     }
     let all: Vec<Value> = items(&auditor, &format!("/v1/audit?run={}&limit=1", run.id)).await;
-    assert_eq!(all, run.audit().await, "page by page, each record once and in order");
+    assert_eq!(all, run.audit().await, "the pages contain each record once and in order");
     let own = items(&run.agent, &format!("/v1/runs/{}/audit?limit=4", run.id)).await;
     assert_eq!(own, all);
 }
 
-/// The next event of a stream with its id; comments that keep it alive are skipped.
+/// Returns the next event of a stream and its ID. Skips keep-alive comments.
 async fn next_event(stream: &mut reqwest::Response, buffer: &mut String) -> (String, Value) {
     loop {
         if let Some(end) = buffer.find("\n\n") {
@@ -229,7 +229,7 @@ async fn next_event(stream: &mut reqwest::Response, buffer: &mut String) -> (Str
             continue;
         }
         let chunk = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await.expect("an event in time");
-        buffer.push_str(std::str::from_utf8(&chunk.unwrap().expect("the stream goes on")).unwrap());
+        buffer.push_str(std::str::from_utf8(&chunk.unwrap().expect("an open stream")).unwrap());
     }
 }
 
@@ -245,7 +245,7 @@ async fn events(client: &Client, run: &str, last: Option<&str>, count: usize) ->
 
 #[rstest]
 #[tokio::test]
-async fn the_stream_tells_each_record_once_and_resumes_without_a_gap(
+async fn the_stream_sends_each_record_once_and_resumes_without_a_gap(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[]).await;
@@ -266,8 +266,8 @@ async fn the_stream_tells_each_record_once_and_resumes_without_a_gap(
     drop(stream);
     write(5, 10).await;
     let (resumed, ()) = tokio::join!(events(&auditor, &run.id, Some(&live[2].0), 9), write(10, 12));
-    let told: Vec<Value> = live[..3].iter().chain(&resumed).map(|(_, record)| record.clone()).collect();
-    assert_eq!(told, run.audit().await);
+    let streamed: Vec<Value> = live[..3].iter().chain(&resumed).map(|(_, record)| record.clone()).collect();
+    assert_eq!(streamed, run.audit().await);
     run.agent.get(&format!("/v1/audit/stream?run={}", run.id)).await.refused("FORBIDDEN");
     let bad = auditor.request(reqwest::Method::GET, "/v1/audit/stream").header("last-event-id", "none such");
     auditor.send(bad).await.refused("INVALID_REQUEST");
@@ -275,7 +275,7 @@ async fn the_stream_tells_each_record_once_and_resumes_without_a_gap(
 
 #[rstest]
 #[tokio::test]
-async fn calls_at_the_same_time_leave_no_gap(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn concurrent_calls_leave_no_gap(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let calls = (0..60).map(|number| {
         let run = &run;
@@ -301,7 +301,7 @@ async fn calls_at_the_same_time_leave_no_gap(#[values(Backend::Sqlite, Backend::
     }
 }
 
-/// A server with a run of six records, stopped.
+/// Returns a stopped server whose run has six records.
 async fn stopped_with_six_records(backend: Backend) -> (Server, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run(json!({})).await;
@@ -315,9 +315,7 @@ async fn stopped_with_six_records(backend: Backend) -> (Server, Run) {
 
 #[rstest]
 #[tokio::test]
-async fn verify_by_command_tells_intact_from_broken_by_its_exit_code(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_verify_command_succeeds_on_an_intact_log(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = stopped_with_six_records(backend).await;
     for args in [vec![], vec!["--run", run.id.as_str()]] {
         let done = server.verify(&args);
@@ -338,17 +336,17 @@ async fn verify_by_command_tells_intact_from_broken_by_its_exit_code(
     "update audit_record set tool = 'read_file' where seq = 2 and run_no = (select run_no from run where run_id = '{run}')"
 )]
 #[tokio::test]
-async fn verify_finds_what_was_done_to_the_records(
+async fn verify_detects_changed_and_missing_records(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[case] sql: &str,
 ) {
     let (mut server, run) = stopped_with_six_records(backend).await;
     let sql = sql.replace("{run}", &run.id);
     let refused = server.database.tamper(&sql).await;
-    assert!(refused.is_err(), "the database itself lets nobody change a record");
+    assert!(refused.is_err(), "a trigger of the database rejects changes of records");
     server.database.drop_triggers().await;
     let rows = server.database.tamper(&sql).await.unwrap();
-    assert!(rows > 0, "nothing was tampered with");
+    assert!(rows > 0, "the statement changed no row");
     for args in [vec![], vec!["--run", run.id.as_str()]] {
         let done = server.verify(&args);
         assert_eq!(done.status.code(), Some(1), "{done:?}");
@@ -360,18 +358,16 @@ async fn verify_finds_what_was_done_to_the_records(
     assert!(report["firstBreak"]["seq"].is_u64(), "{report:#}");
 }
 
-/// Who tried to touch a path is asked for by that path, whether it was refused, waits or failed.
+/// The filter by path also finds calls that were refused, wait for an approval, or failed.
 #[rstest]
 #[tokio::test]
-async fn calls_that_were_refused_are_found_by_their_path(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn refused_calls_are_found_by_path(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("yarn.lock", "a\n")]).await;
     let write = async |path: &str, expected: &str| {
         let input = json!({"path": path, "content": "x\n", "expectedSha256": expected, "reason": "test"});
         run.call("write_file", input).await.refusal()
     };
-    let told = [
+    let refusals = [
         write(".env", &sha256("a\n")).await,
         write("yarn.lock", &sha256("a\n")).await,
         write("a.txt", &sha256("b\n")).await,
@@ -380,11 +376,11 @@ async fn calls_that_were_refused_are_found_by_their_path(
         run.ok("read_files", json!({"paths": ["a.txt", "b.pem"]})).await["files"]["b.pem"]["status"].to_string(),
     ];
     let asked = [".env", "yarn.lock", "a.txt", "id_rsa", "gone.txt", "b.pem"];
-    for (path, told) in asked.into_iter().zip(told) {
+    for (path, refusal) in asked.into_iter().zip(refusals) {
         let found = items(&run.agent, &format!("/v1/runs/{}/audit?path={path}", run.id)).await;
         let seqs: Vec<_> = found.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
-        let place = asked.iter().position(|one| *one == path).unwrap() as u64 + 1;
-        assert!(seqs.contains(&place), "{path} ({told}): {seqs:?}");
+        let seq = asked.iter().position(|one| *one == path).unwrap() as u64 + 1;
+        assert!(seqs.contains(&seq), "{path} ({refusal}): {seqs:?}");
     }
     assert_eq!(run.verify().await["intact"], true);
 }

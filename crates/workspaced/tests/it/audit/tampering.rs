@@ -1,20 +1,20 @@
-//! A history that somebody with the database in hand has changed, cut off, reordered or rewritten; and one who has the
-//! file of checkpoints.
+//! Detection of changed, truncated, reordered and rewritten histories by an attacker with access to the database or the
+//! checkpoint file.
 
 use std::process::Output;
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::audit::checkpoints::at_the_end;
+use crate::audit::checkpoints::signing_at_shutdown;
 use crate::harness::{Backend, Run, Server, canonical, sha256};
 use crate::operation::instances::refused;
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
-/// A stopped server, and its run of six records: a checkpoint covers the first three, another all six. Beside it a run of
-/// two records. Nothing keeps anybody from changing the tables.
+/// Returns a stopped server and its run of six records. One checkpoint covers the first three records, another all six.
+/// The server has a second run with two records. The triggers that protect the tables are dropped.
 async fn signed(backend: Backend) -> (Server, Run, Vec<Value>) {
-    let mut server = at_the_end(backend).await;
+    let mut server = signing_at_shutdown(backend).await;
     let (mut run, mut other) = (server.run(json!({})).await, server.run(json!({})).await);
     let mut records = Vec::new();
     for round in 0..2 {
@@ -29,17 +29,17 @@ async fn signed(backend: Backend) -> (Server, Run, Vec<Value>) {
             (run, other) = (server.reconnect(&run), server.reconnect(&other));
         }
     }
-    assert_eq!(told(&server.verify(&[])).0, Some(0));
+    assert_eq!(exit_and_stdout(&server.verify(&[])).0, Some(0));
     server.database.drop_triggers().await;
     (server, run, records)
 }
 
-fn told(done: &Output) -> (Option<i32>, String) {
+fn exit_and_stdout(done: &Output) -> (Option<i32>, String) {
     (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
 impl Server {
-    /// Carries out SQL on the rows of `run`, for which `{run}` stands; each has to change something.
+    /// Executes SQL statements in which `{run}` is the number of `run`. Each has to change at least one row.
     pub(crate) async fn rewrite(&self, run: &Run, statements: &[&str]) {
         for sql in statements {
             let sql = sql.replace("{run}", &format!("(select run_no from run where run_id = '{}')", run.id));
@@ -47,7 +47,7 @@ impl Server {
         }
     }
 
-    /// The hexadecimal `hash` as this database writes bytes.
+    /// Returns the bytes with the hexadecimal digits `hash` as an SQL literal.
     pub(crate) fn bytes(&self, hash: &str) -> String {
         match self.database.backend {
             Backend::Sqlite => format!("x'{hash}'"),
@@ -63,7 +63,7 @@ impl Server {
         self.rewrite(run, &[&sql]).await;
     }
 
-    /// Writes the records from `first` on anew, each with another reason, and links them as if they had always been so.
+    /// Rewrites the records from `first` on with another reason and recomputes their hashes.
     async fn fork(&self, run: &Run, records: &[Value], first: usize) -> Vec<Value> {
         let mut forked = records.to_vec();
         for at in first - 1..forked.len() {
@@ -81,10 +81,10 @@ impl Server {
         forked
     }
 
-    /// Asserts that `verify` finds something at record `seq` of `run`, by command and over HTTP.
-    async fn assert_found(&mut self, run: &Run, seq: u64, words: &str) {
+    /// Asserts that the verify command and the HTTP route report a break at record `seq` of `run`.
+    async fn assert_break_at(&mut self, run: &Run, seq: u64, words: &str) {
         for args in [vec![], vec!["--run", run.id.as_str()]] {
-            let (code, text) = told(&self.verify(&args));
+            let (code, text) = exit_and_stdout(&self.verify(&args));
             assert_eq!(code, Some(1), "{text}");
             let line = text.lines().find(|line| line.contains("BROKEN at seq")).unwrap_or_else(|| panic!("{text}"));
             assert!(line.starts_with(&format!("{}: BROKEN at seq {seq}: ", run.id)), "{text}");
@@ -99,55 +99,55 @@ impl Server {
 
 #[rstest]
 #[tokio::test]
-async fn a_changed_record_is_named(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_changed_record_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     let change = "update audit_record set body = replace(body, '0-1.txt', '0-9.txt') where seq = 2 and run_no = {run}";
     server.rewrite(&run, &[change]).await;
-    server.assert_found(&run, 2, "").await;
+    server.assert_break_at(&run, 2, "").await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn two_records_in_each_other_s_place_are_named(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn two_swapped_records_are_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     let put =
         |from: i64, to: i64| format!("update audit_record set seq = {to} where seq = {from} and run_no = {{run}}");
     server.rewrite(&run, &[&put(3, -1), &put(4, 3), &put(-1, 4)]).await;
-    server.assert_found(&run, 3, "").await;
+    server.assert_break_at(&run, 3, "").await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn records_that_were_cut_off_with_the_head_set_back_are_found_by_checkpoints(
+async fn checkpoints_detect_truncated_records_with_a_matching_head(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
     server.rewrite(&run, &["delete from audit_record where seq > 4 and run_no = {run}"]).await;
     server.set_head(&run, &records[3]).await;
-    server.assert_found(&run, 5, "cut off").await;
-    // What grows in their place does not hide it.
+    server.assert_break_at(&run, 5, "cut off").await;
+    // New records with the same numbers do not hide it.
     server.restart();
     let again = server.reconnect(&run);
     for number in 0..3 {
         again.create(&format!("again-{number}.txt"), "x\n").await;
     }
     assert!(server.stop().success());
-    server.assert_found(&run, 4, "rewritten").await;
+    server.assert_break_at(&run, 4, "rewritten").await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_chain_that_was_rewritten_whole_is_found_by_checkpoints(
+async fn checkpoints_detect_a_completely_rewritten_chain(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
     server.fork(&run, &records, 4).await;
-    server.assert_found(&run, 4, "rewritten").await;
+    server.assert_break_at(&run, 4, "rewritten").await;
     let to = server.home.join("rebuilt").display().to_string();
     let broken = format!("{}: BROKEN at seq 4: ", run.id);
     assert_ends(&offline(&server, "replay", &["--run", &run.id, "--to", &to]), 1, &[&broken, "the workspace is equal"]);
     server.fork(&run, &records, 1).await;
-    server.assert_found(&run, 1, "rewritten").await;
+    server.assert_break_at(&run, 1, "rewritten").await;
     server.restart();
     let proof = server.reconnect(&run).operator.get(&format!("/v1/runs/{}/audit/inclusion?seq=2", run.id)).await;
     proof.refused("UNAVAILABLE");
@@ -155,20 +155,18 @@ async fn a_chain_that_was_rewritten_whole_is_found_by_checkpoints(
 
 #[rstest]
 #[tokio::test]
-async fn a_fork_with_its_leaves_is_found_by_what_was_signed(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn signatures_detect_a_fork_with_matching_leaves(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run, records) = signed(backend).await;
     let forked = server.fork(&run, &records, 4).await;
     let hash = server.bytes(forked[5]["hash"].as_str().unwrap());
     let leaf = format!("update checkpoint_leaf set head_hash = {hash} where head_seq = 6 and run_no = {{run}}");
     server.rewrite(&run, &[&leaf]).await;
-    let (code, text) = told(&server.verify(&[]));
+    let (code, text) = exit_and_stdout(&server.verify(&[]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("checkpoints: BROKEN") && text.contains("forked"), "{text}");
     assert!(text.contains(&format!("run {}, seq 6", run.id)), "{text}");
     assert!(text.contains(&format!("{}: BROKEN at seq 4: ", run.id)), "{text}");
-    // The nodes are those that were signed, and the leaves are not: nothing is told that they would not prove.
+    // The nodes match the signature and the leaves do not, so the service returns no proof.
     server.restart();
     let again = server.reconnect(&run);
     let report = again.verify().await;
@@ -176,7 +174,7 @@ async fn a_fork_with_its_leaves_is_found_by_what_was_signed(
     assert_eq!(report["checkpointedSeq"], 3, "{report:#}");
     again.operator.get(&format!("/v1/runs/{}/audit/inclusion?seq=5", run.id)).await.refused("UNAVAILABLE");
     assert!(server.stop().success());
-    // The tree's nodes give another root than the leaves: nothing is built on them.
+    // The leaves give another root than the signed one, so the service signs no further checkpoint.
     server.rewrite(&run, &["delete from checkpoint_node"]).await;
     server.restart();
     server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
@@ -185,11 +183,11 @@ async fn a_fork_with_its_leaves_is_found_by_what_was_signed(
 
 #[rstest]
 #[tokio::test]
-async fn a_changed_node_of_the_tree_is_found(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_changed_tree_node_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     let zero = server.bytes(&"0".repeat(64));
     server.rewrite(&run, &[&format!("update checkpoint_node set hash = {zero} where place = 0")]).await;
-    let (code, text) = told(&server.verify(&[]));
+    let (code, text) = exit_and_stdout(&server.verify(&[]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("the node of the leaves 0 to 0"), "{text}");
     server.restart();
@@ -198,10 +196,10 @@ async fn a_changed_node_of_the_tree_is_found(#[values(Backend::Sqlite, Backend::
     auditor.get(&format!("/v1/runs/{}/audit/inclusion?seq=6", run.id)).await.is(200);
 }
 
-/// A chain that grew anew in the place of what was signed gets no leaf: nothing is signed any more.
+/// The service signs no leaf for a chain that contradicts an earlier checkpoint.
 #[rstest]
 #[tokio::test]
-async fn nothing_is_signed_that_contradicts_a_leaf_before(
+async fn no_checkpoint_is_signed_that_contradicts_an_earlier_leaf(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
@@ -215,37 +213,37 @@ async fn nothing_is_signed_that_contradicts_a_leaf_before(
     assert!(server.stop().success());
     assert!(server.log().contains("does not hold what was signed of it before"), "{}", server.log());
     assert_eq!(std::fs::read(&log).unwrap(), before);
-    server.assert_found(&run, 4, "rewritten").await;
+    server.assert_break_at(&run, 4, "rewritten").await;
 }
 
-/// Whoever takes a run out of every list is told of all the same.
+/// A run that is removed from every list is still reported.
 #[rstest]
 #[tokio::test]
-async fn a_run_that_is_hidden_is_found(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_hidden_run_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run, _) = signed(backend).await;
     server.rewrite(&run, &["delete from run_head where run_no = {run}"]).await;
-    let (code, text) = told(&server.verify(&[]));
+    let (code, text) = exit_and_stdout(&server.verify(&[]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(&format!("{}: BROKEN at seq 7: the run's head is gone", run.id)), "{text}");
     assert!(text.contains("2 runs, 1 broken"), "{text}");
     server.rewrite(&run, &["delete from audit_record where run_no = {run}"]).await;
-    let (code, text) = told(&server.verify(&[]));
+    let (code, text) = exit_and_stdout(&server.verify(&[]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(&format!("{}: BROKEN at seq 1: ", run.id)), "{text}");
 }
 
-/// A file that has lost checkpoints is not given them again in silence.
+/// The service rewrites a file that has lost checkpoints only on request.
 #[rstest]
 #[tokio::test]
-async fn a_file_that_lost_checkpoints_is_renewed_where_somebody_says_so(
+async fn a_file_that_lost_checkpoints_is_renewed_only_on_request(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run, _) = signed(backend).await;
     let path = server.data_dir().join("checkpoints.log");
     let whole = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    let told = refused(&server);
-    assert!(told.contains("--checkpoint-file") && told.contains("--renew-checkpoint-file"), "{told}");
+    let line = refused(&server);
+    assert!(line.contains("--checkpoint-file") && line.contains("--renew-checkpoint-file"), "{line}");
     assert!(!server.log().contains("older than"), "{}", server.log());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
     server.setup.env.push(("WORKSPACED_RENEW_CHECKPOINT_FILE".to_owned(), "true".to_owned()));
@@ -256,10 +254,10 @@ async fn a_file_that_lost_checkpoints_is_renewed_where_somebody_says_so(
     assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
 }
 
-/// What could not be checked is told apart from what is broken.
+/// A failed verification and a broken log have different exit codes.
 #[tokio::test]
-async fn a_database_that_is_in_use_is_not_told_as_broken() {
-    let server = at_the_end(Backend::Sqlite).await;
+async fn a_database_in_use_is_not_reported_as_broken() {
+    let server = signing_at_shutdown(Backend::Sqlite).await;
     let done = server.verify(&[]);
     assert_eq!(done.status.code(), Some(2), "{done:?}");
     assert!(String::from_utf8_lossy(&done.stderr).contains("another process"), "{done:?}");
@@ -267,21 +265,21 @@ async fn a_database_that_is_in_use_is_not_told_as_broken() {
 
 #[rstest]
 #[tokio::test]
-async fn lost_nodes_of_the_tree_are_built_anew(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn lost_tree_nodes_are_rebuilt(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     server.rewrite(&run, &["delete from checkpoint_node"]).await;
     server.restart();
     let again = server.reconnect(&run);
     again.create("more.txt", "x\n").await;
     assert!(server.stop().success());
-    let (code, text) = told(&server.verify(&[]));
+    let (code, text) = exit_and_stdout(&server.verify(&[]));
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("checkpoints: intact, 3 over 5 leaves"), "{text}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_database_that_was_set_back_whole_is_found_by_the_file(
+async fn the_checkpoint_file_detects_a_rolled_back_database(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
@@ -293,7 +291,7 @@ async fn a_database_that_was_set_back_whole_is_found_by_the_file(
     ];
     server.rewrite(&run, &back).await;
     server.set_head(&run, &records[2]).await;
-    let (code, text) = told(&server.verify(&["--run", &run.id]));
+    let (code, text) = exit_and_stdout(&server.verify(&["--run", &run.id]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("a tree of 4 leaves was signed, and the database has 2"), "{text}");
     let before = std::fs::read(server.data_dir().join("checkpoints.log")).unwrap();
@@ -303,10 +301,10 @@ async fn a_database_that_was_set_back_whole_is_found_by_the_file(
     again.create("more.txt", "x\n").await;
     assert!(server.stop().success());
     let after = std::fs::read(server.data_dir().join("checkpoints.log")).unwrap();
-    assert_eq!(before, after, "nothing is signed that contradicts what was signed before");
+    assert_eq!(before, after, "a checkpoint was signed that contradicts an earlier one");
 }
 
-/// The entries of a file of checkpoints.
+/// Splits a checkpoint file into its entries.
 fn entries(log: &str) -> Vec<String> {
     let mut entries: Vec<String> = Vec::new();
     for (at, line) in log.split_inclusive('\n').enumerate() {
@@ -320,9 +318,7 @@ fn entries(log: &str) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn a_file_of_checkpoints_that_was_tampered_with_is_found(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_changed_checkpoint_file_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     server.restart();
     server.reconnect(&run).create("more.txt", "x\n").await;
@@ -333,27 +329,27 @@ async fn a_file_of_checkpoints_that_was_tampered_with_is_found(
     assert_eq!((parts.len(), parts.concat()), (3, whole.clone()));
     let last = parts[2].trim_end();
     let (front, mark) = last.split_at(last.len() - 10);
-    let bent = format!("{front}{}{}\n\n", if mark.starts_with('A') { "B" } else { "A" }, &mark[1..]);
+    let changed = format!("{front}{}{}\n\n", if mark.starts_with('A') { "B" } else { "A" }, &mark[1..]);
     for (text, words) in [
         (parts[0].clone(), "lacks checkpoints"),
         (String::new(), "lacks checkpoints"),
         (format!("{}{}", parts[0], parts[2]), "lacks the checkpoint over 4 leaves"),
         (format!("{}{}", parts[1], parts[2]), "lacks the checkpoint over 2 leaves"),
         (format!("{}{}{}", parts[1], parts[0], parts[2]), "lacks the checkpoint over 2 leaves"),
-        (format!("{}{}{bent}", parts[0], parts[1]), "the signature is invalid"),
+        (format!("{}{}{changed}", parts[0], parts[1]), "the signature is invalid"),
         (whole.replacen("\n4\n", "\n3\n", 1), "the signature is invalid"),
         (format!("{whole}{}", parts[2]), "follows one over 5"),
         ("my notes\n\n".repeat(2000), "no checkpoint of this origin"),
         (format!("{whole}my notes\n"), "no checkpoint of this origin"),
     ] {
         std::fs::write(&path, &text).unwrap();
-        let (code, line) = told(&server.verify(&[]));
+        let (code, line) = exit_and_stdout(&server.verify(&[]));
         assert_eq!(code, Some(1), "{words}: {line}");
         assert!(line.contains("checkpoints: BROKEN") && line.contains(words), "{words}: {line}");
     }
     std::fs::remove_file(&path).unwrap();
-    let (code, line) = told(&server.verify(&[]));
+    let (code, line) = exit_and_stdout(&server.verify(&[]));
     assert!(code == Some(1) && line.contains("there is no file"), "{line}");
     std::fs::write(&path, &whole).unwrap();
-    assert_eq!(told(&server.verify(&[])).0, Some(0));
+    assert_eq!(exit_and_stdout(&server.verify(&[])).0, Some(0));
 }

@@ -1,4 +1,4 @@
-//! The files plane: whole files as bytes, under the same guard, policy and audit as the tools.
+//! The file routes: whole files as bytes, with the same path guard, policy and audit as the tools.
 
 use reqwest::Method;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -23,7 +23,7 @@ fn tag(bytes: &[u8]) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn a_file_is_served_with_its_hash_as_its_tag(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_is_served_with_its_hash_as_etag(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("dir/a.txt", "0123456789")]).await;
     let bytes = b"0123456789";
     let whole = send(&run, Method::GET, "dir/a.txt", &[], None).await;
@@ -54,7 +54,7 @@ async fn a_file_is_served_with_its_hash_as_its_tag(#[values(Backend::Sqlite, Bac
         assert_eq!((head.status, head.body.len()), (416, 0), "HEAD {path} {range}");
     }
     run.put("pic.bin", [0, 1, 2, 255]);
-    assert_eq!(send(&run, Method::GET, "pic.bin", &[], None).await.body, [0, 1, 2, 255], "binary files live here");
+    assert_eq!(send(&run, Method::GET, "pic.bin", &[], None).await.body, [0, 1, 2, 255], "binary files are served");
     assert_eq!(run.audit().await.iter().filter(|record| record["pathsRead"] == json!(["dir/a.txt"])).count(), 11);
 }
 
@@ -91,9 +91,7 @@ async fn storing_needs_a_precondition_and_a_reason(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn a_precondition_that_is_missing_or_cannot_be_used_is_recorded(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_missing_or_invalid_precondition_is_recorded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
     let why = ("x-reason", "because");
     let tag = tag(b"one");
@@ -124,7 +122,7 @@ async fn a_precondition_that_is_missing_or_cannot_be_used_is_recorded(
         assert_eq!(run.last_record().await["seq"], answer.json()["seq"]);
     }
     assert_eq!(run.on_disk("a.txt"), "one");
-    // Whoever is not known, or may not, learns nothing of what is missing.
+    // An unauthenticated caller gets no details.
     let path = format!("/v1/runs/{}/files/a.txt", run.id);
     let stranger = run.agent.with_token(Some("nobody"));
     stranger.put(&path, "two").await.refused("UNAUTHENTICATED");
@@ -134,7 +132,7 @@ async fn a_precondition_that_is_missing_or_cannot_be_used_is_recorded(
 
 #[rstest]
 #[tokio::test]
-async fn the_same_guard_and_policy_hold(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_path_guard_and_the_policy_apply(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[(".env", "A=1\n"), ("target/x", "x\n"), ("Cargo.lock", "l\n")]).await;
     run.link("out", "/etc/passwd");
     let tree = run.snapshot();

@@ -1,4 +1,4 @@
-//! Nothing that lies in a workspace hides from a reviewer what the run has changed.
+//! Ignore rules and attributes in a workspace hide no change of the run from a reviewer.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::harness::{Backend, Run, Server, Setup, git, sha256};
 const EVIL: &str = "src/evil.js";
 const DEEP: &str = "deep/er/evil.js";
 
-/// A run from git in which ignore rules need no approval, with two new files and a change.
+/// Creates a run from git, in which ignore rules need no approval, with two new files and a change.
 async fn run_with_changes(server: &Server, policy: Value) -> (Run, std::path::PathBuf) {
-    let (place, _) = server.repository(&[("a.txt", "a\n"), ("src/b.js", "b\n"), (".gitignore", "*.log\n")]);
-    let source = json!({"type": "git", "url": place});
+    let (folder, _) = server.repository(&[("a.txt", "a\n"), ("src/b.js", "b\n"), (".gitignore", "*.log\n")]);
+    let source = json!({"type": "git", "url": folder});
     let run = server.run(json!({"source": source, "policy": policy})).await;
     for path in [EVIL, DEEP] {
         run.create(path, "evil()\n").await;
     }
     run.replace("a.txt", "changed\n", &sha256("a\n")).await.ok();
-    (run, place)
+    (run, folder)
 }
 
 async fn bytes(run: &Run, what: &str) -> Vec<u8> {
@@ -37,16 +37,16 @@ fn names_in_archive(archive: &[u8]) -> Vec<String> {
     tar.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
-/// Every way in which a reviewer looks at the run shows each of `paths`.
-async fn assert_shown(run: &Run, place: &std::path::Path, paths: &[&str], when: &str) {
+/// Asserts that every view for a reviewer shows each of `paths`.
+async fn assert_shown(run: &Run, folder: &std::path::Path, paths: &[&str], when: &str) {
     let diff = run.ok("diff_workspace", json!({})).await;
     let stat = run.ok("diff_workspace", json!({"statOnly": true})).await;
     let patch = String::from_utf8(bytes(run, "patch").await).unwrap();
     let archive = names_in_archive(&bytes(run, "archive").await);
-    let bundle = place.with_extension("bundle");
+    let bundle = folder.with_extension("bundle");
     std::fs::write(&bundle, bytes(run, "bundle?branch=seen").await).unwrap();
-    git(place, &["fetch", "-q", "-f", bundle.to_str().unwrap(), "seen:seen"]);
-    let bundled = git(place, &["ls-tree", "-r", "--name-only", "seen"]);
+    git(folder, &["fetch", "-q", "-f", bundle.to_str().unwrap(), "seen:seen"]);
+    let bundled = git(folder, &["ls-tree", "-r", "--name-only", "seen"]);
     for path in paths {
         for (what, text) in [("diff", diff["diff"].as_str().unwrap()), ("patch", &patch)] {
             assert!(text.contains(&format!("+++ b/{path}\n")), "{when}: {what} hides {path}: {text}");
@@ -56,14 +56,17 @@ async fn assert_shown(run: &Run, place: &std::path::Path, paths: &[&str], when: 
         assert!(archive.iter().any(|name| name == path), "{when}: the archive hides {path}: {archive:?}");
         assert!(bundled.lines().any(|name| name == *path), "{when}: the bundle hides {path}: {bundled}");
     }
-    assert!(!diff.to_string().contains("noise"), "{when}: what the run has not written stays ignored: {diff:#}");
-    // What was changed from outside is drift, also under a name that is ignored.
+    assert!(
+        !diff.to_string().contains("noise"),
+        "{when}: an ignored file that the run did not write is shown: {diff:#}"
+    );
+    // An external change is drift, even if the path is ignored.
     let before = run.on_disk(EVIL);
     run.put(EVIL, "tampered\n");
     let drift = run.operator.get(&format!("/v1/runs/{}/drift", run.id)).await.ok();
     assert!(drift["items"].as_array().unwrap().iter().any(|item| item["path"] == EVIL), "{when}: {drift:#}");
     run.put(EVIL, before);
-    // As it was at a record, and to whoever reads and searches.
+    // At a record, and by read and search.
     let record = run.last_record().await["seq"].as_u64().unwrap();
     let past = run.ok("diff_workspace", json!({"atSeq": record})).await;
     assert!(past["diff"].as_str().unwrap().contains("+++ b/src/evil.js\n"), "{when}: {past:#}");
@@ -78,49 +81,47 @@ async fn assert_shown(run: &Run, place: &std::path::Path, paths: &[&str], when: 
 #[tokio::test]
 async fn ignore_rules_hide_no_change_of_the_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
-    let (run, place) = run_with_changes(&server, json!({"requireApprovalIf": []})).await;
+    let (run, folder) = run_with_changes(&server, json!({"requireApprovalIf": []})).await;
     for path in ["noise.log", "deep/noise.log"] {
         run.put(path, "noise\n");
     }
-    assert_shown(&run, &place, &[EVIL, DEEP, "a.txt"], "before any rule").await;
+    assert_shown(&run, &folder, &[EVIL, DEEP, "a.txt"], "before any rule").await;
     let mut old = sha256("*.log\n");
     for rules in
         ["*.log\nsrc/evil.js\ndeep/er/evil.js\n", "*.log\nsrc/\n/deep\n", "*\n", "**/*.js\n*.log\n.gitignore\n"]
     {
         run.replace(".gitignore", rules, &old).await.ok();
         old = sha256(rules);
-        assert_shown(&run, &place, &[EVIL, DEEP, "a.txt", ".gitignore"], rules).await;
+        assert_shown(&run, &folder, &[EVIL, DEEP, "a.txt", ".gitignore"], rules).await;
     }
-    // Rules hide the files that hold them, too.
+    // Rules may also hide their own file.
     run.replace(".gitignore", "", &old).await.ok();
-    for folder in ["src", "deep/er", "deep"] {
-        let rules = format!("{folder}/.gitignore");
+    for subfolder in ["src", "deep/er", "deep"] {
+        let rules = format!("{subfolder}/.gitignore");
         run.call("write_file", json!({"path": rules, "content": "*\n", "reason": "r"})).await.ok();
-        assert_shown(&run, &place, &[EVIL, DEEP, "a.txt", &rules], folder).await;
+        assert_shown(&run, &folder, &[EVIL, DEEP, "a.txt", &rules], subfolder).await;
     }
-    // The run goes on with what it wrote, and the hash that a change announces is that of the diff.
+    // The run can change its hidden files, and an answer has the hash of the diff.
     let edit = json!({"path": EVIL, "oldString": "evil()", "newString": "evil() // more", "reason": "r"});
     run.ok("edit_file", edit).await;
     let patch = "--- a/src/evil.js\n+++ b/src/evil.js\n@@ -1 +1,2 @@\n evil() // more\n+evil()\n";
     let patched = run.patch(patch).await.ok();
     assert_eq!(patched["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
-    // Known from the ledger alone.
+    // After a restart, the service knows the changes from the ledger.
     server.stop();
     server.restart();
     let run = server.reconnect(&run);
-    assert_shown(&run, &place, &[EVIL, DEEP, "a.txt", "deep/er/.gitignore"], "after a restart").await;
+    assert_shown(&run, &folder, &[EVIL, DEEP, "a.txt", "deep/er/.gitignore"], "after a restart").await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_policy_lets_a_run_write_among_ignored_files_is_shown(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_permitted_write_to_an_ignored_file_is_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
-    let (run, place) = run_with_changes(&server, policy).await;
+    let (run, folder) = run_with_changes(&server, policy).await;
     run.create("out.log", "evil()\n").await;
-    assert_shown(&run, &place, &[EVIL, DEEP, "out.log"], "an ignored file was written").await;
+    assert_shown(&run, &folder, &[EVIL, DEEP, "out.log"], "an ignored file was written").await;
 }
 
 const IGNORED: [(&str, &str); 6] = [
@@ -132,8 +133,7 @@ const IGNORED: [(&str, &str); 6] = [
     ("a.txt", "a\n"),
 ];
 
-/// Every way in which a reviewer looks at the run shows what has become of the ignored files that it has changed, and
-/// nothing of the others.
+/// Asserts that every view for a reviewer shows the ignored files that the run has changed, and no others.
 async fn assert_ignored_are_shown(run: &Run, when: &str) {
     let diff = run.ok("diff_workspace", json!({})).await;
     let seq = run.last_record().await["seq"].as_u64().unwrap();
@@ -172,9 +172,9 @@ async fn assert_ignored_are_shown(run: &Run, when: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn what_a_run_does_to_ignored_files_that_were_there_is_shown(
+async fn changes_of_existing_ignored_files_are_shown(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values(false, true)] together: bool,
+    #[values(false, true)] in_batch: bool,
 ) {
     let mut server = Server::start(backend).await;
     let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
@@ -190,8 +190,8 @@ async fn what_a_run_does_to_ignored_files_that_were_there_is_shown(
             json!({"from": "out/moved.js", "to": "out/to.js", "expectedSha256": sha256("moved\n"), "reason": "r"}),
         ),
     ];
-    assert_eq!(run.ok("diff_workspace", json!({})).await["files"], json!([]), "nothing was touched");
-    if together {
+    assert_eq!(run.ok("diff_workspace", json!({})).await["files"], json!([]), "a diff without a change");
+    if in_batch {
         let calls: Vec<_> = calls.iter().map(|(tool, input)| json!({"tool": tool, "input": input})).collect();
         let batch = json!({"calls": calls, "atomic": true});
         run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.ok();
@@ -205,43 +205,43 @@ async fn what_a_run_does_to_ignored_files_that_were_there_is_shown(
     server.restart();
     let run = server.reconnect(&run);
     assert_ignored_are_shown(&run, "after a crash").await;
-    // The hash that a change announces is that of the diff, for a file that was ignored until now too.
+    // An answer has the hash of the diff, also for the first change of an ignored file.
     let patched = run.patch("--- a/out/noise.js\n+++ b/out/noise.js\n@@ -1 +1 @@\n-noise\n+silence\n").await.ok();
     assert_eq!(patched["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
     let diff = run.ok("diff_workspace", json!({})).await;
     assert!(diff["diff"].as_str().unwrap().contains("-noise\n+silence\n"), "{diff:#}");
-    // What is as it was differs in nothing.
+    // A reverted file does not differ.
     run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
     assert_eq!(run.ok("diff_workspace", json!({})).await["files"], json!([]));
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_kill_while_an_ignored_file_is_changed_hides_nothing(
+async fn a_kill_during_a_change_of_an_ignored_file_hides_nothing(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
-    for (place, recorded) in [("base.kept", false), ("pipeline.journalled", true)] {
+    for (failpoint, recorded) in [("base.kept", false), ("pipeline.journalled", true)] {
         let run = server.run_with_files(&IGNORED, json!({"policy": policy})).await;
-        std::fs::write(&armed, place).unwrap();
+        std::fs::write(&armed, failpoint).unwrap();
         let input =
             json!({"path": "out/pre.js", "content": "evil()\n", "expectedSha256": sha256("base\n"), "reason": "r"});
         let request = run.agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
-        assert!(run.agent.try_send(request).await.is_err(), "{place}");
+        assert!(run.agent.try_send(request).await.is_err(), "{failpoint}");
         server.wait(Duration::from_secs(10));
         std::fs::remove_file(&armed).unwrap();
         server.restart();
         let run = server.reconnect(&run);
         let diff = run.ok("diff_workspace", json!({})).await;
         if recorded {
-            assert!(diff["diff"].as_str().unwrap().contains("-base\n+evil()\n"), "{place}: {diff:#}");
+            assert!(diff["diff"].as_str().unwrap().contains("-base\n+evil()\n"), "{failpoint}: {diff:#}");
             continue;
         }
-        assert_eq!(diff["files"], json!([]), "{place}");
-        // It counts as ignored as long as the run has not changed it.
+        assert_eq!(diff["files"], json!([]), "{failpoint}");
+        // The file counts as ignored until the run changes it.
         run.put("out/pre.js", "from outside\n");
-        assert_eq!(run.ok("diff_workspace", json!({})).await["files"], json!([]), "{place}");
+        assert_eq!(run.ok("diff_workspace", json!({})).await["files"], json!([]), "{failpoint}");
         let listed = run.ok("list_dir", json!({"maxDepth": 3})).await;
         assert!(!listed["entries"].to_string().contains("pre.js"), "{listed:#}");
     }
@@ -249,9 +249,7 @@ async fn a_kill_while_an_ignored_file_is_changed_hides_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn what_a_person_lets_a_run_do_to_ignored_files_is_shown(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn approved_changes_of_ignored_files_are_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let policy = json!({"ignoredFiles": "REQUIRE_APPROVAL", "requireApprovalIf": []});
     let (_server, run) = Run::shared_with(backend, &IGNORED, json!({"policy": policy})).await;
     for (tool, input) in [
@@ -278,12 +276,12 @@ async fn what_a_person_lets_a_run_do_to_ignored_files_is_shown(
 #[tokio::test]
 async fn attributes_hide_no_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let (run, place) = run_with_changes(&server, json!({"requireApprovalIf": []})).await;
+    let (run, folder) = run_with_changes(&server, json!({"requireApprovalIf": []})).await;
     let marks = "* binary\n*.js -diff linguist-generated export-ignore\n*.txt -text -diff\n";
     for path in [".gitattributes", "src/.gitattributes"] {
         run.create(path, marks).await;
     }
-    assert_shown(&run, &place, &[EVIL, DEEP, "a.txt", ".gitattributes"], "attributes").await;
+    assert_shown(&run, &folder, &[EVIL, DEEP, "a.txt", ".gitattributes"], "attributes").await;
     let diff = run.ok("diff_workspace", json!({})).await;
     assert!(diff["diff"].as_str().unwrap().contains("+evil()\n"), "{diff:#}");
     assert!(diff["files"].as_array().unwrap().iter().all(|file| file["binary"] == false), "{diff:#}");
@@ -291,7 +289,7 @@ async fn attributes_hide_no_lines(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn rules_that_hide_files_or_diffs_wait_for_a_person(
+async fn changes_of_ignore_rules_and_attributes_require_approval(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("sub/.gitignore", "*.log\n"), ("a.txt", "a\n")]).await;

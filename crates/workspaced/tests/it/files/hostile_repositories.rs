@@ -1,4 +1,4 @@
-//! A hostile repository: nothing in it is ever executed, read as configuration or followed.
+//! Hostile repositories: the service executes nothing of them, reads none of their configuration and follows no link.
 
 use std::path::{Path, PathBuf};
 
@@ -7,20 +7,20 @@ use serde_json::json;
 
 use crate::harness::{Backend, Server, commit_all, git, put, sha256};
 
-/// Every driver that git could be made to run leaves this mark.
+/// A repository whose hooks and drivers create the file `mark`.
 struct Trap {
     repository: PathBuf,
     mark: PathBuf,
 }
 
 impl Trap {
-    fn sprung(&self) -> bool {
+    fn is_triggered(&self) -> bool {
         self.mark.exists()
     }
 }
 
-/// Arms `place`, a repository, with every configuration that makes git run something.
-fn arm(place: &Path, script: &Path) {
+/// Adds every configuration that makes git execute a command.
+fn arm(folder: &Path, script: &Path) {
     let script = script.to_str().unwrap();
     for (key, value) in [
         ("core.fsmonitor", script),
@@ -43,7 +43,7 @@ fn arm(place: &Path, script: &Path) {
         ("gpg.program", script),
         ("include.path", "../evil.config"),
     ] {
-        git(place, &["config", key, value]);
+        git(folder, &["config", key, value]);
     }
     let evil = [
         "post-checkout",
@@ -54,16 +54,16 @@ fn arm(place: &Path, script: &Path) {
         "fsmonitor-watchman",
     ];
     for hook in evil {
-        for folder in [".git/hooks", "hooks"] {
-            put(place, &format!("{folder}/{hook}"), format!("#!/bin/sh\nexec {script}\n"));
-            executable(&place.join(folder).join(hook));
+        for hooks in [".git/hooks", "hooks"] {
+            put(folder, &format!("{hooks}/{hook}"), format!("#!/bin/sh\nexec {script}\n"));
+            executable(&folder.join(hooks).join(hook));
         }
     }
-    put(place, ".git/info/attributes", "* filter=evil diff=evil merge=evil\n");
+    put(folder, ".git/info/attributes", "* filter=evil diff=evil merge=evil\n");
 }
 
-fn executable(place: &Path) {
-    std::fs::set_permissions(place, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+fn executable(folder: &Path) {
+    std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 fn trap(server: &Server) -> Trap {
@@ -79,7 +79,7 @@ fn trap(server: &Server) -> Trap {
     let script = repository.join("evil.sh");
     put(&repository, "evil.sh", format!("#!/bin/sh\necho sprung >> {}\ncat\n", mark.display()));
     executable(&script);
-    // A repository in the repository, committed as a submodule is, with traps of its own.
+    // A nested repository, committed as a submodule, with its own traps.
     let nested = repository.join("nested");
     put(&nested, "n.txt", "needle\n");
     git(&nested, &["init", "-q"]);
@@ -102,19 +102,19 @@ async fn nothing_of_a_hostile_repository_is_executed(
 ) {
     let server = Server::shared(backend).await;
     let trap = trap(&server);
-    assert!(!trap.sprung());
+    assert!(!trap.is_triggered());
     let body = match source {
         "git" => json!({"source": {"type": "git", "url": trap.repository}}),
         _ => json!({"source": {"type": "directory", "path": trap.repository}}),
     };
     let mut run = server.run(body).await;
     run.agent.files_contain_local_paths = true;
-    assert!(!trap.sprung(), "the import ran something");
-    assert_eq!(run.on_disk("a.txt"), "needle $Id$\n", "no filter, no conversion, no keyword");
+    assert!(!trap.is_triggered(), "the import executed a command");
+    assert_eq!(run.on_disk("a.txt"), "needle $Id$\n", "a filter or a conversion was applied");
     assert_eq!(run.on_disk("b.md"), "needle $Format:%H$\n");
     assert!(run.snapshot().keys().all(|path| !path.split('/').any(|name| name == ".git")));
 
-    // What an agent, or something else, could put there afterwards.
+    // Files that an agent could add after the import.
     for (path, content) in
         [(".git/config", "[core]\n\tworktree = /etc\n"), ("sub/.git", "gitdir: /etc\n"), ("sub/.git2/x", "x")]
     {
@@ -128,19 +128,19 @@ async fn nothing_of_a_hostile_repository_is_executed(
     run.patch("--- a/b.md\n+++ b/b.md\n@@ -1 +1 @@\n-needle $Format:%H$\n+x\n").await.ok();
     let diff = run.ok("diff_workspace", json!({})).await;
     assert!(diff["diff"].as_str().unwrap().contains("+changed"));
-    assert!(!diff.to_string().contains("passwd"), "core.worktree was obeyed");
+    assert!(!diff.to_string().contains("passwd"), "core.worktree was applied");
     run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await;
     run.operator.delete(&format!("/v1/runs/{}", run.id)).await;
-    assert!(!trap.sprung(), "something of the repository ran");
+    assert!(!trap.is_triggered(), "a command of the repository was executed");
 
-    // The trap works: git itself steps into it.
-    let stepped =
+    // The trap is effective: git itself triggers it.
+    let diff =
         std::process::Command::new("git").args(["diff", "HEAD", "--stat"]).current_dir(&trap.repository).output();
-    assert!(stepped.is_ok());
-    assert!(trap.sprung(), "this test proves nothing: its trap is no trap");
+    assert!(diff.is_ok());
+    assert!(trap.is_triggered(), "the trap has no effect, so the test proves nothing");
 }
 
-/// A git folder inside a run's tree, armed.
+/// Creates a repository with traps inside a run's tree.
 fn arm_in_place(repo: &Path, script: &Path) {
     let folder = repo.join("planted");
     put(&folder, "p.txt", "needle\n");
@@ -150,7 +150,7 @@ fn arm_in_place(repo: &Path, script: &Path) {
 
 #[rstest]
 #[tokio::test]
-async fn a_repository_that_borrows_from_outside_brings_nothing_of_it(
+async fn a_repository_with_external_references_imports_nothing_external(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
@@ -158,14 +158,14 @@ async fn a_repository_that_borrows_from_outside_brings_nothing_of_it(
     put(&outside, "secret.txt", "outside bytes\n");
     git(&outside, &["init", "-q"]);
     let stolen = commit_all(&outside, "outside");
-    let (place, _) = server.repository(&[("a.txt", "x\n")]);
-    put(&place, ".git/objects/info/alternates", format!("{}\n", outside.join(".git/objects").display()));
-    put(&place, ".git/refs/heads/stolen", format!("{stolen}\n"));
-    let body = json!({"source": {"type": "git", "url": place, "ref": "stolen"}});
+    let (folder, _) = server.repository(&[("a.txt", "x\n")]);
+    put(&folder, ".git/objects/info/alternates", format!("{}\n", outside.join(".git/objects").display()));
+    put(&folder, ".git/refs/heads/stolen", format!("{stolen}\n"));
+    let body = json!({"source": {"type": "git", "url": folder, "ref": "stolen"}});
     let answer = server.operator().post("/v1/runs", body).await;
     if answer.status == 201 {
         let run = server.run_from(&answer.json()).await;
-        assert!(!run.repo.join("secret.txt").exists(), "a repository outside the import root came in by alternates");
+        assert!(!run.repo.join("secret.txt").exists(), "alternates imported a repository outside the import root");
     } else {
         answer.refused("INVALID_REQUEST");
     }
@@ -182,25 +182,27 @@ async fn a_repository_that_borrows_from_outside_brings_nothing_of_it(
 
 #[rstest]
 #[tokio::test]
-async fn names_that_git_holds_and_no_tree_may_stay_out(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    // Its own: all of its runs' folders are looked at.
+async fn forbidden_names_in_a_git_tree_are_not_imported(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    // A separate server, because the test compares the folders of all runs.
     let server = Server::start(backend).await;
-    let (place, _) = server.repository(&[("a.txt", "x\n"), ("d/b.txt", "y\n")]);
-    let blob = git(&place, &["rev-parse", "HEAD:a.txt"]);
-    std::os::unix::fs::symlink("/etc/passwd", place.join("link")).unwrap();
-    commit_all(&place, "a link");
-    // A tree as no git would write it, by hand.
+    let (folder, _) = server.repository(&[("a.txt", "x\n"), ("d/b.txt", "y\n")]);
+    let blob = git(&folder, &["rev-parse", "HEAD:a.txt"]);
+    std::os::unix::fs::symlink("/etc/passwd", folder.join("link")).unwrap();
+    commit_all(&folder, "a link");
+    // A tree object that git itself would not write.
     let mut tree = Vec::new();
     for name in ["..", ".GIT", ".git", "ok.txt"] {
         tree.extend(format!("100644 {name}\0").as_bytes());
         tree.extend((0..20).map(|at| u8::from_str_radix(&blob[at * 2..at * 2 + 2], 16).unwrap()));
     }
-    std::fs::write(place.join("tree"), tree).unwrap();
-    let tree = git(&place, &["hash-object", "-t", "tree", "-w", "--literally", "tree"]);
-    let commit = git(&place, &["commit-tree", "-m", "hostile", &tree]);
-    git(&place, &["update-ref", "refs/heads/hostile", &commit]);
+    std::fs::write(folder.join("tree"), tree).unwrap();
+    let tree = git(&folder, &["hash-object", "-t", "tree", "-w", "--literally", "tree"]);
+    let commit = git(&folder, &["commit-tree", "-m", "hostile", &tree]);
+    git(&folder, &["update-ref", "refs/heads/hostile", &commit]);
     let before = crate::harness::snapshot(&server.data_dir().join("workspaces")).len();
-    let body = json!({"source": {"type": "git", "url": place, "ref": "hostile"}});
+    let body = json!({"source": {"type": "git", "url": folder, "ref": "hostile"}});
     let answer = server.operator().post("/v1/runs", body).await;
     if answer.status == 201 {
         let run = server.run_from(&answer.json()).await;
@@ -209,7 +211,7 @@ async fn names_that_git_holds_and_no_tree_may_stay_out(#[values(Backend::Sqlite,
         answer.refused("INVALID_REQUEST");
         assert_eq!(crate::harness::snapshot(&server.data_dir().join("workspaces")).len(), before);
     }
-    let run = server.run(json!({"source": {"type": "git", "url": place}})).await;
-    assert_eq!(run.snapshot()["link"], "-> /etc/passwd", "as itself");
+    let run = server.run(json!({"source": {"type": "git", "url": folder}})).await;
+    assert_eq!(run.snapshot()["link"], "-> /etc/passwd", "imported as a link");
     run.call("read_file", json!({"path": "link"})).await.refused("PATH_REJECTED");
 }

@@ -1,4 +1,4 @@
-//! Files of more than 1 MiB: judged by their name before their bytes come in, and by their bytes as a small one is.
+//! Uploads over 1 MiB: judged by path before the body, and by content like small files.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 const KEY: &str =
     "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----\n";
 
-/// Lines of a text, `bytes` of them in all.
+/// Returns a text of `bytes` in lines.
 fn lines(bytes: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes + 100);
     while text.len() < bytes {
@@ -42,8 +42,8 @@ async fn create(run: &Run, path: &str, body: Vec<u8>) -> Answer {
     send(run, Method::PUT, path, &[("if-none-match", "*")], body).await
 }
 
-/// Whether nothing of an upload lies beside the tree.
-fn is_tidy(run: &Run) -> bool {
+/// Returns whether `tmp/` is empty.
+fn is_tmp_empty(run: &Run) -> bool {
     std::fs::read_dir(run.repo.parent().unwrap().join("tmp")).unwrap().count() == 0
 }
 
@@ -54,7 +54,7 @@ fn large_budget() -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn a_credential_in_a_large_upload_is_found_wherever_it_lies(
+async fn a_credential_at_any_offset_of_a_large_upload_is_found(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared_with(backend, &[("a.txt", "a\n")], large_budget()).await;
@@ -74,7 +74,7 @@ async fn a_credential_in_a_large_upload_is_found_wherever_it_lies(
     let text = String::from_utf8([lines(MIB + 7).as_slice(), KEY.as_bytes()].concat()).unwrap();
     let wide: Vec<u8> = [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect();
     create(&run, "c.txt", wide).await.refused("POLICY_DENIED_SECRET");
-    // The same where nothing says that it is UTF-16, small and large.
+    // The same without a byte order mark, small and large.
     for text in [text.as_str(), KEY] {
         for to_bytes in [u16::to_le_bytes, u16::to_be_bytes] {
             let wide: Vec<u8> = text.encode_utf16().flat_map(to_bytes).collect();
@@ -82,8 +82,8 @@ async fn a_credential_in_a_large_upload_is_found_wherever_it_lies(
         }
     }
     assert_eq!(run.snapshot(), tree);
-    assert!(is_tidy(&run));
-    // What holds no key is stored; and a key that was there may stay.
+    assert!(is_tmp_empty(&run));
+    // A file without a key is stored, and a key in the old content may remain.
     let mut old = lines(200_000);
     old.extend_from_slice(KEY.as_bytes());
     run.put("old.txt", &old);
@@ -99,17 +99,17 @@ async fn a_credential_in_a_large_upload_is_found_wherever_it_lies(
 
 #[rstest]
 #[tokio::test]
-async fn the_budget_holds_for_a_large_text(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_budget_applies_to_a_large_text(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let text = lines(3 * MIB);
     let refused = create(&run, "c.py", text.clone()).await.refused("PATCH_BUDGET_EXCEEDED");
     assert_eq!(refused["reasons"], json!(["budget:maxInsertions", "budget:maxBytes"]), "{refused:#}");
     assert_eq!((&refused["limit"], &refused["actual"]), (&json!(800), &json!(count(&text))));
-    // A binary file has the bound of its transfer alone.
+    // A binary file has only the transfer limit.
     let mut binary = text.clone();
     binary[5] = 0;
     create(&run, "c.bin", binary).await.is(201);
-    assert!(is_tidy(&run));
+    assert!(is_tmp_empty(&run));
     let total = json!({"maxInsertions": count(&text) + 1});
     let mut extra = large_budget();
     extra["policy"]["runBudget"] = total;
@@ -117,7 +117,7 @@ async fn the_budget_holds_for_a_large_text(#[values(Backend::Sqlite, Backend::Po
     create(&run, "a.py", text.clone()).await.is(201);
     let refused = create(&run, "b.py", lines(2 * MIB)).await.refused("PATCH_BUDGET_EXCEEDED");
     assert_eq!(refused["reasons"], json!(["runBudget:maxInsertions"]));
-    // What is replaced counts whole, since the two are not compared.
+    // A replaced large file counts completely, because the versions are not compared.
     let tag = format!("\"{}\"", sha256(&text));
     let refused = send(&run, Method::PUT, "a.py", &[("if-match", &tag)], lines(2 * MIB)).await;
     refused.refused("PATCH_BUDGET_EXCEEDED");
@@ -126,7 +126,7 @@ async fn the_budget_holds_for_a_large_text(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn a_large_text_that_goes_counts_as_its_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_deletion_of_a_large_text_counts_its_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let text = lines(2 * MIB);
     run.put("a.txt", &text);
@@ -143,7 +143,7 @@ async fn a_large_text_that_goes_counts_as_its_lines(#[values(Backend::Sqlite, Ba
         assert_eq!(refused["reasons"], json!(["budget:maxDeletions"]), "{refused:#}");
         assert_eq!(refused["actual"], json!(count(&text)));
     }
-    // As with a small one, nothing is written anew where it only moves.
+    // A move counts no lines.
     let moved = json!({"from": "a.txt", "to": "b.txt", "expectedSha256": hash, "reason": "r"});
     run.ok("move_file", moved).await;
     let policy = json!({"policy": {"budget": {"maxDeletions": count(&text), "maxInsertions": 1}}});
@@ -156,18 +156,18 @@ async fn a_large_text_that_goes_counts_as_its_lines(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn an_upload_that_would_wait_for_a_person_is_refused_when_it_is_asked(
+async fn a_large_upload_that_needs_approval_is_refused_before_its_body(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[]).await;
-    let told = ask(&server, &run, "Cargo.lock", &format!("If-None-Match: *\r\nContent-Length: {}", 2 * MIB));
-    let refused: Value = serde_json::from_str(told.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    assert_eq!((&refused["code"], &refused["limit"]), (&json!("FILE_TOO_LARGE"), &json!(MIB)), "{told}");
+    let answer = ask(&server, &run, "Cargo.lock", &format!("If-None-Match: *\r\nContent-Length: {}", 2 * MIB));
+    let refused: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!((&refused["code"], &refused["limit"]), (&json!("FILE_TOO_LARGE"), &json!(MIB)), "{answer}");
     assert!(
         refused["actual"] == json!(2 * MIB) && refused["reasons"].to_string().contains("touchesLockfile"),
-        "{told}"
+        "{answer}"
     );
-    assert!(refused["message"].as_str().unwrap().contains("approv"), "{told}");
+    assert!(refused["message"].as_str().unwrap().contains("approv"), "{answer}");
     assert!(run.get().await["counts"]["pendingApprovals"] == 0);
     create(&run, "Cargo.lock", lines(MIB)).await.is(202);
     let policy = json!({"requireApprovalIf": ["changesPublicApi"], "budget": large_budget()["policy"]["budget"]});
@@ -175,7 +175,7 @@ async fn an_upload_that_would_wait_for_a_person_is_refused_when_it_is_asked(
     let refused = create(&run, "lib.rs", lines(2 * MIB)).await.refused("FILE_TOO_LARGE");
     assert_eq!(refused["reasons"], json!(["requireApprovalIf:changesPublicApi"]));
     create(&run, "lib.md", lines(2 * MIB)).await.is(201);
-    // One that is there already only moves or goes, for which nothing has to be kept.
+    // A move of an existing large file needs no stored content.
     let text = lines(2 * MIB);
     run.put("old.rs", &text);
     let input = json!({"from": "old.rs", "to": "new.rs", "expectedSha256": sha256(&text), "reason": "r"});
@@ -185,7 +185,7 @@ async fn an_upload_that_would_wait_for_a_person_is_refused_when_it_is_asked(
     assert_eq!(run.on_disk("new.rs").len(), 2 * MIB);
 }
 
-/// Sends the head of an upload alone, whose sender waits for the service's word, and gives what it is answered.
+/// Sends the head of an upload with `Expect: 100-continue` and returns the answer.
 fn ask(server: &Server, run: &Run, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(server.base.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -196,21 +196,21 @@ fn ask(server: &Server, run: &Run, path: &str, headers: &str) -> String {
         run.id
     );
     stream.write_all(head.as_bytes()).unwrap();
-    let (mut told, mut buffer) = (Vec::new(), [0; 4096]);
-    // The head and the whole problem; or the word to go on.
+    let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
+    // Until 100 Continue or the complete problem.
     while let Ok(read @ 1..) = stream.read(&mut buffer) {
-        told.extend_from_slice(&buffer[..read]);
-        let text = String::from_utf8_lossy(&told);
+        answer.extend_from_slice(&buffer[..read]);
+        let text = String::from_utf8_lossy(&answer);
         if text.starts_with("HTTP/1.1 100") || text.trim_end().ends_with('}') {
             break;
         }
     }
-    String::from_utf8_lossy(&told).into_owned()
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_upload_is_judged_by_its_name_before_its_bytes_are_asked_for(
+async fn an_upload_is_judged_by_its_path_before_its_body(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let policy = json!({"policy": {"maxTransferBytes": 9_000_000, "deny": ["secret/"]}});
@@ -231,28 +231,26 @@ async fn an_upload_is_judged_by_its_name_before_its_bytes_are_asked_for(
     ];
     for (path, precondition, status, code) in table {
         let headers = format!("{precondition}\r\nContent-Length: 5000000");
-        let told = ask(&server, &run, path, &headers);
-        assert!(told.starts_with(&format!("HTTP/1.1 {status}")) && told.contains(code), "{path}: {told}");
+        let answer = ask(&server, &run, path, &headers);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(code), "{path}: {answer}");
         let record = run.last_record().await;
         assert_eq!((&record["code"], &record["outcome"]), (&json!(code), &json!("refused")), "{path}");
         assert!(code == "PATH_REJECTED" || record["files"][0]["path"] == path, "{path}: {record:#}");
     }
-    let told = ask(&server, &run, "b.bin", "If-None-Match: *\r\nContent-Length: 9000001");
-    assert!(told.starts_with("HTTP/1.1 413") && told.contains("9000000"), "{told}");
-    let told = ask(&server, &run, "b.bin", "If-None-Match: *\r\nContent-Length: 9000000");
-    assert!(told.starts_with("HTTP/1.1 100"), "{told}");
-    let told = ask(&server, &run, "a.txt", &format!("{right}\r\nContent-Length: 9000000"));
-    assert!(told.starts_with("HTTP/1.1 100"), "{told}");
+    let answer = ask(&server, &run, "b.bin", "If-None-Match: *\r\nContent-Length: 9000001");
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("9000000"), "{answer}");
+    let answer = ask(&server, &run, "b.bin", "If-None-Match: *\r\nContent-Length: 9000000");
+    assert!(answer.starts_with("HTTP/1.1 100"), "{answer}");
+    let answer = ask(&server, &run, "a.txt", &format!("{right}\r\nContent-Length: 9000000"));
+    assert!(answer.starts_with("HTTP/1.1 100"), "{answer}");
     run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
-    let told = ask(&server, &run, "b.bin", "If-None-Match: *\r\nContent-Length: 5000000");
-    assert!(told.starts_with("HTTP/1.1 409") && told.contains("RUN_CLOSED"), "{told}");
+    let answer = ask(&server, &run, "b.bin", "If-None-Match: *\r\nContent-Length: 5000000");
+    assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("RUN_CLOSED"), "{answer}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_large_upload_that_is_repeated_is_answered_as_it_was(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_repeated_large_upload_gets_the_first_answer(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let mut body = lines(2 * MIB);
     body[0] = 0;
@@ -270,16 +268,16 @@ async fn a_large_upload_that_is_repeated_is_answered_as_it_was(
     let refused = again();
     assert!(refused.starts_with("HTTP/1.1 412"), "{refused}");
     std::fs::remove_file(run.repo.join("a.txt")).unwrap();
-    let problem = |told: &str| told.split("\r\n\r\n").nth(1).unwrap().to_owned();
-    assert_eq!(problem(&again()), problem(&refused), "the same call has the same answer");
+    let problem = |answer: &str| answer.split("\r\n\r\n").nth(1).unwrap().to_owned();
+    assert_eq!(problem(&again()), problem(&refused), "a repeated call got another answer");
     put("a.txt", "three", &body).await.is(201);
-    assert!(is_tidy(&run));
+    assert!(is_tmp_empty(&run));
     assert_eq!(run.verify().await["intact"], true);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_large_file_costs_little_memory_on_its_way(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_large_file_is_transferred_in_little_memory(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run(large_budget()).await;
     let warm = lines(2 * MIB);
@@ -294,7 +292,7 @@ async fn a_large_file_costs_little_memory_on_its_way(#[values(Backend::Sqlite)] 
     let replace = send(&run, Method::PUT, "a.txt", &version, text.clone());
     let (answer, growth) = server.peak_growth(replace).await;
     answer.is(200);
-    assert_growth("PUT of 64 MiB that replaces as much", growth, 24);
+    assert_growth("PUT of 64 MiB that replaces 64 MiB", growth, 24);
     let (answer, growth) = server.peak_growth(send(&run, Method::GET, "a.txt", &[], Vec::new())).await;
     assert_eq!((answer.status, answer.body.len()), (200, 64 * MIB));
     assert_growth("GET of 64 MiB", growth, 24);

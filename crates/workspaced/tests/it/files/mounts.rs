@@ -1,4 +1,4 @@
-//! Mounts: further trees that a run may browse and never change; and the archive, by which its own tree goes out.
+//! Mounts, which are read-only trees of a run, and the archive of a run's tree.
 
 use std::io::Read as _;
 
@@ -16,16 +16,16 @@ async fn mounted(backend: Backend) -> Run {
 
 #[rstest]
 #[tokio::test]
-async fn a_mount_is_read_by_its_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_mount_is_read_by_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let run = mounted(backend).await;
-    let told = run.get().await;
+    let shown = run.get().await;
     assert_eq!(
-        (&told["mounts"][0]["name"], &told["mounts"][0]["description"]),
+        (&shown["mounts"][0]["name"], &shown["mounts"][0]["description"]),
         (&json!("docs"), &json!("Shared documents"))
     );
-    assert_eq!(told["mounts"][0]["entries"], json!(["guide.md", "sub"]), "its top level");
+    assert_eq!(shown["mounts"][0]["entries"], json!(["guide.md", "sub"]), "its top level");
     let tools = run.agent.get("/v1/tools").await.ok();
-    assert_eq!(tools["mounts"], told["mounts"], "what a model needs to know is told with the tools");
+    assert_eq!(tools["mounts"], shown["mounts"], "the tool catalogue lists the mounts");
     assert!(run.operator.get("/v1/tools").await.ok().get("mounts").is_none());
     let page = run.ok("read_file", json!({"mount": "docs", "path": "guide.md"})).await;
     assert_eq!(page["sha256"], sha256("# Guide\nneedle\n"));
@@ -43,7 +43,7 @@ async fn a_mount_is_read_by_its_name(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn a_mount_is_never_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_mount_cannot_be_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let run = mounted(backend).await;
     for (tool, input) in [
         ("write_file", json!({"mount": "docs", "path": "n", "content": "x", "reason": "r"})),
@@ -60,16 +60,16 @@ async fn a_mount_is_never_changed(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn a_mount_has_a_plain_name_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn mount_names_are_valid_and_unique(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let place = server.template(&[]);
-    let mount = |name: &str| json!({"name": name, "description": "d", "path": place});
+    let folder = server.template(&[]);
+    let mount = |name: &str| json!({"name": name, "description": "d", "path": folder});
     let bad: [Value; 6] = [
         json!([mount("")]),
         json!([mount("a/b")]),
         json!([mount("..")]),
         json!([mount("docs"), mount("docs")]),
-        json!([{"name": "docs", "path": place}]),
+        json!([{"name": "docs", "path": folder}]),
         json!([{"name": "docs", "description": "d", "path": "/etc"}]),
     ];
     for mounts in bad {
@@ -80,7 +80,7 @@ async fn a_mount_has_a_plain_name_once(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn the_archive_holds_the_tree_without_what_is_hidden(
+async fn the_archive_contains_the_tree_without_denied_files(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let files = [
@@ -98,8 +98,8 @@ async fn the_archive_holds_the_tree_without_what_is_hidden(
         let answer = client.get(&format!("/v1/runs/{}/archive", run.id)).await;
         assert_eq!(answer.status, 200);
         let names = names_in(&answer.body);
-        for there in ["src/a.rs", "run.sh", "new.txt", ".hidden"] {
-            assert!(names.iter().any(|name| name == there), "{there}: {names:?}");
+        for included in ["src/a.rs", "run.sh", "new.txt", ".hidden"] {
+            assert!(names.iter().any(|name| name == included), "{included}: {names:?}");
         }
         for hidden in [".env", "server.key", ".git", "config"] {
             assert!(!names.iter().any(|name| name.ends_with(hidden)), "{hidden}: {names:?}");
@@ -109,7 +109,7 @@ async fn the_archive_holds_the_tree_without_what_is_hidden(
         flate2::read::GzDecoder::new(answer.body.as_slice()).read_to_end(&mut text).unwrap();
         let text = String::from_utf8_lossy(&text);
         assert!(text.contains("fn a() {}") && !text.contains("A=1") && !text.contains("root:"));
-        assert!(!text.contains("wsd-it-"), "a physical path is in the archive");
+        assert!(!text.contains("wsd-it-"), "the archive contains a local path");
     }
     let blind =
         run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:list"]})).await.is(201);

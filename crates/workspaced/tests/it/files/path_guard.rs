@@ -1,4 +1,4 @@
-//! The guard: no path leads out, whatever stands in the tree, and whatever happens to it meanwhile.
+//! The path guard: no path escapes the tree, for any content of the tree and under concurrent changes.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -13,7 +13,7 @@ fn write(path: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn the_path_matrix(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn paths_are_normalized_or_rejected(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [
         ("src/App.java", "class App {}\n"),
         ("pom.xml", "<x/>\n"),
@@ -67,9 +67,9 @@ async fn the_path_matrix(#[values(Backend::Sqlite, Backend::Postgres)] backend: 
 
 #[rstest]
 #[tokio::test]
-async fn a_path_that_is_rejected_stands_in_its_record(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_rejected_path_is_recorded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
-    let tried = async || {
+    let recorded_paths = async || {
         let record = run.last_record().await;
         let reasons = record["reasons"].as_array().unwrap().clone();
         let paths = reasons.into_iter().filter(|reason| reason.as_str().unwrap().starts_with("path: "));
@@ -86,37 +86,39 @@ async fn a_path_that_is_rejected_stands_in_its_record(#[values(Backend::Sqlite, 
     ] {
         for (tool, input) in [("read_file", json!({"path": raw})), ("write_file", write(raw))] {
             run.call(tool, input).await.refused("PATH_REJECTED");
-            assert_eq!(tried().await, json!([shown]), "{tool} {raw:?}");
+            assert_eq!(recorded_paths().await, json!([shown]), "{tool} {raw:?}");
         }
     }
-    // A tool with several paths, the sections of a patch, and the files plane.
+    // Tools with several paths, sections of a patch, and the file routes.
     let moved = json!({"from": "a.txt", "to": "../b.txt", "expectedSha256": sha256("a\n"), "reason": "r"});
     run.call("move_file", moved).await.refused("PATH_REJECTED");
-    assert_eq!(tried().await, json!(["path: ../b.txt"]));
+    assert_eq!(recorded_paths().await, json!(["path: ../b.txt"]));
     let patch = |name: &str| {
         format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-a\n+b\n")
     };
     run.patch(&patch("x/../../y")).await.refused("PATH_REJECTED");
-    assert_eq!(tried().await, json!(["path: x/../../y"]));
+    assert_eq!(recorded_paths().await, json!(["path: x/../../y"]));
     let quoted = "--- /dev/null\n+++ \"b/odd\\377\"\n@@ -0,0 +1 @@\n+x\n";
     run.patch(quoted).await.refused("PATH_REJECTED");
-    assert_eq!(tried().await, json!(["path: odd\u{fffd}"]));
-    let place = format!("/v1/runs/{}/files/..%2Fsecret", run.id);
-    run.agent.get(&place).await.refused("PATH_REJECTED");
-    assert_eq!(tried().await, json!(["path: ../secret"]));
-    let put = run.agent.request(reqwest::Method::PUT, &place).header("x-reason", "r").header("if-none-match", "*");
+    assert_eq!(recorded_paths().await, json!(["path: odd\u{fffd}"]));
+    let path = format!("/v1/runs/{}/files/..%2Fsecret", run.id);
+    run.agent.get(&path).await.refused("PATH_REJECTED");
+    assert_eq!(recorded_paths().await, json!(["path: ../secret"]));
+    let put = run.agent.request(reqwest::Method::PUT, &path).header("x-reason", "r").header("if-none-match", "*");
     run.agent.send(put.body("x")).await.refused("PATH_REJECTED");
-    assert_eq!(tried().await, json!(["path: ../secret"]));
-    // One bad path does not fail the rest of its call, and is told all the same.
+    assert_eq!(recorded_paths().await, json!(["path: ../secret"]));
+    // One rejected path does not fail the call, and is recorded.
     run.ok("read_files", json!({"paths": ["../x", "a.txt", ".git/config", "none"]})).await;
-    assert_eq!(tried().await, json!(["path: ../x", "path: .git/config"]));
+    assert_eq!(recorded_paths().await, json!(["path: ../x", "path: .git/config"]));
     assert_eq!(run.last_record().await["pathsRead"], json!(["a.txt"]));
     assert_eq!(run.verify().await["intact"], true);
 }
 
 #[rstest]
 #[tokio::test]
-async fn new_names_are_plain(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn new_names_contain_no_control_or_bidi_characters(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let long = "x".repeat(256);
     let deep = vec!["d"; 65].join("/");
@@ -139,8 +141,8 @@ async fn new_names_are_plain(#[values(Backend::Sqlite, Backend::Postgres)] backe
         run.call("write_file", write(bad)).await.refused("PATH_REJECTED");
         if !bad.contains(['\n', '\t']) {
             let patch = format!("--- /dev/null\n+++ b/{bad}\n@@ -0,0 +1 @@\n+x\n");
-            let told = run.patch(&patch).await.refusal();
-            assert!(["PATH_REJECTED", "PATCH_INVALID"].contains(&told.as_str()), "{bad:?}: {told}");
+            let code = run.patch(&patch).await.refusal();
+            assert!(["PATH_REJECTED", "PATCH_INVALID"].contains(&code.as_str()), "{bad:?}: {code}");
         }
     }
     assert!(run.snapshot().is_empty());
@@ -164,7 +166,7 @@ async fn new_names_are_plain(#[values(Backend::Sqlite, Backend::Postgres)] backe
 
 #[rstest]
 #[tokio::test]
-async fn links_are_followed_inside_and_never_out(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn links_are_followed_only_inside_the_tree(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("dir/a.txt", "inside\n"), (".env", "A=1\n")]).await;
     let outside = server.home.join(format!("outside-{}", run.id));
     put(&outside, "secret.txt", "outside\n");
@@ -202,8 +204,8 @@ async fn links_are_followed_inside_and_never_out(#[values(Backend::Sqlite, Backe
         run.call("search_text", json!({"path": out, "query": "outside"})).await.refused("PATH_REJECTED");
     }
     for broken in ["loop", "dangling"] {
-        let told = run.call("read_file", json!({"path": broken})).await.refusal();
-        assert!(["PATH_REJECTED", "NOT_FOUND"].contains(&told.as_str()), "{broken}: {told}");
+        let code = run.call("read_file", json!({"path": broken})).await.refusal();
+        assert!(["PATH_REJECTED", "NOT_FOUND"].contains(&code.as_str()), "{broken}: {code}");
     }
     let tree = run.snapshot();
     for link in [
@@ -243,7 +245,7 @@ async fn links_are_followed_inside_and_never_out(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn a_hard_link_may_be_an_alias_and_is_denied(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_with_several_hard_links_is_denied(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[(".env", "PASSWORD=hunter2\n")]).await;
     std::fs::hard_link(run.repo.join(".env"), run.repo.join("notes.txt")).unwrap();
     run.call("read_file", json!({"path": "notes.txt"})).await.refused("POLICY_DENIED");
@@ -257,7 +259,7 @@ async fn a_hard_link_may_be_an_alias_and_is_denied(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn pipes_sockets_and_devices_answer_at_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn pipes_and_sockets_are_refused_without_delay(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "needle\n")]).await;
     mkfifo(&run.repo.join("pipe"));
     let _socket = std::os::unix::net::UnixListener::bind(run.repo.join("socket")).unwrap();
@@ -269,20 +271,18 @@ async fn pipes_sockets_and_devices_answer_at_once(#[values(Backend::Sqlite, Back
     assert_eq!(run.ok("search_text", json!({"query": "needle"})).await["matches"].as_array().unwrap().len(), 1);
     run.ok("diff_workspace", json!({})).await;
     assert_eq!(run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await.status, 200);
-    assert!(started.elapsed().as_secs() < 10, "something waited for the other end");
+    assert!(started.elapsed().as_secs() < 10, "a call waited for the other end of a pipe");
 }
 
 #[rstest]
 #[tokio::test]
-async fn letter_case_makes_another_file_but_no_other_rule(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn paths_are_case_sensitive_and_rules_are_not(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("readme.md", "lower\n")]).await;
     run.create("README.md", "upper\n").await;
     assert_eq!((run.on_disk("readme.md").as_str(), run.on_disk("README.md").as_str()), ("lower\n", "upper\n"));
     for alias in [".Env", ".eNV", "Target/x", "NODE_MODULES/x"] {
-        let told = run.call("write_file", write(alias)).await.refusal();
-        assert!(told.starts_with("POLICY_DENIED"), "{alias}: {told}");
+        let code = run.call("write_file", write(alias)).await.refusal();
+        assert!(code.starts_with("POLICY_DENIED"), "{alias}: {code}");
     }
 }
 
@@ -307,7 +307,7 @@ async fn odd_names_on_disk_do_no_harm(#[values(Backend::Sqlite, Backend::Postgre
     assert!(found["matches"].as_array().unwrap().len() >= 3, "{found:#}");
     run.ok("diff_workspace", json!({})).await;
     assert_eq!(run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await.status, 200);
-    // What is there already may be read by its name, though no tool would make it.
+    // Existing files with such names can be read, although no tool creates them.
     for name in ["line\nbreak.txt", "back\\slash.txt", "dot."] {
         run.ok("read_file", json!({"path": name})).await;
     }
@@ -317,7 +317,9 @@ async fn odd_names_on_disk_do_no_harm(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_that_is_swapped_with_a_link_lets_nothing_through(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_folder_swapped_with_a_link_discloses_and_writes_nothing_outside(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let run = server.run_with_files(&[("d/f.txt", "inside\n")], json!({})).await;
     let outside = server.home.join("swapped");

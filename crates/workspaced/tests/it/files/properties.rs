@@ -1,4 +1,4 @@
-//! Properties over HTTP: whatever path a caller names, and whatever patch git makes of real files.
+//! Properties over HTTP, for arbitrary paths and for patches that git generates.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, git, put, sha256, snapshot};
 
-/// A name that paths are made of: plain ones, and every kind of trouble.
+/// Generates a component of a path, valid or problematic.
 fn name() -> impl Strategy<Value = String> {
     let nasty = [
         "..",
@@ -52,7 +52,7 @@ fn path() -> impl Strategy<Value = String> {
     )
 }
 
-/// Where `raw` may lead: the rule of the contract, written once more.
+/// Normalizes `raw` by the rule of the contract. A second implementation, to check the service.
 fn cleaned(raw: &str) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for name in raw.split('/') {
@@ -71,7 +71,7 @@ fn run_property<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -
 }
 
 #[test]
-fn any_path_is_refused_or_lies_beneath_the_root() {
+fn every_path_is_refused_or_inside_the_root() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(Server::start(Backend::Sqlite));
     let run = runtime.block_on(server.run_with_files(&[("a/b", "x\n"), (".env", "A=1\n")], json!({})));
@@ -91,13 +91,13 @@ fn any_path_is_refused_or_lies_beneath_the_root() {
             let marker = format!("written to {raw:?}\n");
             let answer = run.call("write_file", json!({"path": raw, "content": marker, "reason": "r"})).await;
             if answer.status == 200 {
-                let clean = cleaned(&raw).ok_or_else(|| TestCaseError::fail(format!("{raw:?} was taken")))?;
+                let clean = cleaned(&raw).ok_or_else(|| TestCaseError::fail(format!("{raw:?} was accepted")))?;
                 prop_assert_eq!(&answer.json()["path"], &json!(clean));
                 prop_assert_eq!(&run.on_disk(&clean), &marker);
                 std::fs::remove_file(run.repo.join(&clean)).unwrap();
             } else {
                 answer.refusal();
-                // A denied mutation leaves the diff as it was.
+                // A refused mutation does not change the diff.
                 prop_assert_eq!(run.diff_sha256().await, diff);
             }
             let read = run.call("read_file", json!({"path": raw, "format": "raw"})).await;
@@ -115,14 +115,14 @@ fn any_path_is_refused_or_lies_beneath_the_root() {
             Ok(())
         })
     });
-    assert_eq!(outside(), before, "something changed outside the run");
+    assert_eq!(outside(), before, "a file outside the run changed");
     assert_eq!(runtime.block_on(run.verify())["intact"], true);
 }
 
-/// One edit of a text: at which line, what, and a number that makes it differ from others.
+/// An edit of a text: the line, the kind, and a number that makes the new text unique.
 type Edit = (usize, u8, u8);
 
-/// Lines of a real file, some of them changed, removed, doubled or new.
+/// Generates edits that change, remove, duplicate and add lines.
 fn edits() -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec((0..400_usize, 0..4_u8, any::<u8>()), 1..12)
 }
@@ -144,19 +144,19 @@ fn edited(text: &str, edits: &[Edit]) -> String {
 
 async fn agrees_with_git(run: &Run, server: &Server, changes: &[(usize, Vec<Edit>)]) -> Result<(), TestCaseError> {
     let files = SOURCES;
-    let place = server.template(&files);
-    git(&place, &["init", "-q"]);
-    crate::harness::commit_all(&place, "base");
+    let folder = server.template(&files);
+    git(&folder, &["init", "-q"]);
+    crate::harness::commit_all(&folder, "base");
     for (which, edits) in changes {
         let (path, text) = files[which % files.len()];
-        put(&place, path, edited(text, edits));
+        put(&folder, path, edited(text, edits));
     }
-    git(&place, &["add", "-A"]);
-    let patch = git(&place, &["diff", "--cached", "-M"]);
-    let mut wanted = snapshot(&place);
+    git(&folder, &["add", "-A"]);
+    let patch = git(&folder, &["diff", "--cached", "-M"]);
+    let mut wanted = snapshot(&folder);
     wanted.retain(|path, _| !path.starts_with(".git"));
-    let back = git(&place, &["diff", "--cached", "-M", "-R"]);
-    std::fs::remove_dir_all(&place).unwrap();
+    let back = git(&folder, &["diff", "--cached", "-M", "-R"]);
+    std::fs::remove_dir_all(&folder).unwrap();
     if patch.is_empty() {
         return Ok(());
     }
@@ -180,7 +180,7 @@ const SOURCES: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn patches_that_git_makes_of_real_files_give_what_git_gives_and_back() {
+fn patches_of_git_give_the_same_tree_as_git_and_can_be_reverted() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(Server::start(Backend::Sqlite));
     let run = runtime.block_on(server.run_with_files(&SOURCES, json!({})));

@@ -1,4 +1,4 @@
-//! What runs may hold: bytes and files of a run and of all runs, and calls that wait for a person.
+//! Quotas: bytes and files of one run and of all runs, and pending approvals.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ async fn put(run: &Run, path: &str, body: Vec<u8>) -> Answer {
     run.agent.send(request.header("x-reason", "because").header("if-none-match", "*").body(body)).await
 }
 
-/// The same of a length that nobody says before.
+/// Uploads a file without a declared length.
 async fn stream(run: &Run, path: &str, body: Vec<u8>) -> Answer {
     let pieces: Vec<_> = body.chunks(64 * 1024).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
@@ -38,13 +38,13 @@ async fn disk(run: &Run) -> (u64, u64) {
 #[track_caller]
 fn assert_over(answer: &Answer, reason: &str, limit: usize, actual: usize) {
     let problem = answer.refused("QUOTA_EXCEEDED");
-    let told = (&problem["reasons"], &problem["limit"], &problem["actual"]);
-    assert_eq!(told, (&json!([reason]), &json!(limit), &json!(actual)), "{problem:#}");
+    let found = (&problem["reasons"], &problem["limit"], &problem["actual"]);
+    assert_eq!(found, (&json!([reason]), &json!(limit), &json!(actual)), "{problem:#}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn every_byte_and_file_of_a_run_counts_and_is_given_back(
+async fn every_byte_and_file_of_a_run_counts_until_it_is_deleted(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
@@ -65,7 +65,7 @@ async fn every_byte_and_file_of_a_run_counts_and_is_given_back(
     put(&run, "c.bin", vec![0; 100]).await.is(201);
     assert_eq!(disk(&run).await, (1000, 3));
     assert_over(&put(&run, "d.bin", vec![]).await, "quota:maxFiles", 3, 4);
-    // What shrinks is never refused, nor what moves.
+    // A change that shrinks or moves a file is never refused.
     run.replace("a.txt", "a", &sha256("a".repeat(400))).await.ok();
     let moved = json!({"from": "b.txt", "to": "d.txt", "expectedSha256": sha256("x".repeat(500)), "reason": "r"});
     run.ok("move_file", moved).await;
@@ -81,9 +81,7 @@ async fn every_byte_and_file_of_a_run_counts_and_is_given_back(
 
 #[rstest]
 #[tokio::test]
-async fn what_a_run_makes_and_removes_again_leaves_no_folder(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn emptied_folders_are_removed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let quota = json!({"policy": {"quota": {"maxTreeBytes": 65_536, "maxFiles": 10}}});
     let (_server, run) = Run::shared_with(backend, &[("kept/a.txt", "a\n")], quota).await;
     let before = run.snapshot();
@@ -109,23 +107,23 @@ async fn what_a_run_makes_and_removes_again_leaves_no_folder(
         let call = json!({"tool": "delete_file", "input": gone(&file)});
         run.agent.post(&format!("{path}/batch"), json!({"calls": [call], "atomic": true})).await.ok();
         assert_eq!(run.snapshot(), before);
-        // By the plane of files.
+        // By the file routes.
         put(&run, &file, b"x\n".to_vec()).await.is(201);
         let request = run.agent.request(Method::DELETE, &format!("{path}/files/{file}"));
         let answer = run.agent.send(request.header("x-reason", "r").header("if-match", format!("\"{x}\""))).await;
         assert!(answer.status < 300, "{answer:?}");
         assert_eq!(run.snapshot(), before);
     }
-    // A folder that holds another, empty as it was, is not emptied.
-    std::fs::create_dir_all(run.repo.join("room/empty")).unwrap();
-    run.create("room/x.txt", "x\n").await;
-    run.ok("delete_file", gone("room/x.txt")).await;
-    assert!(run.repo.join("room/empty").is_dir());
+    // A folder that contains an originally empty folder is not removed.
+    std::fs::create_dir_all(run.repo.join("parent/empty")).unwrap();
+    run.create("parent/x.txt", "x\n").await;
+    run.ok("delete_file", gone("parent/x.txt")).await;
+    assert!(run.repo.join("parent/empty").is_dir());
 }
 
 #[rstest]
 #[tokio::test]
-async fn calls_that_are_one_change_are_bounded_together(
+async fn the_quota_applies_to_an_atomic_batch_as_a_whole(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let quota = json!({"policy": {"quota": {"maxTreeBytes": 1000}}});
@@ -135,12 +133,12 @@ async fn calls_that_are_one_change_are_bounded_together(
     let path = format!("/v1/runs/{}/batch", run.id);
     let calls = [call("write_file", write("b.txt", 300)), call("write_file", write("c.txt", 300))];
     let body = json!({"calls": calls, "atomic": true});
-    let told = run.agent.post(&path, body).await.json();
-    assert!(told.to_string().contains("QUOTA_EXCEEDED"), "{told:#}");
+    let answer = run.agent.post(&path, body).await.json();
+    assert!(answer.to_string().contains("QUOTA_EXCEEDED"), "{answer:#}");
     assert_eq!(disk(&run).await, (600, 1));
     let calls = [call("delete_file", gone), call("write_file", write("b.txt", 900))];
-    let told = run.agent.post(&path, json!({"calls": calls, "atomic": true})).await.ok();
-    assert!(!told.to_string().contains("QUOTA_EXCEEDED"), "{told:#}");
+    let answer = run.agent.post(&path, json!({"calls": calls, "atomic": true})).await.ok();
+    assert!(!answer.to_string().contains("QUOTA_EXCEEDED"), "{answer:#}");
     assert_eq!(disk(&run).await, (900, 1));
     let patch = format!("--- /dev/null\n+++ b/p.txt\n@@ -0,0 +1 @@\n+{}\n", "p".repeat(100));
     assert_over(&run.patch(&patch).await, "quota:maxTreeBytes", 1000, 1001);
@@ -150,7 +148,7 @@ async fn calls_that_are_one_change_are_bounded_together(
     assert_over(&answer, "quota:maxTreeBytes", 1000, 1500);
 }
 
-/// Sends the head of an upload and `sent` bytes of it, and leaves the connection open.
+/// Sends the head of an upload and the first `sent` bytes, and keeps the connection open.
 fn begin(server: &Server, run: &Run, path: &str, announced: usize, sent: usize) -> TcpStream {
     let mut stream = TcpStream::connect(server.base.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -167,18 +165,18 @@ fn begin(server: &Server, run: &Run, path: &str, announced: usize, sent: usize) 
 
 #[rstest]
 #[tokio::test]
-async fn uploads_that_are_coming_in_count_as_they_grow(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn unfinished_uploads_count_as_they_grow(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let quota = json!({"policy": {"quota": {"maxTreeBytes": 5 * MIB}, "budget": {"maxBytes": MIB}}});
     let (server, run) = Run::shared_with(backend, &[], quota).await;
-    // One that says how long it is, is refused before it comes.
+    // An upload with a declared length is refused before its body.
     let mut stream_of_head = begin(&server, &run, "a.bin", 6 * MIB, 0);
-    let mut told = [0; 4096];
-    let read = stream_of_head.read(&mut told).unwrap();
-    let told = String::from_utf8_lossy(&told[..read]).into_owned();
-    assert!(told.starts_with("HTTP/1.1 507") && told.contains("QUOTA_EXCEEDED"), "{told}");
+    let mut answer = [0; 4096];
+    let read = stream_of_head.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 507") && answer.contains("QUOTA_EXCEEDED"), "{answer}");
     put(&run, "b.bin", vec![0; 2 * MIB]).await.is(201);
     assert_eq!(disk(&run).await, (2 * MIB as u64, 1));
-    // Most of one is here, and counts.
+    // The received part of an upload counts.
     let half = begin(&server, &run, "c.bin", 3 * MIB, 5 * MIB / 2);
     let mut probe = write("probe.txt", 900_000);
     probe["dryRun"] = json!(true);
@@ -198,14 +196,14 @@ async fn uploads_that_are_coming_in_count_as_they_grow(#[values(Backend::Sqlite,
         answer.refused("QUOTA_EXCEEDED");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(stored, "what broke off is given back");
+    assert!(stored, "an aborted upload still counts");
     assert_eq!(disk(&run).await, (5 * MIB as u64, 2));
     assert_eq!(std::fs::read_dir(run.repo.parent().unwrap().join("tmp")).unwrap().count(), 0);
 }
 
 #[rstest]
 #[tokio::test]
-async fn all_runs_together_have_a_bound(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn all_runs_together_have_a_quota(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let setup = Setup::new(backend).arg("--max-disk-bytes", 1000).arg("--max-runs", 3);
     let mut server = Server::start_with(setup).await;
     let one = server.run_with_files(&[("a.txt", &"a".repeat(600))], json!({})).await;
@@ -213,7 +211,7 @@ async fn all_runs_together_have_a_bound(#[values(Backend::Sqlite, Backend::Postg
     assert_over(&two.call("write_file", write("b.txt", 500)).await, "maxDiskBytes", 1000, 1100);
     two.ok("write_file", write("b.txt", 300)).await;
     assert_over(&two.call("write_file", write("c.txt", 300)).await, "maxDiskBytes", 1000, 1200);
-    // An import that is too much leaves nothing.
+    // A refused import leaves no files.
     let template = server.template(&[("a.txt", &"a".repeat(60)), ("b.txt", &"b".repeat(60))]);
     let source = json!({"runId": "big", "source": {"type": "directory", "path": template}});
     assert_over(&server.operator().post("/v1/runs", source.clone()).await, "maxDiskBytes", 1000, 1020);
@@ -225,7 +223,7 @@ async fn all_runs_together_have_a_bound(#[values(Backend::Sqlite, Backend::Postg
     let path = format!("/v1/runs/{}/archive", three.id);
     assert_over(&server.operator().put(&path, tar).await, "maxDiskBytes", 1000, 1020);
     assert_eq!(three.get().await["state"], "preparing");
-    // What the ledger has is what counts after a start.
+    // After a restart, the ledger has the counts.
     server.stop();
     server.restart();
     let (one, two, three) = (server.reconnect(&one), server.reconnect(&two), server.reconnect(&three));
@@ -247,7 +245,7 @@ async fn all_runs_together_have_a_bound(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn a_source_that_is_more_than_the_quota_is_refused_and_leaves_nothing(
+async fn a_source_over_the_quota_is_refused_and_leaves_nothing(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
@@ -258,7 +256,7 @@ async fn a_source_that_is_more_than_the_quota_is_refused_and_leaves_nothing(
         let answer = server.operator().post("/v1/runs", body(json!({"maxFiles": 1}))).await;
         assert_over(&answer, "quota:maxFiles", 1, 2);
         if source["type"] == "directory" {
-            // The folder counts with 4 KiB.
+            // A folder counts as 4 KiB.
             let answer = server.operator().post("/v1/runs", body(json!({"maxTreeBytes": 4200}))).await;
             assert_over(&answer, "quota:maxTreeBytes", 4200, 4216);
         }
@@ -267,7 +265,7 @@ async fn a_source_that_is_more_than_the_quota_is_refused_and_leaves_nothing(
     let left = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).filter(|name| name != ".git-home").collect();
     assert!(left.is_empty(), "{left:?}");
-    // A small archive that becomes large is broken off on its way.
+    // The import of a small archive with large content is aborted.
     let quota = json!({"source": {"type": "archive"}, "policy": {"quota": {"maxTreeBytes": 2 * MIB}}});
     let run = server.run(quota).await;
     let bomb = gzip(&tar_of(&[("a", &vec![0; MIB]), ("b", &vec![0; MIB]), ("c", &vec![0; 8 * MIB])]));
@@ -278,7 +276,7 @@ async fn a_source_that_is_more_than_the_quota_is_refused_and_leaves_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn folders_and_links_that_come_in_count_as_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn imported_folders_and_links_count_as_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::start(backend).await;
     let entries = |kind: EntryType| {
         let mut tar = tar::Builder::new(Vec::new());
@@ -304,7 +302,7 @@ async fn folders_and_links_that_come_in_count_as_files(#[values(Backend::Sqlite,
         assert_over(&answer, reason, limit, actual);
         assert_eq!(run.get().await["state"], "preparing");
     }
-    // A folder on the way to a file counts as much as one that is named; what is told is what the files hold.
+    // An implicit folder counts like an explicit entry. The reported size is that of the files.
     let run = server.run(json!({"source": {"type": "archive"}, "policy": {"quota": {"maxFiles": 2}}})).await;
     let path = format!("/v1/runs/{}/archive", run.id);
     assert_over(&run.operator.put(&path, tar_of(&[("a/b/c", b"")])).await, "quota:maxFiles", 2, 3);
@@ -314,7 +312,7 @@ async fn folders_and_links_that_come_in_count_as_files(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn so_many_calls_of_a_run_may_wait_for_a_person(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_number_of_pending_approvals_is_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let policy = json!({"policy": {"quota": {"pendingApprovals": 2}}});
     let run = server.run(policy).await;
@@ -328,10 +326,10 @@ async fn so_many_calls_of_a_run_may_wait_for_a_person(#[values(Backend::Sqlite, 
     let calls = json!([{"tool": "write_file", "input": ask("c")}, {"tool": "write_file", "input": write("d", 1)}]);
     let batch = json!({"calls": calls, "atomic": true});
     let path = format!("/v1/runs/{}/batch", run.id);
-    let told = run.agent.post(&path, batch.clone()).await.json();
-    assert!(told.to_string().contains("QUOTA_EXCEEDED"), "{told:#}");
+    let answer = run.agent.post(&path, batch.clone()).await.json();
+    assert!(answer.to_string().contains("QUOTA_EXCEEDED"), "{answer:#}");
     assert_eq!(run.get().await["counts"]["pendingApprovals"], 2);
-    // What needs no approval goes on.
+    // Calls that need no approval still work.
     run.ok("write_file", write("d.txt", 1)).await;
     server.stop();
     server.restart();
@@ -339,8 +337,8 @@ async fn so_many_calls_of_a_run_may_wait_for_a_person(#[values(Backend::Sqlite, 
     assert_over(&run.call("write_file", ask("c")).await, "quota:pendingApprovals", 2, 3);
     let path = format!("/v1/approvals/{}/deny", first["approvalId"].as_str().unwrap());
     run.operator.post(&path, json!({"decidedBy": "someone"})).await.ok();
-    let told = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.json();
-    assert!(told.to_string().contains("APPROVAL_REQUIRED"), "{told:#}");
+    let answer = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.json();
+    assert!(answer.to_string().contains("APPROVAL_REQUIRED"), "{answer:#}");
     assert_over(&run.call("write_file", ask("e")).await, "quota:pendingApprovals", 2, 3);
     let pending = run.operator.get(&format!("/v1/approvals?state=pending&run={}", run.id)).await.ok();
     let id = pending["items"][0]["approvalId"].as_str().unwrap();
@@ -351,7 +349,7 @@ async fn so_many_calls_of_a_run_may_wait_for_a_person(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_run_of_before_there_were_quotas_is_counted_at_the_start(
+async fn a_run_without_stored_counts_is_counted_at_the_start(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start_with(Setup::new(backend).arg("--max-disk-bytes", 1000)).await;

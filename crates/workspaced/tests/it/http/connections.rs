@@ -1,5 +1,5 @@
-//! Connections whose request is refused before its body was read: the answer always arrives, and the connection either
-//! goes on or ends as announced.
+//! Requests that are refused before the body is read: the answer always arrives, and the connection stays open or closes as
+//! announced.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,17 +10,17 @@ use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, Setup};
 
-/// Requests of each kind that is refused.
+/// Number of requests of each kind.
 const REPEATS: usize = 120;
 
-/// An answer as it came over a socket.
+/// An answer read from a socket.
 struct Received {
     status: u16,
     closes: bool,
     text: String,
 }
 
-/// A keep-alive client that opens a new connection only where the server announced the end of the last one.
+/// A keep-alive client that reconnects only after the server announced the end of the connection.
 struct Caller {
     address: String,
     stream: Option<BufReader<TcpStream>>,
@@ -43,17 +43,17 @@ impl Caller {
         })
     }
 
-    /// Sends each of `parts` as a packet of its own, `pause` after the one before.
+    /// Sends each of `parts` in its own packet, with `pause` in between.
     fn send(&mut self, parts: &[&[u8]], pause: Duration) {
         for (number, part) in parts.iter().enumerate() {
             if number > 0 {
                 std::thread::sleep(pause);
             }
-            self.stream().get_mut().write_all(part).expect("the server takes the request");
+            self.stream().get_mut().write_all(part).expect("an open connection");
         }
     }
 
-    /// The next answer; where it announces the end, the end is awaited.
+    /// Reads the next answer. Waits for the end of the connection if the answer announces it.
     fn receive(&mut self, has_body: bool) -> Received {
         let stream = self.stream();
         let (mut head, mut line) = (String::new(), String::new());
@@ -66,7 +66,7 @@ impl Caller {
         let value = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let length = value("content-length:").filter(|_| has_body).map_or(0, |length| length.parse().unwrap());
         let mut body = vec![0; length];
-        stream.read_exact(&mut body).expect("the whole answer");
+        stream.read_exact(&mut body).expect("a complete answer");
         let received = Received {
             status: head.split(' ').nth(1).unwrap().parse().unwrap(),
             closes: value("connection:") == Some("close"),
@@ -75,13 +75,13 @@ impl Caller {
         if received.closes {
             let mut stream = self.stream.take().unwrap();
             stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
-            assert_eq!(stream.read_to_end(&mut Vec::new()).expect("an orderly end"), 0);
+            assert_eq!(stream.read_to_end(&mut Vec::new()).expect("a clean shutdown"), 0);
         }
         received
     }
 }
 
-/// A request whose body nobody looks at: its head without the body's headers, and the status of its answer.
+/// A request whose body the server does not need: its head without the headers of the body, and the expected status.
 struct Unread {
     method: &'static str,
     head: String,
@@ -94,7 +94,7 @@ fn unread(method: &'static str, path: &str, token: Option<&str>, more: &str, sta
     Unread { method, head, status }
 }
 
-/// One request of each kind that is answered before its body is read.
+/// Returns one request of each kind that is answered before the body is read.
 async fn all_unread(server: &Server, run: &Run) -> Vec<Unread> {
     let (other, token) = (server.run(json!({})).await, run.agent.token.as_deref());
     let tool = |run: &Run, name: &str| format!("/v1/runs/{}/tools/{name}", run.id);
@@ -119,7 +119,7 @@ async fn all_unread(server: &Server, run: &Run) -> Vec<Unread> {
 
 #[rstest]
 #[tokio::test]
-async fn a_refusal_before_the_body_always_arrives_and_the_connection_goes_on(
+async fn a_refusal_before_the_body_always_arrives_and_the_connection_stays_open(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(false, true)] chunked: bool,
 ) {
@@ -136,7 +136,7 @@ async fn a_refusal_before_the_body_always_arrives_and_the_connection_goes_on(
         for Unread { method, head, status } in kinds {
             let (head, half) = (format!("{head}{length}"), body.len() / 2);
             for number in 0..REPEATS {
-                // The body in one more packet at once, a little later, in two, and with the head.
+                // The body in a second packet at once, in a delayed packet, in two packets, and with the head.
                 let (first, second) = (&body.as_bytes()[..half], &body.as_bytes()[half..]);
                 match number % 4 {
                     0 => caller.send(&[head.as_bytes(), body.as_bytes()], Duration::ZERO),
@@ -148,7 +148,7 @@ async fn a_refusal_before_the_body_always_arrives_and_the_connection_goes_on(
                 assert_eq!((answer.status, answer.closes), (status, false), "{number}: {head}{}", answer.text);
             }
         }
-        assert_eq!(caller.opened, 1, "a short body costs no connection");
+        assert_eq!(caller.opened, 1, "a short body closed the connection");
     })
     .await
     .unwrap();
@@ -157,7 +157,7 @@ async fn a_refusal_before_the_body_always_arrives_and_the_connection_goes_on(
 
 #[rstest]
 #[tokio::test]
-async fn a_body_that_is_late_or_long_ends_the_connection_as_announced(
+async fn a_late_or_long_body_closes_the_connection_as_announced(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
@@ -167,11 +167,11 @@ async fn a_body_that_is_late_or_long_ends_the_connection_as_announced(
         let large = vec![b'x'; 6 << 20];
         let chunk = [b"100000\r\n", &large[..1 << 20], b"\r\n"].concat();
         for Unread { method, head, status } in kinds {
-            // Sent to the last byte before the answer is read, as simple clients do.
+            // Simple clients send all bytes before they read the answer.
             let declared = format!("{head}Content-Length: {}\r\n\r\n", large.len());
             caller.send(&[declared.as_bytes(), &large], Duration::from_millis(1));
             let answer = caller.receive(method != "HEAD");
-            // Too large for any call. A file of the files plane has limits of its own, and no route has any.
+            // Too large for a tool call. A file upload has a larger limit, and an unknown route has none.
             let unlimited = head.contains("/files/b.txt") || head.contains("//runs");
             let wanted = if unlimited { status } else { 413 };
             assert_eq!((answer.status, answer.closes), (wanted, true), "{declared}");
@@ -196,7 +196,7 @@ async fn a_body_that_is_late_or_long_ends_the_connection_as_announced(
 
 #[rstest]
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_in_words_however_it_is_sent(
+async fn a_body_over_the_limit_is_refused_with_and_without_a_length(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[]).await;
@@ -222,7 +222,7 @@ async fn a_body_over_the_limit_is_refused_in_words_however_it_is_sent(
 
 #[rstest]
 #[tokio::test]
-async fn who_asks_before_sending_a_body_is_answered_at_once(
+async fn a_request_that_expects_100_continue_is_answered_before_the_body(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
@@ -233,7 +233,7 @@ async fn who_asks_before_sending_a_body_is_answered_at_once(
     tokio::task::spawn_blocking(move || {
         let body = json!({"path": "a.txt"}).to_string();
         let expect = format!("Expect: 100-continue\r\nContent-Length: {}\r\n\r\n", body.len());
-        // An upload may be asked for before it is refused for its missing precondition.
+        // An upload without a precondition may get 100 Continue first.
         for Unread { method, head, status } in kinds.into_iter().filter(|kind| kind.status != 428) {
             for sends_anyway in [false, true] {
                 caller.send(&[format!("{head}{expect}").as_bytes()], Duration::ZERO);
@@ -251,7 +251,7 @@ async fn who_asks_before_sending_a_body_is_answered_at_once(
             caller.send(&[body.as_bytes()], Duration::ZERO);
             assert_eq!(caller.receive(true).status, accepted.status);
         }
-        assert!(caller.opened <= opened + 1, "an accepted body costs no connection");
+        assert!(caller.opened <= opened + 1, "an accepted body closed the connection");
     })
     .await
     .unwrap();
@@ -259,13 +259,13 @@ async fn who_asks_before_sending_a_body_is_answered_at_once(
 
 #[rstest]
 #[tokio::test]
-async fn a_client_that_keeps_its_connections_loses_no_answer(
+async fn a_client_with_a_connection_pool_loses_no_answer(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let refused = run.agent.with_token(Some("rws_wrong"));
     for number in 0..300 {
-        // A body without a length, in pieces: the head goes out before any of them.
+        // A body in chunks without a length: the client sends the head first.
         let pieces = (0..3).map(|_| Ok::<_, std::io::Error>("x".repeat(500)));
         let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
         let path = if number % 2 == 0 { format!("/v1/runs/{}/tools/read_file", run.id) } else { "/v1/none".to_owned() };
@@ -278,7 +278,7 @@ async fn a_client_that_keeps_its_connections_loses_no_answer(
 
 #[rstest]
 #[tokio::test]
-async fn a_head_that_is_no_request_is_answered_too(#[values(Backend::Sqlite)] backend: Backend) {
+async fn an_invalid_request_head_is_answered(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, _run) = Run::shared(backend, &[]).await;
     let mut caller = Caller::new(&server);
     tokio::task::spawn_blocking(move || {
@@ -299,7 +299,7 @@ async fn a_head_that_is_no_request_is_answered_too(#[values(Backend::Sqlite)] ba
 
 #[rstest]
 #[tokio::test]
-async fn a_connection_too_many_is_refused_in_words(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_connection_over_the_limit_is_refused_with_an_answer(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--max-connections", 1)).await;
     let mut first = Caller::new(&server);
     let mut others = Caller::new(&server);

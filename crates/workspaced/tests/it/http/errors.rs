@@ -1,4 +1,4 @@
-//! Errors: every code can be reached, with its status and its shape; which comes first; nothing physical in any.
+//! Errors: codes, statuses, members and precedence.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -7,15 +7,13 @@ use crate::harness::{Backend, Run, Server, Setup, gzip, sha256, tar_of};
 
 #[rstest]
 #[tokio::test]
-async fn the_order_of_refusal_tells_nothing_it_should_not(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_precedence_of_refusals_discloses_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("pom.xml", "l\n"), (".env", "A=1\n"), ("target/x", "g\n"), ("a.txt", "a\n")];
     let extra = json!({"policy": {"budget": {"maxInsertions": 1, "maxBytes": 100}, "maxFileBytes": 1000, "requireApprovalIf": ["touchesBuildFile"]}});
     let (server, run) = Run::shared_with(backend, &files, extra).await;
     let stale = sha256("stale");
     let many = "x\n".repeat(20);
-    // Each call breaks several rules; the first in the contract's order is the one that is told.
+    // Each call violates several rules. The answer has the first code in the order of the contract.
     let table = [
         (json!({"path": "../x", "content": many}), "INVALID_REQUEST"),
         (json!({"path": "../.env", "content": many, "reason": "r"}), "PATH_REJECTED"),
@@ -49,8 +47,7 @@ async fn the_order_of_refusal_tells_nothing_it_should_not(
         let mut dry = input.clone();
         dry["dryRun"] = json!(true);
         for input in [dry, input] {
-            let told = run.call("write_file", input.clone()).await.refusal();
-            assert_eq!(told, code, "{input}");
+            assert_eq!(run.call("write_file", input.clone()).await.refusal(), code, "{input}");
         }
     }
     for (tool, path) in [
@@ -65,7 +62,7 @@ async fn the_order_of_refusal_tells_nothing_it_should_not(
         }
         run.call(tool, input).await.refused("POLICY_DENIED_SECRET");
     }
-    // Before the call itself is looked at: who, for which run, with which permission.
+    // Authentication, run and permission are checked before the input.
     let path = format!("/v1/runs/{}/tools/write_file", run.id);
     server.nobody().post(&path, json!({"path": "../x"})).await.refused("UNAUTHENTICATED");
     let reader =
@@ -84,11 +81,11 @@ async fn the_order_of_refusal_tells_nothing_it_should_not(
 
 #[rstest]
 #[tokio::test]
-async fn a_secret_that_exists_is_answered_as_one_that_does_not(
+async fn an_existing_and_a_missing_secret_get_the_same_answer(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a/.env", "A=1\n"), ("target/a", "x\n")]).await;
-    let told = async |tool: &str, input: Value| {
+    let problem_of = async |tool: &str, input: Value| {
         let mut problem = run.call(tool, input).await.json();
         for member in ["toolCallId", "seq", "headHash"] {
             problem.as_object_mut().unwrap().remove(member);
@@ -97,24 +94,24 @@ async fn a_secret_that_exists_is_answered_as_one_that_does_not(
     };
     for tool in ["read_file", "list_dir"] {
         assert_eq!(
-            told(tool, json!({"path": "a/.env"})).await.to_string().replace("a/", "b/"),
-            told(tool, json!({"path": "b/.env"})).await.to_string()
+            problem_of(tool, json!({"path": "a/.env"})).await.to_string().replace("a/", "b/"),
+            problem_of(tool, json!({"path": "b/.env"})).await.to_string()
         );
     }
     let write = |path: &str| json!({"path": path, "content": "x", "reason": "r", "mode": "REPLACE_EXISTING", "expectedSha256": sha256("A=1\n")});
     assert_eq!(
-        told("write_file", write("a/.env")).await.to_string().replace("a/", "b/"),
-        told("write_file", write("b/.env")).await.to_string()
+        problem_of("write_file", write("a/.env")).await.to_string().replace("a/", "b/"),
+        problem_of("write_file", write("b/.env")).await.to_string()
     );
     assert_eq!(
-        told("write_file", write("target/a")).await.to_string().replace("target/a", "target/b"),
-        told("write_file", write("target/b")).await.to_string()
+        problem_of("write_file", write("target/a")).await.to_string().replace("target/a", "target/b"),
+        problem_of("write_file", write("target/b")).await.to_string()
     );
 }
 
 #[rstest]
 #[tokio::test]
-async fn bodies_that_are_no_call_are_problems_too(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_invalid_body_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let path = format!("/v1/runs/{}/tools/read_file", run.id);
     let post = |body: Vec<u8>, content_type: &'static str| {
@@ -141,7 +138,7 @@ async fn bodies_that_are_no_call_are_problems_too(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn what_is_no_route_is_a_problem_too(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_unknown_route_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let operator = server.operator();
     for path in ["/", "/v1", "/v1/none", "/v2/runs", "/v1/runs/x/none", "/%00", "/..%2f..%2fetc/passwd"] {
@@ -154,14 +151,16 @@ async fn what_is_no_route_is_a_problem_too(#[values(Backend::Sqlite, Backend::Po
     assert_eq!(answer.status, 405, "{}", answer.text());
     assert_eq!(answer.json()["ok"], false);
     for bad in ["%00", "a%2fb", "..%2f..%2fx", "ü", "a%0ab"] {
-        let told = operator.get(&format!("/v1/runs/{bad}")).await.refusal();
-        assert!(["INVALID_REQUEST", "RUN_NOT_FOUND", "NOT_FOUND"].contains(&told.as_str()), "{bad}: {told}");
+        let code = operator.get(&format!("/v1/runs/{bad}")).await.refusal();
+        assert!(["INVALID_REQUEST", "RUN_NOT_FOUND", "NOT_FOUND"].contains(&code.as_str()), "{bad}: {code}");
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_hint_says_what_to_do_next_without_a_secret(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_conflict_names_the_path_the_hunk_and_both_texts(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\ntwo\nthree\n")]).await;
     let problem = run
         .patch("--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-zwei\n+2\n three\n")
@@ -180,17 +179,17 @@ async fn a_hint_says_what_to_do_next_without_a_secret(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_store_that_is_away_is_unavailable_and_changes_nothing(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_locked_database_is_unavailable_and_changes_nothing(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
-    // Whoever holds SQLite's write lock is to the service what a database that is away is.
-    let holder = server.database.lock_writes();
+    // While another connection has SQLite's write lock, the service cannot commit.
+    let lock = server.database.lock_writes();
     let write = json!({"path": "b.txt", "content": "b\n", "reason": "r", "toolCallId": "w"});
     let answer = run.call("write_file", write.clone()).await;
     answer.refused("UNAVAILABLE");
     assert!(!run.repo.join("b.txt").exists());
-    drop(holder);
+    drop(lock);
     run.ok("write_file", write).await;
     assert_eq!(run.on_disk("b.txt"), "b\n");
     assert_eq!(run.verify().await["intact"], true);
@@ -198,12 +197,12 @@ async fn a_store_that_is_away_is_unavailable_and_changes_nothing(#[values(Backen
 
 #[rstest]
 #[tokio::test]
-async fn a_panic_is_a_fault_of_ours_and_the_run_goes_on(
+async fn a_panic_is_answered_as_an_internal_error_and_the_run_continues(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("call.handler", "call.try", "call.look", "pipeline.staged", "pipeline.journalled", "pipeline.applied")]
-    place: &str,
+    failpoint: &str,
 ) {
-    let setup = Setup::new(backend).env("WORKSPACED_FAILPOINT", &format!("{place}:2:panic"));
+    let setup = Setup::new(backend).env("WORKSPACED_FAILPOINT", &format!("{failpoint}:2:panic"));
     let server = Server::start_with(setup).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let write = |number: u32| json!({"path": format!("{number}.txt"), "content": "x\n", "reason": "r", "toolCallId": format!("{number}")});
@@ -221,8 +220,8 @@ async fn a_panic_is_a_fault_of_ours_and_the_run_goes_on(
             }
         }
     }
-    assert_eq!(faults, 1, "the second pass at {place}");
-    // What was cut short is settled by the next call: all of it or nothing, and nothing twice.
+    assert_eq!(faults, 1, "only the second call at {failpoint} fails");
+    // The next call completes or discards the interrupted change. Nothing is applied twice.
     for number in 0..4 {
         run.ok("write_file", write(number)).await;
     }
@@ -236,7 +235,7 @@ async fn a_panic_is_a_fault_of_ours_and_the_run_goes_on(
 
 #[rstest]
 #[tokio::test]
-async fn a_body_that_says_it_is_encoded_is_refused_and_not_stored(
+async fn a_body_with_a_content_encoding_is_refused_and_not_stored(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
@@ -260,7 +259,7 @@ async fn a_body_that_says_it_is_encoded_is_refused_and_not_stored(
         }
     }
     assert_eq!((run.snapshot().len(), waiting.get().await["state"].as_str()), (1, Some("preparing")));
-    // What is told as it is passes; an archive may be compressed by itself.
+    // Identity is accepted. An archive may be a compressed file.
     send(&read, &call, "identity").await.ok();
     send(&file, b"text", "identity").await.is(201);
     send(&archive, &tar, "").await.ok();

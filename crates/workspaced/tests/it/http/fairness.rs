@@ -1,5 +1,4 @@
-//! Callers who take their time, or come all at once: exports that nobody takes in, uploads that stand still, a crowd. Nobody
-//! else waits for them.
+//! Slow downloads, stalled uploads and bursts of one caller do not delay others.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,7 +12,7 @@ use serde_json::json;
 use crate::harness::{Backend, Client, Run, Server, Setup, sha256};
 use crate::http::load_limits::{connect, until};
 
-/// Bytes that no archive makes smaller.
+/// Returns bytes that do not compress.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -25,7 +24,7 @@ fn noise(count: usize) -> Vec<u8> {
     std::iter::repeat_with(&mut next).take(count / 8).flatten().collect()
 }
 
-/// One request without a body, as it is on the wire.
+/// Returns a request without a body in wire format.
 fn raw_get(client: &Client, path: &str) -> String {
     let token = client.token.as_deref().unwrap();
     format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n")
@@ -33,9 +32,7 @@ fn raw_get(client: &Client, path: &str) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn who_does_not_take_exports_in_keeps_nobody_else_waiting(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn unread_exports_delay_no_other_caller(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let setup =
         Setup::new(backend).arg("--search-threads", 1).arg("--export-threads", 4).arg("--request-timeout-seconds", 4);
     let server = Server::start_with(setup).await;
@@ -55,7 +52,7 @@ async fn who_does_not_take_exports_in_keeps_nobody_else_waiting(
             held.push(stream);
         }
     }
-    // Not a search of its own either waits for them, and no export of another run.
+    // Searches of the same run and exports of another run do not wait for them.
     for run in [&other, &greedy] {
         run.ok("search_text", json!({"query": "a", "path": "a.txt"})).await;
     }
@@ -71,31 +68,29 @@ async fn who_does_not_take_exports_in_keeps_nobody_else_waiting(
     assert_eq!((&record["tool"], &record["code"]), (&json!("archive"), &json!("RATE_LIMITED")));
     std::fs::remove_file(greedy.repo.join("noise.bin")).unwrap();
     drop(held);
-    until("a place is free again", async || greedy.agent.get(&archive).await.status == 200).await;
+    until("a permit is released", async || greedy.agent.get(&archive).await.status == 200).await;
     assert_eq!(greedy.verify().await["intact"], true);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_crowd_that_comes_at_once_is_let_in(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_burst_of_connections_is_accepted(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
-    // While the process stands still, connections wait in the system's queue: as many as it was asked to keep.
+    // While the process is stopped, connections wait in the listen backlog.
     server.signal(Signal::STOP);
     let address = server.base.trim_start_matches("http://").parse().unwrap();
     let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1));
-    let crowd: Vec<_> = (0..600).map_while(|_| connect().ok()).collect();
+    let connections: Vec<_> = (0..600).map_while(|_| connect().ok()).collect();
     server.signal(Signal::CONT);
-    assert_eq!(crowd.len(), 600);
-    drop(crowd);
+    assert_eq!(connections.len(), 600);
+    drop(connections);
     server.run(json!({})).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn large_files_that_stand_still_keep_nobody_else_waiting(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
-    // Fewer threads than there are uploads.
+async fn stalled_uploads_delay_no_other_caller(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    // Fewer permits than uploads.
     let mut setup = Setup::new(backend).arg("--write-threads", 4).arg("--request-timeout-seconds", 3);
     for pool in ["--read-threads", "--search-threads", "--export-threads", "--import-threads"] {
         setup = setup.arg(pool, 1);
@@ -130,30 +125,28 @@ async fn large_files_that_stand_still_keep_nobody_else_waiting(
     };
     other.agent.send(put(&other, "large.bin")).await.is(201);
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    // One of them has the place that its run gets; the others are told.
+    // One upload has the permit of its run. The others are refused.
     let refused = held.iter_mut().filter_map(|stream| {
-        let mut told = [0; 12];
+        let mut status_line = [0; 12];
         stream.set_read_timeout(Some(Duration::from_secs(6))).unwrap();
-        stream.read_exact(&mut told).is_ok().then_some(told)
+        stream.read_exact(&mut status_line).is_ok().then_some(status_line)
     });
     let refused: Vec<_> = refused.collect();
     assert_eq!(refused, vec![*b"HTTP/1.1 429"; 39]);
     drop(held);
-    // The name of a call that found no place is free for another try.
-    until("a place is free again", async || greedy.agent.send(put(&greedy, "39.bin")).await.status == 201).await;
+    // A refused call can be retried with the same ID.
+    until("a permit is released", async || greedy.agent.send(put(&greedy, "39.bin")).await.status == 201).await;
     assert_eq!(greedy.snapshot().into_keys().collect::<Vec<_>>(), ["39.bin"]);
     assert_eq!(greedy.verify().await["intact"], true);
 }
 
 #[rstest]
 #[tokio::test]
-async fn looks_into_the_past_keep_no_quick_look_waiting(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn historical_listings_do_not_delay_quick_reads(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let setup = Setup::new(backend).arg("--read-threads", 1).arg("--search-threads", 1);
     let server = Server::start_with(setup).await;
     let names: Vec<_> = (0..3000).map(|number| format!("d{}/{number}.txt", number % 50)).collect();
-    // Larger than what is read without a permit.
+    // Larger than the limit for reads without a permit.
     let large = "line\n".repeat(100_000);
     let mut files: Vec<_> = names.iter().map(|name| (name.as_str(), "text\n")).collect();
     files.push(("large.txt", &large));
@@ -161,12 +154,12 @@ async fn looks_into_the_past_keep_no_quick_look_waiting(
     let old = run.ok("write_file", json!({"path": "new.txt", "content": "old\n", "reason": "r"})).await;
     run.replace("new.txt", "new\n", old["newSha256"].as_str().unwrap()).await.ok();
 
-    let mut looks = tokio::task::JoinSet::new();
+    let mut listings = tokio::task::JoinSet::new();
     for _ in 0..60 {
         let run = run.clone();
-        looks.spawn(async move { run.ok("list_dir", json!({"atSeq": 1, "maxDepth": 20, "maxEntries": 10})).await });
+        listings.spawn(async move { run.ok("list_dir", json!({"atSeq": 1, "maxDepth": 20, "maxEntries": 10})).await });
     }
-    looks.join_next().await.unwrap().unwrap();
+    listings.join_next().await.unwrap().unwrap();
     for input in [
         json!({"path": "large.txt", "startLine": 99_000}),
         json!({"path": "large.txt", "atSeq": 2, "maxLines": 1}),
@@ -174,14 +167,16 @@ async fn looks_into_the_past_keep_no_quick_look_waiting(
     ] {
         run.ok("read_file", input).await;
     }
-    let before = std::iter::from_fn(|| looks.try_join_next()).count() + 1;
-    assert!(before < 60, "all looks into the past were answered before three quick ones");
-    looks.join_all().await;
+    let before = std::iter::from_fn(|| listings.try_join_next()).count() + 1;
+    assert!(before < 60, "three quick reads waited for all historical listings");
+    listings.join_all().await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn one_path_at_a_record_is_what_it_was_then(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_path_at_a_record_has_its_content_of_that_time(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "base\n"), ("d/b.txt", "b\n"), ("gone.txt", "g\n")]).await;
     run.replace("a.txt", "one\n", &sha256("base\n")).await.ok();
     run.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
@@ -214,7 +209,7 @@ async fn one_path_at_a_record_is_what_it_was_then(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn a_download_at_a_slow_and_steady_rate_goes_on(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_slow_but_steady_download_continues(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 2)).await;
     let run = server.run_with_files(&[], json!({})).await;
     run.put("noise.bin", noise(64 << 20));
@@ -227,7 +222,7 @@ async fn a_download_at_a_slow_and_steady_rate_goes_on(#[values(Backend::Sqlite)]
             taken += buffer.len();
             std::thread::sleep(Duration::from_millis(250));
         }
-        // What lay in the buffers of both sides does not tell whether the service still sends.
+        // Reads beyond what the socket buffers of both sides contain.
         stream.read_exact(&mut vec![0; (64 << 20) - taken]).unwrap();
     });
     taken.await.unwrap();
@@ -235,7 +230,7 @@ async fn a_download_at_a_slow_and_steady_rate_goes_on(#[values(Backend::Sqlite)]
 
 #[rstest]
 #[tokio::test]
-async fn a_download_that_is_taken_too_slowly_is_ended(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_download_below_the_minimum_rate_is_ended(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend).arg("--body-timeout-seconds", 2).arg("--min-bytes-per-second", 50_000_000);
     let server = Server::start_with(setup).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -243,7 +238,7 @@ async fn a_download_that_is_taken_too_slowly_is_ended(#[values(Backend::Sqlite)]
     run.put("noise.bin", noise(size));
     let mut stream = connect(&server);
     stream.write_all(raw_get(&run.agent, &format!("/v1/runs/{}/files/noise.bin", run.id)).as_bytes()).unwrap();
-    // Never still for two seconds, and yet it would take more than a minute.
+    // The client never pauses for two seconds, but the download would take more than a minute.
     let taken = tokio::task::spawn_blocking(move || {
         let (mut taken, mut buffer, started) = (0, vec![0; 1 << 20], Instant::now());
         while started.elapsed() < Duration::from_secs(50) {
@@ -255,7 +250,7 @@ async fn a_download_that_is_taken_too_slowly_is_ended(#[values(Backend::Sqlite)]
         }
         None
     });
-    let taken = taken.await.unwrap().expect("the download goes on and on");
+    let taken = taken.await.unwrap().expect("the server did not end the download");
     assert!((1 << 20..size - (1 << 20)).contains(&taken), "{taken} bytes were taken");
     run.ok("read_file", json!({"path": "a.txt"})).await;
 }

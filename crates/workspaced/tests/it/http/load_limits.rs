@@ -1,4 +1,4 @@
-//! Bounds under load: what is too large, too deep, too wide or too much is answered, and nobody else waits for it.
+//! Limits under load: oversized files, deep trees, costly patterns and many connections delay no other caller.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 
 use crate::harness::{Backend, Client, Run, Server, Setup, put};
 
-/// Lets this process hold as many handles as the system gives.
-fn raise_handles() {
+/// Raises this process's limit of open files to the maximum.
+fn raise_file_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
@@ -27,7 +27,7 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// One request as it is on the wire.
+/// Returns a tool call in wire format.
 fn raw(client: &Client, run: &str, tool: &str, body: &Value) -> String {
     let (token, body) = (client.token.as_deref().unwrap(), body.to_string());
     format!(
@@ -37,8 +37,8 @@ fn raw(client: &Client, run: &str, tool: &str, body: &Value) -> String {
     )
 }
 
-/// The sum of a number over its labels; 0 where it has not been counted.
-async fn number(server: &Server, name: &str) -> f64 {
+/// Returns the sum of a metric over its labels, or 0.
+async fn metric(server: &Server, name: &str) -> f64 {
     let text = server.nobody().get("/metrics").await.text();
     let of_it = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
     text.lines().filter(of_it).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
@@ -47,12 +47,12 @@ async fn number(server: &Server, name: &str) -> f64 {
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !holds().await {
-        assert!(Instant::now() < deadline, "never: {what}");
+        assert!(Instant::now() < deadline, "timeout: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Puts files into the tree whose search takes long: every line has to be looked at character by character.
+/// Writes files whose search is slow: the expression has to check every character.
 fn slow_to_search(run: &Run, files: usize) -> Value {
     let line = "éèê über naïve façade coöperate ".repeat(8);
     let content = format!("{line}\n").repeat(400);
@@ -64,27 +64,27 @@ fn slow_to_search(run: &Run, files: usize) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn two_thousand_idle_connections_leave_room_for_calls(#[values(Backend::Sqlite)] backend: Backend) {
-    raise_handles();
+async fn two_thousand_idle_connections_do_not_block_calls(#[values(Backend::Sqlite)] backend: Backend) {
+    raise_file_limit();
     let server = Server::start_with(Setup::new(backend).arg("--header-timeout-seconds", 300)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let mut held: Vec<_> = (0..2000).map(|_| connect(&server)).collect();
-    until("all connections are taken", async || number(&server, "workspaced_connections").await >= 2000.0).await;
+    until("all connections are accepted", async || metric(&server, "workspaced_connections").await >= 2000.0).await;
     for number in 0..10 {
         run.ok("read_file", json!({"path": "a.txt"})).await;
         run.create(&format!("{number}.txt"), "x\n").await;
     }
-    // They were not thrown out for it: each still gets an answer.
+    // The idle connections are still open.
     let last = held.last_mut().unwrap();
     last.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    let mut told = [0; 12];
-    last.read_exact(&mut told).unwrap();
-    assert_eq!(&told, b"HTTP/1.1 200");
+    let mut status_line = [0; 12];
+    last.read_exact(&mut status_line).unwrap();
+    assert_eq!(&status_line, b"HTTP/1.1 200");
 }
 
 #[rstest]
 #[tokio::test]
-async fn who_reads_an_answer_too_slowly_is_cut_off(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_client_that_does_not_read_its_answer_is_disconnected(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 1)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let size = 256 << 20;
@@ -97,16 +97,19 @@ async fn who_reads_an_answer_too_slowly_is_cut_off(#[values(Backend::Sqlite)] ba
     let mut head = [0; 15];
     stream.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"HTTP/1.1 200 OK");
-    // Nothing is taken any more. The connection goes, and with it the file's handle and the thread that reads it.
-    until("it is cut off", async || number(&server, "workspaced_connections").await <= 2.0).await;
+    // The client stops reading. The server closes the connection and releases the file and its reader.
+    until("the connection is closed", async || metric(&server, "workspaced_connections").await <= 2.0).await;
     let rest = tokio::task::spawn_blocking(move || std::io::copy(&mut stream, &mut std::io::sink())).await.unwrap();
-    assert!(rest.is_err() || rest.is_ok_and(|taken| taken < size), "all of it was sent to nobody");
+    assert!(
+        rest.is_err() || rest.is_ok_and(|taken| taken < size),
+        "the whole file was sent to a client that does not read"
+    );
     run.ok("read_file", json!({"path": "a.txt"})).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn sixty_four_searches_leave_reads_quick(#[values(Backend::Sqlite)] backend: Backend) {
+async fn sixty_four_searches_do_not_delay_reads(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--search-threads", 1)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let query = slow_to_search(&run, 40);
@@ -115,7 +118,7 @@ async fn sixty_four_searches_leave_reads_quick(#[values(Backend::Sqlite)] backen
         let (run, query) = (run.clone(), query.clone());
         searches.spawn(async move { run.call("search_text", query).await.status });
     }
-    until("the searches are under way", async || number(&server, "workspaced_connections").await >= 64.0).await;
+    until("the searches are running", async || metric(&server, "workspaced_connections").await >= 64.0).await;
     for number in 0..10 {
         run.ok("read_file", json!({"path": "a.txt"})).await;
         run.ok("list_dir", json!({})).await;
@@ -132,38 +135,38 @@ async fn sixty_four_searches_leave_reads_quick(#[values(Backend::Sqlite)] backen
 
 #[rstest]
 #[tokio::test]
-async fn a_search_whose_caller_has_gone_stops(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_search_stops_when_its_caller_disconnects(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--search-threads", 1)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let query = slow_to_search(&run, 400);
     let mut stream = connect(&server);
     stream.write_all(raw(&run.agent, &run.id, "search_text", &query).as_bytes()).unwrap();
-    // One that runs, and one that waits for its place.
+    // One search that runs, and one that waits for a permit.
     let mut second = connect(&server);
     second.write_all(raw(&run.agent, &run.id, "search_text", &query).as_bytes()).unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     drop((stream, second));
-    until("a look was broken off", async || number(&server, "workspaced_reads_cancelled_total").await >= 1.0).await;
-    // The only place is free again, long before two such searches could have ended.
+    until("a read was cancelled", async || metric(&server, "workspaced_reads_cancelled_total").await >= 1.0).await;
+    // The only permit is free again, long before two such searches could have completed.
     assert_eq!(run.ok("search_text", json!({"query": "a", "path": "a.txt"})).await["filesSearched"], 1);
     assert_eq!(run.verify().await["intact"], true);
 }
 
 #[rstest]
 #[tokio::test]
-async fn one_token_s_crowd_waits_and_another_s_call_does_not(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_concurrency_limit_of_one_token_does_not_affect_another(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend).arg("--token-concurrency", 4).arg("--search-threads", 1);
     let server = Server::start_with(setup).await;
     let (run, other) = (server.run_with_files(&[("a.txt", "a\n")], json!({})).await, server.run(json!({})).await);
     let query = slow_to_search(&run, 40);
-    let mut crowd = JoinSet::new();
+    let mut calls = JoinSet::new();
     for _ in 0..32 {
         let (run, query) = (run.clone(), query.clone());
-        crowd.spawn(async move { run.call("search_text", query).await });
+        calls.spawn(async move { run.call("search_text", query).await });
     }
     let mut refused = 0;
     while refused < 28 {
-        let answer = crowd.join_next().await.expect("four are under way at most, so that others are refused").unwrap();
+        let answer = calls.join_next().await.expect("at most four calls run, so the others are refused").unwrap();
         if answer.status == 429 {
             answer.refused("RATE_LIMITED");
             refused += 1;
@@ -173,20 +176,20 @@ async fn one_token_s_crowd_waits_and_another_s_call_does_not(#[values(Backend::S
         }
         other.ok("list_dir", json!({})).await;
     }
-    assert!(refused > 0, "nobody was told to wait");
-    crowd.abort_all();
-    assert!(number(&server, "workspaced_rate_limited_total").await >= 1.0);
+    assert!(refused > 0, "no call was refused");
+    calls.abort_all();
+    assert!(metric(&server, "workspaced_rate_limited_total").await >= 1.0);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_file_of_a_terabyte_costs_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_of_a_terabyte_is_refused_and_skipped(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run_with_files(&[("a.txt", "needle\n")], json!({})).await;
     let file = File::create(run.repo.join("huge.txt")).unwrap();
     (&file).write_all(b"needle\n").unwrap();
     if file.set_len(1 << 40).is_err() {
-        // The file system has no such files. The largest that it has will do.
+        // The file system limits files to a smaller size.
         file.set_len(1 << 34).unwrap();
     }
     for (tool, input) in [
@@ -211,17 +214,19 @@ async fn a_file_of_a_terabyte_costs_nothing(#[values(Backend::Sqlite, Backend::P
     run.agent.get(&path).await.refused("FILE_TOO_LARGE");
     let ranged = run.agent.request(Method::GET, &path).header("range", "bytes=0-5");
     run.agent.send(ranged).await.refused("FILE_TOO_LARGE");
-    // The tree without it is as good as ever.
+    // The tree without the file works as before.
     std::fs::remove_file(run.repo.join("huge.txt")).unwrap();
     assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_line_of_a_gigabyte_is_told_in_pieces_or_refused(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_line_of_megabytes_is_truncated_and_one_of_a_gigabyte_is_refused(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    // The longest line that a file may have which is looked into at all, and one that goes on for a gigabyte.
+    // The longest line of a readable file, and a line of a gigabyte.
     let mut line = vec![b'x'; (16 << 20) - 8];
     line[5_000_000..5_000_006].copy_from_slice(b"needle");
     run.put("line.txt", &line);
@@ -240,8 +245,8 @@ async fn a_line_of_a_gigabyte_is_told_in_pieces_or_refused(#[values(Backend::Sql
     run.call("read_file", json!({"path": "gigabyte.txt", "startLine": 1})).await.refused("FILE_TOO_LARGE");
 }
 
-/// Makes folders in each other until there are `depth`; no path leads to the last one.
-fn dig(folder: &std::path::Path, depth: usize) -> OwnedFd {
+/// Creates `depth` nested folders. The path of the last one is too long for the kernel.
+fn create_nested_folders(folder: &std::path::Path, depth: usize) -> OwnedFd {
     let (flags, name) = (OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, "d".repeat(100));
     let mut at = openat(CWD, folder, flags, Mode::empty()).unwrap();
     for _ in 0..depth {
@@ -253,9 +258,9 @@ fn dig(folder: &std::path::Path, depth: usize) -> OwnedFd {
 
 #[rstest]
 #[tokio::test]
-async fn trees_far_too_deep_or_too_wide_are_walked_and_removed(
+async fn extremely_deep_or_wide_trees_are_walked_and_removed(
     #[values(Backend::Sqlite)] backend: Backend,
-    // Deeper than any path is long; wider than any answer tells.
+    // Deeper than a path may be long, and wider than an answer may list.
     #[values("deep", "wide")] shape: &str,
 ) {
     let server = Server::shared(backend).await;
@@ -264,7 +269,7 @@ async fn trees_far_too_deep_or_too_wide_are_walked_and_removed(
     let deep = shape == "deep";
     tokio::task::spawn_blocking(move || {
         if deep {
-            return drop(dig(&repo, 500));
+            return drop(create_nested_folders(&repo, 500));
         }
         for number in 0..30_000 {
             File::create(repo.join(format!("{number:06}.bin"))).unwrap();
@@ -286,11 +291,11 @@ async fn trees_far_too_deep_or_too_wide_are_walked_and_removed(
     let found = run.ok("search_text", json!({"query": "needle"})).await;
     assert_eq!(found["matches"].as_array().unwrap().len(), 1);
     assert_eq!(run.operator.get(&format!("/v1/runs/{}/archive", run.id)).await.status, 200);
-    // What is too deep to be imported is left out, and said.
+    // An import skips what is too deep and reports it.
     if deep {
         let template = server.template(&[("a.txt", "a\n")]);
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-        drop(openat(dig(&template, 500), "far-down.txt", flags, Mode::from_raw_mode(0o644)).unwrap());
+        drop(openat(create_nested_folders(&template, 500), "far-down.txt", flags, Mode::from_raw_mode(0o644)).unwrap());
         let body = json!({"source": {"type": "directory", "path": template}});
         let import = server.operator().post("/v1/runs", body).await.is(201)["run"]["import"].clone();
         assert_eq!((&import["files"], import["leftOut"].as_array().map(Vec::len)), (&json!(1), Some(1)), "{import}");
@@ -303,9 +308,7 @@ async fn trees_far_too_deep_or_too_wide_are_walked_and_removed(
 
 #[rstest]
 #[tokio::test]
-async fn expressions_and_globs_that_would_grow_without_end_are_refused(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn oversized_expressions_and_globs_are_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n")]).await;
     for query in [
         "(a{1000}){1000}".to_owned(),
@@ -318,7 +321,7 @@ async fn expressions_and_globs_that_would_grow_without_end_are_refused(
         let refused = run.call("search_text", json!({"query": query, "mode": "regex"})).await;
         refused.refused("INVALID_REQUEST");
     }
-    // What kills an engine that goes back is nothing to one that does not.
+    // Expressions that are exponential in a backtracking engine are linear here.
     for query in ["(a+)+$", "(a|aa)+$", "(a*)*b", r"(\w+\s?)+\?"] {
         run.ok("search_text", json!({"query": query, "mode": "regex"})).await;
     }
@@ -330,27 +333,26 @@ async fn expressions_and_globs_that_would_grow_without_end_are_refused(
         run.call("search_text", json!({"query": "a", "includeGlob": globs})).await.refused("INVALID_REQUEST");
         run.call("search_text", json!({"query": "a", "excludeGlob": globs})).await.refused("INVALID_REQUEST");
     }
-    // As many and as long as are taken, each as costly as it can be.
+    // The maximum number and length of globs, each as costly as possible.
     let costly: Vec<_> = (0..100).map(|_| format!("{}z", "*{a,?b,[c-z]}".repeat(38))).collect();
     for globs in [json!(costly), json!([nested])] {
         let answer = run.call("find_files", json!({"glob": globs})).await;
         assert!([200, 400].contains(&answer.status), "{}", answer.text());
     }
-    // 64 MiB of them are refused by their announcement alone.
+    // A declared length of 64 MiB is refused before the body.
     let announced =
         raw(&run.agent, &run.id, "find_files", &json!({})).replace("Content-Length: 2", "Content-Length: 67108864");
     let mut stream = connect(&server);
     stream.write_all(announced.trim_end_matches("{}").as_bytes()).unwrap();
-    let mut told = vec![0; 4096];
-    let read = stream.read(&mut told).unwrap();
-    assert!(String::from_utf8_lossy(&told[..read]).starts_with("HTTP/1.1 413"), "{}", String::from_utf8_lossy(&told));
+    let mut answer = vec![0; 4096];
+    let read = stream.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn numbers_and_depths_that_no_caller_means_are_refused_or_taken_as_the_most(
-    #[values(Backend::Sqlite)] backend: Backend,
-) {
+async fn invalid_numbers_are_refused_and_large_ones_are_capped(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let path = format!("/v1/runs/{}/tools/list_dir", run.id);
     let send = async |body: String| {
@@ -376,7 +378,7 @@ async fn numbers_and_depths_that_no_caller_means_are_refused_or_taken_as_the_mos
 
 #[rstest]
 #[tokio::test]
-async fn heads_that_are_too_much_are_refused(#[values(Backend::Sqlite)] backend: Backend) {
+async fn oversized_request_heads_are_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let headers = |count: usize| (0..count).map(|number| format!("X-{number}: y\r\n")).collect::<Vec<_>>().concat();
     for (what, request, wanted) in [
@@ -392,18 +394,18 @@ async fn heads_that_are_too_much_are_refused(#[values(Backend::Sqlite)] backend:
         ),
         ("a long header", format!("GET /healthz HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(200_000)), "431"),
         ("a long address", format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(200_000)), "4"),
-        // HTTP/2 is not served, so that none of its floods reach anything.
+        // HTTP/2 is not supported, so its flood attacks do not apply.
         ("another protocol", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), ""),
     ] {
         let mut stream = connect(&server);
-        // It may close before it has taken all of it.
+        // The server may close the connection before it has read everything.
         let _ = stream.write_all(request.as_bytes());
-        let mut told = Vec::new();
-        let _ = stream.read_to_end(&mut told);
-        let told = String::from_utf8_lossy(&told).into_owned();
-        let status = told.split(' ').nth(1).unwrap_or_default();
-        assert!(!told.starts_with("HTTP/2") && !status.starts_with('5'), "{what}: {told}");
-        assert!(status.starts_with(wanted) || (status.is_empty() && !wanted.starts_with('2')), "{what}: {told}");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let status = answer.split(' ').nth(1).unwrap_or_default();
+        assert!(!answer.starts_with("HTTP/2") && !status.starts_with('5'), "{what}: {answer}");
+        assert!(status.starts_with(wanted) || (status.is_empty() && !wanted.starts_with('2')), "{what}: {answer}");
     }
     let long = format!("/v1/runs/{}/audit?path={}", run.id, "y".repeat(30_000));
     let answer = run.operator.get(&long).await;
@@ -413,9 +415,9 @@ async fn heads_that_are_too_much_are_refused(#[values(Backend::Sqlite)] backend:
 
 #[rstest]
 #[tokio::test]
-async fn few_handles_mean_fewer_runs_held_open_and_no_failure(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_low_limit_of_open_files_means_fewer_open_runs_and_no_failure(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::prepare(Setup::new(backend)).await;
-    // By a shell, since the limit is the process's own to be given.
+    // A shell sets the limit of the process.
     let mut command = std::process::Command::new("sh");
     let program = env!("CARGO_BIN_EXE_workspaced");
     let script = format!("ulimit -Sn 320; ulimit -Hn 320; exec {program} serve --listen 127.0.0.1:0");
@@ -425,7 +427,7 @@ async fn few_handles_mean_fewer_runs_held_open_and_no_failure(#[values(Backend::
     }
     server.start_as(command);
     assert!(server.log().contains("too few open files"), "{}", server.log());
-    // One client, since there are not many connections either.
+    // One client, because connections are limited too.
     let operator = server.operator();
     let read = async |number: u32| {
         let path = format!("/v1/runs/run-{number}/tools/read_file");
@@ -443,5 +445,5 @@ async fn few_handles_mean_fewer_runs_held_open_and_no_failure(#[values(Backend::
     }
     let handles = std::fs::read_dir(format!("/proc/{}/fd", server.process_id())).unwrap().count();
     assert!(handles < 320, "{handles}");
-    assert!(number(&server, "workspaced_live_runs").await < 100.0);
+    assert!(metric(&server, "workspaced_live_runs").await < 100.0);
 }

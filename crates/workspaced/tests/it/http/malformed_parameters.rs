@@ -1,4 +1,4 @@
-//! Bytes that mean nothing: in every parameter of every route, as the API document lists them.
+//! Malformed values in every parameter of every route of the API document.
 
 use reqwest::Method;
 use reqwest::header::HeaderValue;
@@ -7,28 +7,28 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Run};
 
-/// Values that no parameter takes, as they are written in a URL.
+/// Returns percent-encoded values that no parameter accepts.
 fn bad_values() -> Vec<String> {
     let escaped = ["%00", "a%00b", "%01", "%1B%5B2J", "a%0Ab", "%7F", "%C2%85", "%FF", "a%C3", "%ED%A0%80"];
     escaped.into_iter().map(str::to_owned).chain([format!("a{}", "b".repeat(5000))]).collect()
 }
 
-/// One operation of the document: its method, its path, and its parameters of one place.
+/// An operation of the document with its parameters of one location.
 struct Operation {
     method: Method,
     path: String,
     names: Vec<String>,
 }
 
-/// Every operation that has parameters in `place`.
-fn operations(document: &Value, place: &str) -> Vec<Operation> {
+/// Returns every operation with parameters in `location`.
+fn operations(document: &Value, location: &str) -> Vec<Operation> {
     let mut found = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
             let names: Vec<_> = parameters
                 .iter()
-                .filter(|parameter| parameter["in"] == place)
+                .filter(|parameter| parameter["in"] == location)
                 .map(|parameter| parameter["name"].as_str().unwrap().to_owned())
                 .collect();
             if !names.is_empty() {
@@ -37,11 +37,11 @@ fn operations(document: &Value, place: &str) -> Vec<Operation> {
             }
         }
     }
-    assert!(found.len() > 4, "the document has such parameters");
+    assert!(found.len() > 4, "the document lists only {} operations with parameters in {location}", found.len());
     found
 }
 
-/// The path of an operation on `run`, with `value` in place of its parameter `name`.
+/// Returns the path of an operation on `run`, with `value` for the parameter `name`.
 fn filled(path: &str, run: &Run, name: &str, value: &str) -> String {
     let known = [
         ("run", run.id.as_str()),
@@ -59,7 +59,7 @@ fn filled(path: &str, run: &Run, name: &str, value: &str) -> String {
 }
 
 async fn send(run: &Run, method: &Method, path: &str) -> Answer {
-    // As it is written: what builds URLs escapes some bytes by itself.
+    // The path is already encoded. The URL builder would encode some bytes again.
     let mut request = run.operator.request(method.clone(), path);
     if *method == Method::POST {
         request = request.json(&serde_json::json!({}));
@@ -69,22 +69,20 @@ async fn send(run: &Run, method: &Method, path: &str) -> Answer {
 
 #[rstest]
 #[tokio::test]
-async fn a_query_parameter_is_text_that_means_something(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_malformed_query_parameter_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let document = run.operator.get("/openapi.json").await.ok();
     for Operation { method, path, names } in operations(&document, "query") {
         for name in &names {
             for value in bad_values() {
-                // A message of several lines is one, and as long as a request's head may be.
+                // A message may have several lines and any length.
                 if name == "message" && (value == "a%0Ab" || value.len() > 5000) {
                     continue;
                 }
                 let path = format!("{}?{name}={value}", filled(&path, &run, "", ""));
                 let answer = send(&run, &method, &path).await;
-                let told = answer.refused("INVALID_REQUEST");
-                let message = told["message"].as_str().unwrap();
+                let problem = answer.refused("INVALID_REQUEST");
+                let message = problem["message"].as_str().unwrap();
                 assert!(message.contains(&format!("`{name}`")), "{method} {path}: {message}");
             }
         }
@@ -95,7 +93,7 @@ async fn a_query_parameter_is_text_that_means_something(
 
 #[rstest]
 #[tokio::test]
-async fn routes_without_parameters_take_none(#[values(Backend::Sqlite)] backend: Backend) {
+async fn routes_refuse_unknown_query_parameters(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let document = run.operator.get("/openapi.json").await.ok();
     let open = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"];
@@ -110,7 +108,7 @@ async fn routes_without_parameters_take_none(#[values(Backend::Sqlite)] backend:
 
 #[rstest]
 #[tokio::test]
-async fn a_path_segment_is_a_name_that_means_something(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_malformed_path_segment_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let document = run.operator.get("/openapi.json").await.ok();
     for Operation { method, path, names } in operations(&document, "path") {
@@ -118,7 +116,7 @@ async fn a_path_segment_is_a_name_that_means_something(#[values(Backend::Sqlite,
             for value in bad_values() {
                 let path = filled(&path, &run, name, &value);
                 let answer = send(&run, &method, &path).await;
-                // A precondition that is missing is told before the file is looked for.
+                // A missing precondition is reported before the path is resolved.
                 let refused = matches!(answer.status, 400 | 404) || (name == "path" && answer.status == 428);
                 assert!(refused, "{method} {path}: {} {}", answer.status, answer.text());
                 answer.refusal();
@@ -129,7 +127,7 @@ async fn a_path_segment_is_a_name_that_means_something(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn a_header_is_text_that_means_something(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_malformed_header_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let file = format!("/v1/runs/{}/files/b.txt", run.id);
     let changes = format!("/v1/runs/{}/changes", run.id);
@@ -158,8 +156,8 @@ async fn a_header_is_text_that_means_something(#[values(Backend::Sqlite, Backend
             }
             let answer =
                 run.operator.send(request.header(name, HeaderValue::from_bytes(value).unwrap()).body("x")).await;
-            let told = answer.refusal();
-            assert_eq!((answer.status, told.as_str()), (400, "INVALID_REQUEST"), "{method} {name} {value:?}");
+            let code = answer.refusal();
+            assert_eq!((answer.status, code.as_str()), (400, "INVALID_REQUEST"), "{method} {name} {value:?}");
         }
     }
     assert!(!run.repo.join("b.txt").exists());
@@ -167,7 +165,7 @@ async fn a_header_is_text_that_means_something(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn a_nul_in_a_text_of_an_input_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_nul_in_an_input_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let write = |member: &str| {
         let mut input = json!({"path": "b.txt", "content": "b\n", "reason": "r"});

@@ -1,4 +1,4 @@
-//! Memory: whatever a caller sends, what the server holds for it is bounded in bytes.
+//! The server's memory for any request is limited in bytes.
 
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
@@ -11,22 +11,22 @@ use crate::harness::{Backend, Client, Run, Server, Setup, assert_growth, items};
 use crate::http::load_limits::connect;
 
 const MIB: usize = 1 << 20;
-/// The largest text that the default policy allows.
+/// The default maximum size of a text file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A budget that is no reason for a refusal.
+/// Returns a budget that never causes a refusal.
 fn any_budget() -> Value {
     let most = 1_000_000_000_u64;
     json!({"maxFilesTouched": most, "maxInsertions": most, "maxDeletions": most, "maxFilesDeleted": most, "maxBytes": most})
 }
 
-/// A patch that replaces the first line of each file.
+/// Returns a patch that replaces the first line of each file.
 fn patch_of(files: impl Iterator<Item = String>) -> String {
     let section = |file: String| format!("--- a/{file}\n+++ b/{file}\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n");
     files.map(section).collect()
 }
 
-/// A text of `bytes` whose first lines [`patch_of`] knows.
+/// Returns a text of `bytes` whose first lines match [`patch_of`].
 fn text_of(bytes: usize) -> String {
     let line = format!("{}\n", "x".repeat(99));
     let text = "one\nsame\n".to_owned() + &line.repeat(bytes / line.len() + 1);
@@ -113,8 +113,8 @@ async fn an_error_quotes_little_of_what_was_sent(#[values(Backend::Sqlite)] back
     }
 }
 
-/// A request whose head promises a body of `length` bytes of which none has come.
-fn promise(server: &Server, client: &Client, run: &str, length: usize) -> std::net::TcpStream {
+/// Sends a request head that announces a body of `length` bytes, and no body.
+fn announce_body(server: &Server, client: &Client, run: &str, length: usize) -> std::net::TcpStream {
     let mut stream = connect(server);
     let token = client.token.as_deref().unwrap();
     let head = format!(
@@ -127,7 +127,9 @@ fn promise(server: &Server, client: &Client, run: &str, length: usize) -> std::n
 
 #[rstest]
 #[tokio::test]
-async fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_large(#[values(Backend::Sqlite)] backend: Backend) {
+async fn bodies_wait_for_memory_and_small_bodies_do_not_wait_for_large_ones(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
     let setup = Setup::new(backend)
         .arg("--max-body-bytes", MIB)
         .arg("--max-body-memory-bytes", 4 * MIB)
@@ -135,11 +137,11 @@ async fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_large(#[values(Ba
     let server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
     let input = |name: &str| json!({"path": name, "content": "x".repeat(500_000), "reason": "r", "dryRun": true});
-    // Three quarters of 4 MiB are for large bodies. Those who wait for the first three get it when these are given up,
-    // which is before whoever comes last has waited for long enough.
+    // Three quarters of 4 MiB are for large bodies. The second three requests get it when the first three time out, which
+    // is before the wait of the last request times out.
     let mut held = Vec::new();
     for _ in 0..2 {
-        held.extend((0..3).map(|_| promise(&server, &run.agent, &run.id, MIB)));
+        held.extend((0..3).map(|_| announce_body(&server, &run.agent, &run.id, MIB)));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let answer = run.call("write_file", input("late.txt")).await;
@@ -148,16 +150,16 @@ async fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_large(#[values(Ba
     assert!(answer.header("retry-after").parse::<u64>().is_ok());
     run.create("small.txt", "s\n").await;
     for stream in &mut held {
-        // Each promise ended by its own time.
-        let mut told = String::new();
-        let _ = stream.read_to_string(&mut told);
-        assert!(told.starts_with("HTTP/1.1 400") || told.starts_with("HTTP/1.1 503"), "{told:.100}");
+        // Each announced body has timed out.
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(answer.starts_with("HTTP/1.1 400") || answer.starts_with("HTTP/1.1 503"), "{answer:.100}");
     }
     assert_eq!(run.call("write_file", input("after.txt")).await.refusal(), "PATCH_BUDGET_EXCEEDED");
 }
 
-/// A call of which the answer is not taken.
-fn ask(server: &Server, client: &Client, path: &str, body: &Value) -> std::net::TcpStream {
+/// Sends a call and does not read the answer.
+fn send_without_reading(server: &Server, client: &Client, path: &str, body: &Value) -> std::net::TcpStream {
     let mut stream = connect(server);
     let (token, body) = (client.token.as_deref().unwrap(), body.to_string());
     let head = format!(
@@ -171,7 +173,7 @@ fn ask(server: &Server, client: &Client, path: &str, body: &Value) -> std::net::
 
 #[rstest]
 #[tokio::test]
-async fn answers_that_nobody_takes_hold_no_more_than_their_memory(#[values(Backend::Sqlite)] backend: Backend) {
+async fn unread_answers_use_no_more_than_the_configured_memory(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend).arg("--max-answer-memory-bytes", 48 * MIB).arg("--body-timeout-seconds", 20);
     let server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
@@ -183,13 +185,13 @@ async fn answers_that_nobody_takes_hold_no_more_than_their_memory(#[values(Backe
     assert_eq!(whole.header("content-length"), whole.body.len().to_string());
     assert!(whole.body.len() > 16 * MIB, "{} bytes", whole.body.len());
     let held = async {
-        let held: Vec<_> = (0..24).map(|_| ask(&server, &run.agent, &path, &calls)).collect();
+        let held: Vec<_> = (0..24).map(|_| send_without_reading(&server, &run.agent, &path, &calls)).collect();
         tokio::time::sleep(Duration::from_secs(10)).await;
         held
     };
     let (held, growth) = server.peak_growth(held).await;
     assert_growth("24 answers of 16 MiB", growth, 224);
-    // Small ones are told as ever; a large one is cut short, or refused.
+    // Small answers work as before. A large one is truncated or refused.
     run.ok("stat_path", json!({"path": "quotes.txt"})).await;
     let late = run.agent.post(&path, calls.clone()).await;
     assert!(late.status == 503 || late.body.len() < whole.body.len(), "{} bytes", late.body.len());
@@ -200,7 +202,7 @@ async fn answers_that_nobody_takes_hold_no_more_than_their_memory(#[values(Backe
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_without_a_token_keep_no_memory_from_others(#[values(Backend::Sqlite)] backend: Backend) {
+async fn callers_without_a_token_do_not_exhaust_the_answer_memory(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--max-answer-memory-bytes", 8 * MIB)).await;
     let run = server.run(json!({})).await;
     run.put("quotes.txt", "\"".repeat(200 * 1024));
@@ -212,14 +214,14 @@ async fn callers_without_a_token_keep_no_memory_from_others(#[values(Backend::Sq
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let told = run.ok("read_files", json!({"paths": ["quotes.txt"]})).await;
-    assert_eq!(told["files"]["quotes.txt"]["status"], "OK");
+    let read = run.ok("read_files", json!({"paths": ["quotes.txt"]})).await;
+    assert_eq!(read["files"]["quotes.txt"]["status"], "OK");
     drop(held);
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_names_too_many_files_is_refused_before_any_is_looked_at(
+async fn a_change_of_too_many_files_is_refused_before_any_is_read(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\nsame\n")]).await;
@@ -228,26 +230,26 @@ async fn what_names_too_many_files_is_refused_before_any_is_looked_at(
         assert_eq!((&refused["limit"], &refused["actual"]), (&json!(20), &json!(actual)), "{refused}");
         assert_eq!(refused["reasons"], json!(["budget:maxFilesTouched"]), "{refused}");
     };
-    // None of them is there, and one may not be touched; neither is told.
+    // The files are missing and one is denied. The refusal reports neither.
     run.patch(&patch_of(named(20))).await.refused("NOT_FOUND");
     let refused = run.patch(&patch_of(named(20).chain([".env".to_owned()]))).await.refused("PATCH_BUDGET_EXCEEDED");
     over(&refused, 21);
-    // Lockfiles count for nothing, and a file that is copied does not change.
+    // Lockfiles do not count, and neither does the source of a copy.
     run.patch(&patch_of(named(20).chain(["Cargo.lock".to_owned()]))).await.refused("NOT_FOUND");
     let copy = |to: &str| format!("diff --git a/a.txt b/{to}\nsimilarity index 100%\ncopy from a.txt\ncopy to {to}\n");
     let copies: String = (0..20).map(|number| copy(&format!("copy{number}.txt"))).collect();
     assert_eq!(run.patch(&copies).await.ok()["filesTouched"].as_array().unwrap().len(), 20);
-    // What comes before: the run, the patch itself, the path.
+    // The state of the run, the syntax of the patch and the paths are checked first.
     run.patch(&(patch_of(named(21)) + "garbage\n")).await.refused("PATCH_INVALID");
     run.patch(&patch_of(named(21).chain(["../x".to_owned()]))).await.refused("PATH_REJECTED");
-    // Calls that are one change name their files together.
+    // The calls of an atomic batch count together.
     let delete = |path: String| json!({"tool": "delete_file", "input": {"path": path, "expectedSha256": "0".repeat(64), "reason": "r"}});
     let calls: Vec<_> = named(21).map(delete).collect();
     let batch =
         run.agent.post(&format!("/v1/runs/{}/batch", run.id), json!({"atomic": true, "calls": calls})).await.ok();
     assert_eq!(batch["failedCall"], 20, "{batch:#}");
     over(&batch["results"][20]["answer"], 21);
-    // Calls to undo name the files that would change.
+    // A revert counts the files that it would change.
     for number in 20..24 {
         run.create(&format!("copy{number}.txt"), "x\n").await;
     }
@@ -259,7 +261,7 @@ async fn what_names_too_many_files_is_refused_before_any_is_looked_at(
 
 #[rstest]
 #[tokio::test]
-async fn a_patch_holds_no_more_of_its_files_than_a_call_may(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_patch_loads_no_more_content_than_the_limit_of_a_call(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "one\nsame\n")], json!({"policy": {"budget": any_budget()}})).await;
     run.ok("apply_patch", json!({"patch": patch_of(["a.txt".to_owned()].into_iter()), "reason": "r"})).await;
@@ -284,7 +286,7 @@ async fn a_patch_holds_no_more_of_its_files_than_a_call_may(#[values(Backend::Sq
         assert!(refused["actual"].as_u64().unwrap() > 32 * MIB as u64, "{refused}");
         assert_growth(what, growth, 64);
     }
-    // A refusal that comes before is told all the same.
+    // A refusal with higher precedence is still reported.
     let last = patch_of((0..400).map(|number| format!("big/{number}.txt")).chain([".env".to_owned()]));
     run.patch(&last).await.refused("POLICY_DENIED_SECRET");
     let conflict = patch_of((0..399).map(|number| format!("big/{number}.txt")))
@@ -294,7 +296,7 @@ async fn a_patch_holds_no_more_of_its_files_than_a_call_may(#[values(Backend::Sq
 
 #[rstest]
 #[tokio::test]
-async fn a_patch_that_fits_nowhere_lists_its_first_conflicts(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_patch_with_many_conflicts_lists_the_first_ones(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"budget": any_budget()}})).await;
     let line = format!("{}\n", "y".repeat(190));
@@ -314,11 +316,11 @@ async fn a_patch_that_fits_nowhere_lists_its_first_conflicts(#[values(Backend::S
 
 #[rstest]
 #[tokio::test]
-async fn a_batch_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_batch_loads_no_more_content_than_the_limit_of_a_call(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"budget": any_budget()}})).await;
     run.put("big.txt", text_of(MIB - 10));
-    // In JSON each of them takes two bytes.
+    // Each quote takes two bytes in JSON.
     run.put("quotes.txt", "\"".repeat(MIB - 10));
     let path = format!("/v1/runs/{}/batch", run.id);
     let read = json!({"tool": "read_files", "input": {"paths": ["quotes.txt"]}});
@@ -335,7 +337,7 @@ async fn a_batch_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backen
     let (answer, growth) = server.peak_growth(run.agent.post(&path, json!({"calls": vec![read.clone(); 100]}))).await;
     let batch = answer.ok();
     let skipped = batch["skipped"].as_u64().unwrap();
-    assert!((90..100).contains(&skipped) && batch["ok"] == false, "{skipped} of 100 were left out");
+    assert!((90..100).contains(&skipped) && batch["ok"] == false, "{skipped} of 100 calls were skipped");
     assert_growth("answers of a batch", growth, 128);
     for calls in [vec![read; 100], edits] {
         let (answer, growth) = server.peak_growth(run.agent.post(&path, json!({"calls": calls, "atomic": true}))).await;
@@ -354,7 +356,7 @@ async fn a_batch_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backen
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn patches_that_wait_for_each_other_are_held_once(#[values(Backend::Sqlite)] backend: Backend) {
+async fn waiting_patches_are_in_memory_once(#[values(Backend::Sqlite)] backend: Backend) {
     const LINES: usize = 200_000;
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[], json!({})).await;
@@ -378,7 +380,7 @@ async fn patches_that_wait_for_each_other_are_held_once(#[values(Backend::Sqlite
 
 #[rstest]
 #[tokio::test]
-async fn a_revert_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_revert_loads_no_more_content_than_the_limit_of_a_call(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[], json!({"policy": {"budget": any_budget()}})).await;
     for number in 0..40 {
@@ -391,13 +393,13 @@ async fn a_revert_holds_no_more_than_a_call_may(#[values(Backend::Sqlite)] backe
         (&json!(32 * MIB), &json!(["call:contentBytes"])),
         "{refused}"
     );
-    assert_growth("undoing 40 MiB", growth, 96);
+    assert_growth("a revert of 40 MiB", growth, 96);
     run.ok("revert_calls", json!({"toSeq": 20, "reason": "r", "dryRun": true})).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_expression_that_is_long_to_compile_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
+async fn an_expression_that_is_expensive_to_compile_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "abc\n")], json!({})).await;
     let search = |query: &str| json!({"query": query, "mode": "regex", "caseSensitive": false});
@@ -415,7 +417,7 @@ async fn an_expression_that_is_long_to_compile_is_refused(#[values(Backend::Sqli
 
 #[rstest]
 #[tokio::test]
-async fn runs_of_one_policy_hold_its_globs_once(#[values(Backend::Sqlite)] backend: Backend) {
+async fn runs_with_the_same_policy_share_its_globs(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let globs: Vec<_> = (0..40).map(|number| format!("**/{}{number}/**", "?".repeat(400))).collect();
     let mut runs = Vec::new();

@@ -1,4 +1,4 @@
-//! The API document: complete, true, and the yardstick of who may call what.
+//! The API document: complete, equal to the code, and the source of the authorization tests.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Backend, Client, Run, Server, workspaced};
 
-/// The routes that the contract promises for this part of the service.
-const PROMISED: [(&str, &str); 32] = [
+/// The routes that the contract requires.
+const REQUIRED: [(&str, &str); 32] = [
     ("get", "/v1/checkpoint"),
     ("get", "/v1/checkpoint/key"),
     ("get", "/v1/checkpoint/consistency"),
@@ -44,10 +44,10 @@ const PROMISED: [(&str, &str); 32] = [
     ("get", "/openapi.json"),
 ];
 
-/// What anyone may call.
+/// Routes that need no token.
 const OPEN: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"];
 
-/// What an auditor may call, each a `GET`.
+/// The `GET` routes that an auditor may call.
 const AUDITORS: [&str; 15] = [
     "/v1/checkpoint",
     "/v1/checkpoint/key",
@@ -71,7 +71,7 @@ fn committed() -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Every operation of `document`: method, path, description.
+/// Returns every operation of `document`: method, path, description.
 fn operations(document: &Value) -> Vec<(String, String, &Value)> {
     let mut all = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -84,12 +84,12 @@ fn operations(document: &Value) -> Vec<(String, String, &Value)> {
     all
 }
 
-/// `{…}` by any name is the same place.
+/// Replaces each parameter of a path with `{}`.
 fn shape(path: &str) -> String {
     path.split('/').map(|part| if part.starts_with('{') { "{}" } else { part }).collect::<Vec<_>>().join("/")
 }
 
-/// Calls an operation on `run`, with whatever stands for its other parameters.
+/// Calls an operation on `run`, with an arbitrary value for its other parameters.
 async fn call(client: &Client, method: &str, path: &str, run: &Run) -> crate::harness::Answer {
     let mut concrete = path.replace("{run}", &run.id);
     while let Some(start) = concrete.find('{') {
@@ -103,11 +103,11 @@ async fn call(client: &Client, method: &str, path: &str, run: &Run) -> crate::ha
 
 #[rstest]
 #[tokio::test]
-async fn the_document_is_what_the_code_says(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_committed_document_equals_the_generated_one(#[values(Backend::Sqlite)] backend: Backend) {
     let printed = workspaced().arg("openapi").output().unwrap();
     assert!(printed.status.success());
     let printed: Value = serde_json::from_slice(&printed.stdout).unwrap();
-    assert_eq!(printed, committed(), "write it anew: cargo run -p workspaced -- openapi > openapi/workspaced.json");
+    assert_eq!(printed, committed(), "regenerate it: cargo run -p workspaced -- openapi > openapi/workspaced.json");
     let served = Server::shared(backend).await.nobody().get("/openapi.json").await;
     assert!(served.header("content-type").starts_with("application/json"));
     assert_eq!(served.ok(), printed);
@@ -115,44 +115,45 @@ async fn the_document_is_what_the_code_says(#[values(Backend::Sqlite)] backend: 
 }
 
 #[test]
-fn every_promised_route_is_described_and_every_reference_leads_somewhere() {
+fn every_required_route_is_documented_and_every_reference_resolves() {
     let document = committed();
-    let told: BTreeSet<_> = operations(&document).into_iter().map(|(method, path, _)| (method, shape(&path))).collect();
-    for (method, path) in PROMISED {
-        assert!(told.contains(&(method.to_owned(), shape(path))), "{method} {path} is missing");
+    let documented: BTreeSet<_> =
+        operations(&document).into_iter().map(|(method, path, _)| (method, shape(&path))).collect();
+    for (method, path) in REQUIRED {
+        assert!(documented.contains(&(method.to_owned(), shape(path))), "{method} {path} is missing");
     }
     let mut ids = BTreeSet::new();
     for (method, path, operation) in operations(&document) {
-        let told = format!("{method} {path}");
-        let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{told} has no operationId"));
-        assert!(ids.insert(id.to_owned()), "{id} stands for two operations");
+        let route = format!("{method} {path}");
+        let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{route} has no operationId"));
+        assert!(ids.insert(id.to_owned()), "two operations have the ID {id}");
         assert!(
             operation["summary"].as_str().or(operation["description"].as_str()).is_some_and(|text| text.len() > 10),
-            "{told} says nothing"
+            "{route} has no description"
         );
-        assert!(operation["tags"].as_array().is_some_and(|tags| !tags.is_empty()), "{told} has no tag");
+        assert!(operation["tags"].as_array().is_some_and(|tags| !tags.is_empty()), "{route} has no tag");
         let responses = operation["responses"].as_object().unwrap();
-        assert!(responses.keys().any(|status| status.starts_with(['2', '3'])), "{told} never succeeds");
+        assert!(responses.keys().any(|status| status.starts_with(['2', '3'])), "{route} documents no success");
         let open = OPEN.iter().any(|open| path.starts_with(open));
         if !open {
             for refusal in ["401", "403"] {
                 assert!(
                     responses.contains_key(refusal) || responses.contains_key("4XX"),
-                    "{told} does not tell {refusal}"
+                    "{route} does not document {refusal}"
                 );
             }
             assert!(
                 operation.get("security").is_some() || document.get("security").is_some(),
-                "{told} needs no token?"
+                "{route} documents no security"
             );
         }
         if method == "post" && path.contains("/tools/") {
             let content = &operation["requestBody"]["content"]["application/json"];
-            assert!(content["schema"].is_object(), "{told} takes anything");
+            assert!(content["schema"].is_object(), "{route} has no request schema");
             assert!(
                 content.to_string().contains("example")
                     || resolves(&document, &content["schema"]).to_string().contains("example"),
-                "{told} has no example"
+                "{route} has no example"
             );
         }
     }
@@ -161,9 +162,9 @@ fn every_promised_route_is_described_and_every_reference_leads_somewhere() {
 
 fn resolves<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
-        Some(reference) => {
-            document.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference} dangles"))
-        }
+        Some(reference) => document
+            .pointer(reference.trim_start_matches('#'))
+            .unwrap_or_else(|| panic!("{reference} does not resolve")),
         None => schema,
     }
 }
@@ -183,7 +184,7 @@ fn every_reference_resolves(document: &Value, value: &Value) {
 
 #[rstest]
 #[tokio::test]
-async fn each_operation_lets_in_only_whom_it_should(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn each_operation_refuses_unauthorized_callers(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     let other = server.run(json!({})).await;
     let document = committed();
@@ -191,13 +192,13 @@ async fn each_operation_lets_in_only_whom_it_should(#[values(Backend::Sqlite, Ba
         if OPEN.iter().any(|open| path.starts_with(open)) {
             continue;
         }
-        let told = format!("{method} {path}");
+        let route = format!("{method} {path}");
         call(&server.nobody(), &method, &path, &run).await.refused("UNAUTHENTICATED");
         let stream = path.ends_with("/stream") || path.ends_with("/changes");
         let allowed = method == "get" && AUDITORS.iter().any(|allowed| shape(allowed) == shape(&path));
         if !(stream && allowed) {
             let status = call(&server.auditor(), &method, &path, &run).await.status;
-            assert_eq!(status == 403, !allowed, "an auditor on {told}: {status}");
+            assert_eq!(status == 403, !allowed, "an auditor on {route}: {status}");
         }
         if path != "/v1/tools" && path != "/v1/limits" {
             call(&other.agent, &method, &path, &run).await.refused("FORBIDDEN");
@@ -209,7 +210,7 @@ async fn each_operation_lets_in_only_whom_it_should(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn no_operation_answers_nonsense_with_a_fault_of_ours(
+async fn no_operation_answers_malformed_input_with_a_server_error(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
@@ -236,7 +237,7 @@ async fn no_operation_answers_nonsense_with_a_fault_of_ours(
 
 #[rstest]
 #[tokio::test]
-async fn the_catalogue_tells_a_model_all_it_needs(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_tool_catalogue_is_complete(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({})).await;
     let catalogue = run.agent.get("/v1/tools").await.ok();
@@ -342,16 +343,16 @@ async fn the_catalogue_tells_a_model_all_it_needs(#[values(Backend::Sqlite)] bac
             "{name}"
         );
         let (input, output) = (&tool["inputSchema"], &tool["outputSchema"]);
-        assert!(!tool.to_string().contains("$ref"), "{name}: a model follows no references");
+        assert!(!tool.to_string().contains("$ref"), "{name}: the schema contains a reference");
         assert_eq!(input["additionalProperties"], false, "{name}");
         for member in inputs.iter().chain(&common) {
             assert!(
                 input["properties"][member]["description"].is_string() || input["properties"][member].is_object(),
-                "{name} does not tell {member}: {input:#}"
+                "{name} does not document {member}: {input:#}"
             );
         }
         for member in outputs.iter().chain(&["ok", "toolCallId"]) {
-            assert!(output["properties"][member].is_object(), "{name} does not tell {member}: {output:#}");
+            assert!(output["properties"][member].is_object(), "{name} does not document {member}: {output:#}");
         }
         let required = input["required"].to_string();
         assert_eq!(required.contains("\"reason\""), mutates, "{name}: {required}");
@@ -360,7 +361,7 @@ async fn the_catalogue_tells_a_model_all_it_needs(#[values(Backend::Sqlite)] bac
 
 #[rstest]
 #[tokio::test]
-async fn the_pages_of_docs_come_from_here_alone(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_documentation_pages_load_no_external_resource(#[values(Backend::Sqlite)] backend: Backend) {
     let nobody = Server::shared(backend).await.nobody();
     let mut page = nobody.get("/docs/").await;
     if page.status != 200 {
@@ -372,7 +373,7 @@ async fn the_pages_of_docs_come_from_here_alone(#[values(Backend::Sqlite)] backe
     for attribute in ["src=\"", "href=\""] {
         for rest in html.split(attribute).skip(1) {
             let address = rest.split('"').next().unwrap();
-            assert!(!address.contains("//"), "{address} lies on the internet");
+            assert!(!address.contains("//"), "{address} is external");
             let path = if address.starts_with('/') {
                 address.to_owned()
             } else {

@@ -1,4 +1,4 @@
-//! Lists, feeds and records that are bounded in bytes, however large each entry is.
+//! Limits in bytes of lists, event streams and records.
 
 use reqwest::Method;
 use rstest::rstest;
@@ -7,21 +7,19 @@ use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Server, assert_growth, sha256};
 
-/// How many bytes are added to each row.
+/// Bytes added to each row.
 const PADDING: usize = 3 << 20;
-/// Rows that are padded.
+/// Number of padded rows.
 const ROWS: usize = 12;
 
-/// A path of `number`, as long as paths may be.
+/// Returns a path of the maximum length that ends with `number`.
 fn long_path(number: usize) -> String {
     format!("{}{number:08}", format!("{}/", "d".repeat(250)).repeat(16))
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_record_of_a_refused_patch_does_not_repeat_all_of_it(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_record_of_a_refused_patch_is_truncated(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let section = |number| format!("--- a/{}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", long_path(number));
     let patch = (0..900).map(section).collect::<Vec<_>>().concat();
@@ -35,28 +33,28 @@ async fn a_record_of_a_refused_patch_does_not_repeat_all_of_it(
     }
     assert_eq!(run.verify().await["intact"], true);
 
-    // What a tool does not understand is not repeated either: not in the answer, not in the record.
+    // Neither the answer nor the record repeats an unknown member in full.
     let answer = run.call("read_file", json!({"path": "a", "x".repeat(2 << 20): 1})).await;
     answer.refused("INVALID_REQUEST");
     assert!(answer.body.len() < 64 << 10, "{} bytes", answer.body.len());
     assert!(run.last_record().await.to_string().len() < 64 << 10);
 }
 
-/// Makes every record and approval as large as `PADDING`, as years of fat calls would.
+/// Pads every record and approval with `PADDING` bytes.
 async fn pad(server: &Server) {
     server.database.drop_triggers().await;
     let padding = match server.database.backend {
         Backend::Sqlite => format!("hex(zeroblob({}))", PADDING / 2),
         Backend::Postgres => format!("repeat('0', {PADDING})"),
     };
-    let places = [("audit_record", "\"reason\":\""), ("approval", "\"diff\":\"")];
-    for (table, member) in places {
+    let members = [("audit_record", "\"reason\":\""), ("approval", "\"diff\":\"")];
+    for (table, member) in members {
         let sql = format!("update {table} set body = replace(body, '{member}', '{member}' || {padding})");
         server.database.tamper(&sql).await.unwrap();
     }
 }
 
-/// A server with a run of [`ROWS`] records of changes and one of as many approvals, all padded.
+/// Starts a server with a run of [`ROWS`] changes and a run of as many approvals, all padded.
 async fn padded(backend: Backend) -> (Server, Run, Run) {
     let server = Server::start(backend).await;
     let policy = json!({"policy": {"profile": "SUPERVISED_PR"}});
@@ -72,7 +70,7 @@ async fn padded(backend: Backend) -> (Server, Run, Run) {
     (server, changed, asking)
 }
 
-/// An entry of a list; only records have a number.
+/// An item of a list. Only records have a number.
 #[derive(Deserialize)]
 struct Item {
     seq: Option<u64>,
@@ -85,7 +83,8 @@ struct Page {
     next_cursor: Option<String>,
 }
 
-/// The pages of a list: how many items each has, and the numbers of all. Not by [`Client::get`], which searches the answer.
+/// Returns the number of items on each page of a list, and the numbers of all items. Does not use `Client::get`, which
+/// searches the whole answer.
 async fn pages(server: &Server, path: &str) -> (Vec<usize>, Vec<Option<u64>>) {
     let (mut lengths, mut seqs, mut cursor) = (Vec::new(), Vec::new(), String::new());
     loop {
@@ -104,7 +103,7 @@ async fn pages(server: &Server, path: &str) -> (Vec<usize>, Vec<Option<u64>>) {
 
 #[rstest]
 #[tokio::test]
-async fn a_page_ends_at_its_bytes_and_the_next_one_goes_on(
+async fn a_page_is_limited_in_bytes_and_the_next_page_continues(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, changed, asking) = padded(backend).await;
@@ -137,14 +136,14 @@ async fn a_page_ends_at_its_bytes_and_the_next_one_goes_on(
 
 #[rstest]
 #[tokio::test]
-async fn what_reads_all_records_of_a_run_holds_a_page_of_them(
+async fn reading_all_records_of_a_run_needs_memory_for_one_page(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, changed, _) = padded(backend).await;
     let run = format!("/v1/runs/{}", changed.id);
     let stream = async || {
         let mut stream = server.operator().stream("/v1/audit/stream?since=2020-01-01T00:00:00Z", None).await;
-        // Whoever opens a stream and takes nothing holds a small part of it.
+        // A stream that is not read buffers only a small part.
         stream.chunk().await.unwrap();
         let text = changed.agent.stream(&format!("{run}/changes"), None).await.chunk().await.unwrap().unwrap();
         assert!(String::from_utf8_lossy(&text).contains("event: change"));
@@ -164,7 +163,7 @@ async fn what_reads_all_records_of_a_run_holds_a_page_of_them(
 
 #[rstest]
 #[tokio::test]
-async fn a_revert_of_many_calls_holds_no_diffs(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_revert_of_many_calls_loads_no_diffs(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::start(backend).await;
     let budget = json!({"maxInsertions": 1_000_000, "maxDeletions": 1_000_000, "maxBytes": 100_000_000});
     let run = server.run(json!({"policy": {"budget": budget}})).await;

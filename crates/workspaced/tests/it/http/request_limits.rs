@@ -1,4 +1,4 @@
-//! Limits, and callers who are slow, greedy or hostile: each is answered or cut off, and nobody else notices.
+//! Request limits: slow, oversized and malformed requests are refused or disconnected, and other callers are not affected.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,22 +15,22 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// What the server sends until it closes; fails where it does not close in time.
+/// Reads until the server closes the connection. Panics if it does not close in time.
 fn until_closed(mut stream: TcpStream) -> (String, Duration) {
     let started = Instant::now();
-    let (mut told, mut buffer) = (Vec::new(), [0; 4096]);
+    let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => break,
-            Ok(read) => told.extend_from_slice(&buffer[..read]),
+            Ok(read) => received.extend_from_slice(&buffer[..read]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
             Err(error) => panic!("still open after {:?}: {error}", started.elapsed()),
         }
     }
-    (String::from_utf8_lossy(&told).into_owned(), started.elapsed())
+    (String::from_utf8_lossy(&received).into_owned(), started.elapsed())
 }
 
-async fn impatient(backend: Backend) -> (Server, Run) {
+async fn start_with_short_timeouts(backend: Backend) -> (Server, Run) {
     let setup = Setup::new(backend)
         .arg("--header-timeout-seconds", 1)
         .arg("--body-timeout-seconds", 1)
@@ -44,8 +44,8 @@ async fn impatient(backend: Backend) -> (Server, Run) {
 
 #[rstest]
 #[tokio::test]
-async fn who_dawdles_is_cut_off(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = impatient(backend).await;
+async fn slow_requests_are_disconnected(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = start_with_short_timeouts(backend).await;
     let token = run.agent.token.clone().unwrap();
     let head = format!(
         "POST /v1/runs/{}/tools/read_file HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n",
@@ -59,14 +59,14 @@ async fn who_dawdles_is_cut_off(#[values(Backend::Sqlite)] backend: Backend) {
     ] {
         let mut stream = connect(&server);
         stream.write_all(sent.as_bytes()).unwrap();
-        let (told, took) = tokio::task::spawn_blocking(|| until_closed(stream)).await.unwrap();
+        let (answer, took) = tokio::task::spawn_blocking(|| until_closed(stream)).await.unwrap();
         assert!(took < Duration::from_secs(6), "{what}: {took:?}");
-        let status = told.split(' ').nth(1).unwrap_or_default();
-        assert!(what.contains("answered") == (status == "200"), "{what}: {told}");
+        let status = answer.split(' ').nth(1).unwrap_or_default();
+        assert!(what.contains("answered") == (status == "200"), "{what}: {answer}");
     }
-    // A byte now and then does not keep a head alive.
+    // Single bytes do not extend the header timeout.
     let mut stream = connect(&server);
-    let dripping = tokio::task::spawn_blocking(move || {
+    let sending = tokio::task::spawn_blocking(move || {
         let started = Instant::now();
         for byte in head.bytes() {
             if stream.write_all(&[byte]).is_err() {
@@ -76,18 +76,18 @@ async fn who_dawdles_is_cut_off(#[values(Backend::Sqlite)] backend: Backend) {
         }
         started.elapsed()
     });
-    assert!(dripping.await.unwrap() < Duration::from_secs(6));
+    assert!(sending.await.unwrap() < Duration::from_secs(6));
     run.ok("read_file", json!({"path": "a.txt"})).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_body_has_an_end(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = impatient(backend).await;
+async fn the_size_of_a_body_is_limited(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = start_with_short_timeouts(backend).await;
     let input = json!({"path": "b.txt", "content": "x".repeat(100_000), "reason": "r"});
     let problem = run.call("write_file", input.clone()).await.refused("BODY_TOO_LARGE");
     assert_eq!(problem["limit"], 100_000);
-    // One that does not say how long it is.
+    // A body without a declared length.
     let chunks = (0..200).map(|_| Ok::<_, std::io::Error>("x".repeat(1000)));
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
     let path = format!("/v1/runs/{}/tools/write_file", run.id);
@@ -104,8 +104,8 @@ async fn a_body_has_an_end(#[values(Backend::Sqlite)] backend: Backend) {
     run.ok("read_file", json!({"path": "a.txt"})).await;
 }
 
-/// Sends a body a byte now and then, and gives what the server says of it.
-fn drip(server: &Server, run: &Run, path: &str) -> std::thread::JoinHandle<(String, Duration)> {
+/// Sends a body slowly, one byte at a time. Returns the answer and the duration.
+fn send_slowly(server: &Server, run: &Run, path: &str) -> std::thread::JoinHandle<(String, Duration)> {
     let mut stream = connect(server);
     let token = run.operator.token.as_deref().unwrap();
     let head = format!(
@@ -115,9 +115,9 @@ fn drip(server: &Server, run: &Run, path: &str) -> std::thread::JoinHandle<(Stri
     stream.write_all(head.as_bytes()).unwrap();
     let started = Instant::now();
     std::thread::spawn(move || {
-        let mut drops = stream.try_clone().unwrap();
+        let mut writer = stream.try_clone().unwrap();
         std::thread::spawn(move || {
-            while drops.write_all(b"a").is_ok() {
+            while writer.write_all(b"a").is_ok() {
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
@@ -128,7 +128,7 @@ fn drip(server: &Server, run: &Run, path: &str) -> std::thread::JoinHandle<(Stri
 
 #[rstest]
 #[tokio::test]
-async fn slow_archives_keep_no_other_run_from_being_made_and_come_to_an_end(
+async fn slow_archive_uploads_do_not_delay_other_imports_and_time_out(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let setup = Setup::new(backend)
@@ -137,26 +137,26 @@ async fn slow_archives_keep_no_other_run_from_being_made_and_come_to_an_end(
         .arg("--request-timeout-seconds", 2);
     let server = Server::start_with(setup).await;
     let archive = |run: &Run| format!("/v1/runs/{}/archive", run.id);
-    let mut dripping = Vec::new();
+    let mut uploads = Vec::new();
     for _ in 0..3 {
         let run = server.run(json!({"source": {"type": "archive"}})).await;
-        dripping.push(drip(&server, &run, &archive(&run)));
+        uploads.push(send_slowly(&server, &run, &archive(&run)));
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
     let started = Instant::now();
     server.run(json!({})).await;
     server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
-    // Who waits for the place of such an archive is told so, and may try again.
+    // An upload that waits for a permit is refused and can be retried.
     let waiting = server.run(json!({"source": {"type": "archive"}})).await;
     let tar = crate::harness::tar_of(&[("a", b"a\n")]);
     let answer = waiting.operator.put(&archive(&waiting), tar.clone()).await;
     answer.refused("UNAVAILABLE");
     assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 1);
     assert_eq!(waiting.get().await["state"], "preparing");
-    for dripping in dripping {
-        let (told, took) = tokio::task::spawn_blocking(|| dripping.join().unwrap()).await.unwrap();
-        assert!(told.starts_with("HTTP/1.1 503") || told.starts_with("HTTP/1.1 400"), "{told}");
+    for upload in uploads {
+        let (answer, took) = tokio::task::spawn_blocking(|| upload.join().unwrap()).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503") || answer.starts_with("HTTP/1.1 400"), "{answer}");
         assert!(took < Duration::from_secs(30), "{took:?}");
     }
     assert_eq!(waiting.operator.put(&archive(&waiting), tar).await.status, 200);
@@ -165,19 +165,19 @@ async fn slow_archives_keep_no_other_run_from_being_made_and_come_to_an_end(
 
 #[rstest]
 #[tokio::test]
-async fn a_file_that_comes_in_drops_is_cut(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_slow_file_upload_is_ended(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 1)).await;
     let run = server.run(json!({})).await;
-    let dripping = drip(&server, &run, &format!("/v1/runs/{}/files/a.bin", run.id));
-    let (told, took) = tokio::task::spawn_blocking(|| dripping.join().unwrap()).await.unwrap();
-    assert!(told.starts_with("HTTP/1.1 400") && told.contains("broke off"), "{told}");
+    let upload = send_slowly(&server, &run, &format!("/v1/runs/{}/files/a.bin", run.id));
+    let (answer, took) = tokio::task::spawn_blocking(|| upload.join().unwrap()).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("broke off"), "{answer}");
     assert!(took > Duration::from_secs(3) && took < Duration::from_secs(20), "{took:?}");
     assert!(run.snapshot().is_empty());
 }
 
 #[rstest]
 #[tokio::test]
-async fn connections_have_a_most_and_those_that_are_there_go_on(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_number_of_connections_is_limited_and_open_ones_continue(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--max-connections", 8)).await;
     let run = server.run(json!({})).await;
     run.ok("list_dir", json!({})).await;
@@ -191,21 +191,21 @@ async fn connections_have_a_most_and_those_that_are_there_go_on(#[values(Backend
     for stream in &mut held {
         let mut buffer = [0; 4096];
         let read = stream.read(&mut buffer).unwrap_or(0);
-        let told = String::from_utf8_lossy(&buffer[..read]).into_owned();
-        assert!(told.is_empty() || told.starts_with("HTTP/1.1 200") || told.contains("UNAVAILABLE"), "{told}");
-        served += usize::from(told.starts_with("HTTP/1.1 200"));
+        let answer = String::from_utf8_lossy(&buffer[..read]).into_owned();
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 200") || answer.contains("UNAVAILABLE"), "{answer}");
+        served += usize::from(answer.starts_with("HTTP/1.1 200"));
     }
     assert!((1..=8).contains(&served), "{served} of 20 were served");
     run.ok("list_dir", json!({})).await;
     drop(held);
     let mut after = connect(&server);
     ask(&mut after).unwrap();
-    assert!(after.read(&mut [0; 4096]).unwrap() > 20, "a place is free again");
+    assert!(after.read(&mut [0; 4096]).unwrap() > 20, "no connection was released");
 }
 
 #[rstest]
 #[tokio::test]
-async fn one_token_s_storm_is_its_own(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_rate_limit_of_one_token_does_not_affect_another(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend).arg("--rate-limit-per-second", 20).arg("--rate-limit-burst", 20);
     let server = Server::start_with(setup).await;
     let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
@@ -217,9 +217,9 @@ async fn one_token_s_storm_is_its_own(#[values(Backend::Sqlite)] backend: Backen
             refused = Some(answer);
         }
     }
-    let refused = refused.expect("sixty calls at once are more than twenty a second");
+    let refused = refused.expect("sixty calls exceed the limit of twenty per second");
     other.ok("list_dir", json!({})).await;
-    // Who may not call is told so first.
+    // A missing permission is reported first.
     run.agent.post(&format!("/v1/runs/{}/tools/list_dir", other.id), json!({})).await.refused("FORBIDDEN");
     tokio::time::sleep(Duration::from_secs(refused.header("retry-after").parse().unwrap())).await;
     run.ok("list_dir", json!({})).await;
@@ -229,8 +229,8 @@ async fn one_token_s_storm_is_its_own(#[values(Backend::Sqlite)] backend: Backen
 
 #[rstest]
 #[tokio::test]
-async fn nonsense_on_the_wire_is_survived(#[values(Backend::Sqlite)] backend: Backend) {
-    let (server, run) = impatient(backend).await;
+async fn malformed_requests_do_no_harm(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = start_with_short_timeouts(backend).await;
     let path = format!("/v1/runs/{}/tools/list_dir", run.id);
     for body in
         ["[".repeat(60_000), "{\"a\":".repeat(15_000), format!("{{\"path\":{}1{}}}", "[".repeat(200), "]".repeat(200))]
@@ -249,16 +249,16 @@ async fn nonsense_on_the_wire_is_survived(#[values(Backend::Sqlite)] backend: Ba
     ] {
         let mut stream = connect(&server);
         let _ = stream.write_all(&sent);
-        let (told, _) = tokio::task::spawn_blocking(|| until_closed(stream)).await.unwrap();
-        assert!(!told.contains("HTTP/1.1 5"), "{told}");
-        assert!(!told.contains("\"items\""), "{told}");
+        let (answer, _) = tokio::task::spawn_blocking(|| until_closed(stream)).await.unwrap();
+        assert!(!answer.contains("HTTP/1.1 5"), "{answer}");
+        assert!(!answer.contains("\"items\""), "{answer}");
     }
     run.ok("list_dir", json!({})).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn many_idle_connections_leave_room_for_work(#[values(Backend::Sqlite)] backend: Backend) {
+async fn many_idle_connections_do_not_delay_calls(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let held: Vec<_> = (0..500).map(|_| connect(&server)).collect();
@@ -272,7 +272,7 @@ async fn many_idle_connections_leave_room_for_work(#[values(Backend::Sqlite)] ba
 
 #[rstest]
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_a_whole_change_or_none(
+async fn a_disconnected_call_is_applied_completely_or_not_at_all(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
@@ -306,7 +306,7 @@ async fn a_caller_that_goes_away_leaves_a_whole_change_or_none(
 
 #[rstest]
 #[tokio::test]
-async fn streams_count_as_requests_while_they_are_open(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_open_stream_counts_as_a_request(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--token-concurrency", 8)).await;
     let run = server.run(json!({})).await;
     let changes = format!("/v1/runs/{}/changes", run.id);
@@ -319,13 +319,13 @@ async fn streams_count_as_requests_while_they_are_open(#[values(Backend::Sqlite,
         let refused = client.send(stream()).await;
         assert_eq!(refused.refused("RATE_LIMITED")["limit"], 4, "{path}");
         assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 1);
-        // The token's calls still pass, and so do other tokens' streams.
+        // Calls of the same token and streams of other tokens still work.
         client.get(&format!("/v1/runs/{}/audit", run.id)).await.ok();
         drop(server.operator().stream("/v1/audit/stream", None).await);
         drop(open);
         let deadline = Instant::now() + Duration::from_secs(20);
         while stream().send().await.unwrap().status() != 200 {
-            assert!(Instant::now() < deadline, "{path}: those that are closed still count");
+            assert!(Instant::now() < deadline, "{path}: closed streams still count");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

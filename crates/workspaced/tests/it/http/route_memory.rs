@@ -1,4 +1,4 @@
-//! Every route of the API document with the worst request that it accepts, and the bound of what that costs in memory.
+//! The memory cost of the most expensive request that each route of the API document accepts.
 
 use std::collections::BTreeSet;
 
@@ -15,25 +15,25 @@ const MEMORY: &str = include_str!("memory_limits.rs");
 const PAGES: &str = include_str!("page_limits.rs");
 const UPLOADS: &str = include_str!("../files/large_uploads.rs");
 
-/// Routes whose worst request is another test's: its source, its name, and the bound that it states.
+/// Routes that other tests measure: the source, the test, and the limit that it asserts.
 const ELSEWHERE: [(&str, &str, &str, &str); 8] = [
-    ("get /v1/runs/{run}/patch", EXPORTS, "a_patch_of_any_length_is_streamed_in_flat_memory", "80"),
+    ("get /v1/runs/{run}/patch", EXPORTS, "a_patch_is_streamed_in_constant_memory", "80"),
     ("put /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "24"),
     ("get /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "24"),
     ("delete /v1/runs/{run}/files/{path}", UPLOADS, LARGE_FILE, "16"),
-    ("post /v1/runs/{run}/batch", MEMORY, "a_batch_holds_no_more_than_a_call_may", "160"),
-    ("get /v1/audit", PAGES, "a_page_ends_at_its_bytes_and_the_next_one_goes_on", "96"),
+    ("post /v1/runs/{run}/batch", MEMORY, "a_batch_loads_no_more_content_than_the_limit_of_a_call", "160"),
+    ("get /v1/audit", PAGES, "a_page_is_limited_in_bytes_and_the_next_page_continues", "96"),
     ("get /v1/audit/stream", PAGES, HISTORIES, "64"),
     ("get /v1/runs/{run}/audit/verify", PAGES, HISTORIES, "64"),
 ];
-const LARGE_FILE: &str = "a_large_file_costs_little_memory_on_its_way";
-const HISTORIES: &str = "what_reads_all_records_of_a_run_holds_a_page_of_them";
+const LARGE_FILE: &str = "a_large_file_is_transferred_in_little_memory";
+const HISTORIES: &str = "reading_all_records_of_a_run_needs_memory_for_one_page";
 
-/// The files that every search and listing meets.
+/// Number of files that every search and listing visits.
 const FILES: usize = 3_000;
 
-/// One request, by the route of the document that it goes to, and what it may cost at most.
-struct Worst {
+/// A request, its documented route, and the maximum growth of memory.
+struct MeasuredRequest {
     route: &'static str,
     request: RequestBuilder,
     status: u16,
@@ -50,7 +50,7 @@ fn documented() -> BTreeSet<String> {
     routes.collect()
 }
 
-/// A tree of many long names, a text of the largest size that is searched, and changes of it for lists and diffs.
+/// Creates a run with many long names, a text of the largest size that is searched, changes and approvals.
 async fn fill(server: &Server) -> Run {
     let policy = json!({"budget": {"maxFilesTouched": 100, "maxInsertions": 1_000_000, "maxDeletions": 1_000_000,
         "maxFilesDeleted": 100, "maxBytes": 100_000_000}, "quota": {"pendingApprovals": 1_000}});
@@ -71,15 +71,15 @@ async fn fill(server: &Server) -> Run {
     run
 }
 
-fn of_run(run: &Run, route: &'static str, body: &Value, most_mib: u64) -> Worst {
+fn of_run(run: &Run, route: &'static str, body: &Value, most_mib: u64) -> MeasuredRequest {
     let (method, path) = route.split_once(' ').unwrap();
     let path = path.replace("{run}", &run.id);
     let request = run.operator.request(method.to_uppercase().parse().unwrap(), &path);
     let request = if body.is_null() { request } else { request.json(body) };
-    Worst { route, request, status: 200, most_mib }
+    MeasuredRequest { route, request, status: 200, most_mib }
 }
 
-fn tool_calls(run: &Run) -> Vec<Worst> {
+fn tool_calls(run: &Run) -> Vec<MeasuredRequest> {
     let content = "x".repeat(MIB - 1) + "\n";
     let most = json!(1_000_000);
     let changed = |number: usize| format!("changed/{number}.txt");
@@ -127,12 +127,17 @@ fn tool_calls(run: &Run) -> Vec<Worst> {
         .into_iter()
         .map(|(route, body, most_mib)| {
             let path = route.trim_start_matches("post ").replace("{run}", &run.id);
-            Worst { route, request: run.agent.request(Method::POST, &path).json(&body), status: 200, most_mib }
+            MeasuredRequest {
+                route,
+                request: run.agent.request(Method::POST, &path).json(&body),
+                status: 200,
+                most_mib,
+            }
         })
         .collect()
 }
 
-async fn other_calls(server: &Server, run: &Run) -> Vec<Worst> {
+async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
     let pending = run.operator.get("/v1/approvals?state=pending").await.ok();
     let approval = |number: usize| pending["items"][number]["approvalId"].as_str().unwrap().to_owned();
     let record = run.audit().await.into_iter().find(|record| !record["artifactUris"].as_array().unwrap().is_empty());
@@ -164,7 +169,7 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<Worst> {
     };
     let size = |query: &str| run.operator.request(Method::GET, query);
     let mut all = vec![
-        Worst {
+        MeasuredRequest {
             status: 201,
             ..of_run(
                 run,
@@ -174,8 +179,8 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<Worst> {
                 192,
             )
         },
-        Worst { request: size("/v1/runs?limit=1000"), ..of_run(run, "get /v1/runs", &none, 32) },
-        Worst { request: size("/v1/approvals?limit=1000"), ..of_run(run, "get /v1/approvals", &none, 96) },
+        MeasuredRequest { request: size("/v1/runs?limit=1000"), ..of_run(run, "get /v1/runs", &none, 32) },
+        MeasuredRequest { request: size("/v1/approvals?limit=1000"), ..of_run(run, "get /v1/approvals", &none, 96) },
         with("get /v1/approvals/{approvalId}", "{approvalId}", &approval(0), &none),
         with("post /v1/approvals/{approvalId}/approve", "{approvalId}", &approval(1), &note),
         with("post /v1/approvals/{approvalId}/deny", "{approvalId}", &approval(2), &note),
@@ -186,25 +191,28 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<Worst> {
             record["toolCallId"].as_str().unwrap(),
             &none,
         ),
-        Worst {
+        MeasuredRequest {
             status: 204,
             ..with("delete /v1/runs/{run}/tokens/{tokenId}", "{tokenId}", token["tokenId"].as_str().unwrap(), &none)
         },
-        Worst { status: 201, ..of_run(run, "post /v1/runs/{run}/tokens", &json!({"permissions": ["file:read"]}), 16) },
+        MeasuredRequest {
+            status: 201,
+            ..of_run(run, "post /v1/runs/{run}/tokens", &json!({"permissions": ["file:read"]}), 16)
+        },
         of_run(run, "post /v1/runs/{run}/policy/explain", &json!({"patch": explained}), 128),
-        Worst {
+        MeasuredRequest {
             request: size("/v1/checkpoint/consistency?from=1"),
             ..of_run(run, "get /v1/checkpoint/consistency", &none, 32)
         },
-        Worst {
+        MeasuredRequest {
             request: size(&format!("/v1/runs/{}/audit?limit=1000", run.id)),
             ..of_run(run, "get /v1/runs/{run}/audit", &none, 64)
         },
-        Worst {
+        MeasuredRequest {
             request: size(&format!("/v1/runs/{}/changes?limit=1000", run.id)),
             ..of_run(run, "get /v1/runs/{run}/changes", &none, 64)
         },
-        Worst {
+        MeasuredRequest {
             request: size(&format!("/v1/runs/{}/audit/inclusion?seq=1", run.id)),
             ..of_run(run, "get /v1/runs/{run}/audit/inclusion", &none, 64)
         },
@@ -232,41 +240,41 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<Worst> {
 }
 
 #[test]
-fn every_test_that_is_named_here_is_there() {
+fn every_referenced_test_exists() {
     for (route, source, test, most_mib) in ELSEWHERE {
         let body = source.split_once(&format!("async fn {test}(")).map(|(_, body)| body);
-        let body = body.unwrap_or_else(|| panic!("{route}: there is no test `{test}`"));
+        let body = body.unwrap_or_else(|| panic!("{route}: no test `{test}`"));
         assert!(
             body.split("#[rstest]").next().unwrap().contains(most_mib),
-            "{route}: `{test}` states no {most_mib} MiB"
+            "{route}: `{test}` does not assert {most_mib} MiB"
         );
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn every_route_has_a_bound_of_memory(#[values(Backend::Sqlite)] backend: Backend) {
+async fn every_route_has_a_memory_limit(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--checkpoint-seconds", 1)).await;
     let run = fill(&server).await;
     let mut tried: BTreeSet<String> = ELSEWHERE.iter().map(|(route, ..)| (*route).to_owned()).collect();
     let mut worst = tool_calls(&run);
-    // What every first call loads is not what one of them costs.
+    // The first call loads state that later calls share.
     run.ok("list_dir", json!({})).await;
     worst.extend(other_calls(&server, &run).await);
-    for Worst { route, request, status, most_mib } in worst {
+    for MeasuredRequest { route, request, status, most_mib } in worst {
         let (answer, growth) = server.peak_growth(run.operator.send(request)).await;
         let fits = answer.status == status || (status == 200 && [204, 303].contains(&answer.status));
         assert!(fits, "{route}: {} {}", answer.status, answer.text().chars().take(500).collect::<String>());
         assert_growth(route, growth, most_mib);
         println!("{route}: {} KiB of at most {most_mib} MiB", growth >> 10);
-        assert!(tried.insert(route.to_owned()), "{route} is here twice");
+        assert!(tried.insert(route.to_owned()), "{route} is measured twice");
     }
     assert_eq!(tried, documented());
 }
 
 #[rstest]
 #[tokio::test]
-async fn many_long_names_cost_no_more_than_an_answer_tells_of_them(#[values(Backend::Sqlite)] backend: Backend) {
+async fn many_long_names_do_not_exceed_the_memory_limit(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run(json!({})).await;
     run.create("a.txt", "a\n").await;

@@ -1,4 +1,4 @@
-//! Who may call: operator scopes, run tokens, permissions, expiry, revocation, and refusals that tell nothing.
+//! Authentication and authorization: operator scopes, run tokens, permissions, expiry, revocation, and uniform refusals.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const EVERY_PERMISSION: [&str; 10] = [
     "audit:read",
 ];
 
-/// A further token of `run` with what `body` says.
+/// Creates a token of `run` with the members of `body`.
 async fn token(run: &Run, body: Value) -> Value {
     run.operator.post(&format!("/v1/runs/{}/tokens", run.id), body).await.is(201)
 }
@@ -36,10 +36,12 @@ async fn list(client: &Client, run: &str) -> crate::harness::Answer {
 
 #[rstest]
 #[tokio::test]
-async fn without_a_good_token_nobody_learns_anything(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn every_request_without_a_valid_token_gets_the_same_refusal(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (server, run) = Run::shared(backend, &[]).await;
     let good = run.agent.token.clone().unwrap();
-    let mut told = Vec::new();
+    let mut refusals = Vec::new();
     for path in [
         format!("/v1/runs/{}", run.id),
         "/v1/runs/none-such".into(),
@@ -49,25 +51,25 @@ async fn without_a_good_token_nobody_learns_anything(#[values(Backend::Sqlite, B
     ] {
         for bad in [None, Some(""), Some("x"), Some(&good[1..]), Some(&good.to_uppercase()), Some(&good.repeat(50))] {
             let answer = server.nobody().with_token(bad).get(&path).await;
-            told.push(answer.refused("UNAUTHENTICATED").to_string());
+            refusals.push(answer.refused("UNAUTHENTICATED").to_string());
         }
         let mut forms = vec![("Authorization", format!("Basic {good}")), ("Authorization", good.clone())];
         forms.extend([("X-Api-Key", good.clone()), ("Cookie", format!("token={good}"))]);
         for (name, value) in forms {
             let request = server.nobody().request(Method::GET, &path).header(name, value);
-            told.push(server.nobody().send(request).await.refused("UNAUTHENTICATED").to_string());
+            refusals.push(server.nobody().send(request).await.refused("UNAUTHENTICATED").to_string());
         }
         for query in ["token", "access_token", "Authorization"] {
             server.nobody().get(&format!("{path}?{query}={good}")).await.refused("UNAUTHENTICATED");
         }
     }
-    told.dedup();
-    assert_eq!(told.len(), 1, "{told:?}");
+    refusals.dedup();
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_run_token_is_worth_nothing_elsewhere_and_cannot_tell_which_runs_exist(
+async fn a_run_token_is_refused_elsewhere_and_does_not_disclose_which_runs_exist(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "mine\n")]).await;
@@ -81,14 +83,14 @@ async fn a_run_token_is_worth_nothing_elsewhere_and_cannot_tell_which_runs_exist
         let call = |id: &str| format!("/v1/runs/{id}/tools/{tool}");
         let there = run.agent.post(&call(&other.id), json!({"path": "a.txt"})).await.refused("FORBIDDEN");
         assert_eq!(there, run.agent.post(&call("none-such"), json!({"path": "../x"})).await.refused("FORBIDDEN"));
-        assert_eq!(there, run.agent.post(&call("a%2fb"), json!([])).await.refused("FORBIDDEN"), "even a bad ID");
+        assert_eq!(there, run.agent.post(&call("a%2fb"), json!([])).await.refused("FORBIDDEN"), "an invalid ID");
     }
     assert_eq!(other.audit().await, Vec::<Value>::new());
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_run_token_does_nothing_of_the_operators(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_run_token_may_not_call_operator_routes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let id = &run.id;
     for path in ["/v1/runs", "/v1/approvals", "/v1/audit", "/v1/audit/stream", "/v1/approvals/x"] {
@@ -111,7 +113,7 @@ async fn a_run_token_does_nothing_of_the_operators(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn an_auditor_reads_runs_audit_artifacts_and_approvals_and_nothing_else(
+async fn an_auditor_reads_runs_records_artifacts_and_approvals_only(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
@@ -149,7 +151,7 @@ async fn an_auditor_reads_runs_audit_artifacts_and_approvals_and_nothing_else(
 
 #[rstest]
 #[tokio::test]
-async fn each_permission_opens_its_own_calls_only(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn each_permission_allows_only_its_own_calls(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
     let version = crate::harness::sha256("x\n");
     let write = |path: &str| json!({"path": path, "content": "y\n", "reason": "r", "dryRun": true});
@@ -166,9 +168,9 @@ async fn each_permission_opens_its_own_calls_only(#[values(Backend::Sqlite, Back
         ("file:patch:apply", "apply_patch", patch),
     ];
     for held in EVERY_PERMISSION {
-        let told = token(&run, json!({"permissions": [held]})).await;
-        assert_eq!(told["permissions"], json!([held]));
-        let client = client(&run, &told);
+        let issued = token(&run, json!({"permissions": [held]})).await;
+        assert_eq!(issued["permissions"], json!([held]));
+        let client = client(&run, &issued);
         for (needed, tool, input) in &calls {
             let answer = client.post(&format!("/v1/runs/{}/tools/{tool}", run.id), input.clone()).await;
             if needed == &held {
@@ -181,22 +183,22 @@ async fn each_permission_opens_its_own_calls_only(#[values(Backend::Sqlite, Back
         assert_eq!(answer.status, if held == "audit:read" { 200 } else { 403 }, "{held}: {}", answer.text());
     }
     let forbidden = run.audit().await.into_iter().filter(|record| record["code"] == "FORBIDDEN");
-    assert_eq!(forbidden.count(), 10 * 7 - 7, "refused calls are recorded too");
+    assert_eq!(forbidden.count(), 10 * 7 - 7, "refused calls are recorded");
 }
 
 #[rstest]
 #[tokio::test]
 async fn a_patch_needs_the_permission_of_what_it_does(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
-    let told = token(&run, json!({"permissions": ["file:read"]})).await;
+    let issued = token(&run, json!({"permissions": ["file:read"]})).await;
     let patch = json!({"patch": "--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "reason": "r"});
-    client(&run, &told).post(&format!("/v1/runs/{}/tools/apply_patch", run.id), patch).await.refused("FORBIDDEN");
+    client(&run, &issued).post(&format!("/v1/runs/{}/tools/apply_patch", run.id), patch).await.refused("FORBIDDEN");
     assert_eq!(run.on_disk("a.txt"), "x\n");
 }
 
 #[rstest]
 #[tokio::test]
-async fn permissions_are_known_ones_and_times_lie_ahead(
+async fn unknown_permissions_and_past_expiry_times_are_refused(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[]).await;
@@ -216,12 +218,12 @@ async fn permissions_are_known_ones_and_times_lie_ahead(
 
 #[rstest]
 #[tokio::test]
-async fn a_token_ends_at_its_time(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_token_expires(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let soon = std::time::SystemTime::now() + Duration::from_secs(2);
-    let told = token(&run, json!({"expiresAt": crate::harness::rfc3339(soon)})).await;
-    assert!(told["expiresAt"].is_string());
-    let client = client(&run, &told);
+    let issued = token(&run, json!({"expiresAt": crate::harness::rfc3339(soon)})).await;
+    assert!(issued["expiresAt"].is_string());
+    let client = client(&run, &issued);
     list(&client, &run.id).await.ok();
     tokio::time::sleep(Duration::from_millis(2200)).await;
     list(&client, &run.id).await.refused("UNAUTHENTICATED");
@@ -232,12 +234,12 @@ async fn a_token_ends_at_its_time(#[values(Backend::Sqlite, Backend::Postgres)] 
 #[tokio::test]
 async fn a_revoked_token_is_refused_at_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
-    let told = token(&run, json!({})).await;
-    let client = client(&run, &told);
+    let issued = token(&run, json!({})).await;
+    let client = client(&run, &issued);
     list(&client, &run.id).await.ok();
-    let path = format!("/v1/runs/{}/tokens/{}", run.id, told["tokenId"].as_str().unwrap());
+    let path = format!("/v1/runs/{}/tokens/{}", run.id, issued["tokenId"].as_str().unwrap());
     let elsewhere = server.run(json!({})).await;
-    let wrong = format!("/v1/runs/{}/tokens/{}", elsewhere.id, told["tokenId"].as_str().unwrap());
+    let wrong = format!("/v1/runs/{}/tokens/{}", elsewhere.id, issued["tokenId"].as_str().unwrap());
     run.operator.delete(&wrong).await.refused("NOT_FOUND");
     list(&client, &run.id).await.ok();
 
@@ -250,31 +252,31 @@ async fn a_revoked_token_is_refused_at_once(#[values(Backend::Sqlite, Backend::P
 
 #[rstest]
 #[tokio::test]
-async fn a_token_is_kept_nowhere(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_token_is_stored_nowhere(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run(json!({})).await;
-    let told = token(&run, json!({})).await;
-    let client = client(&run, &told);
+    let issued = token(&run, json!({})).await;
+    let client = client(&run, &issued);
     list(&client, &run.id).await.ok();
-    client.get(&format!("/v1/runs/{}?token={}", run.id, told["token"].as_str().unwrap())).await;
+    client.get(&format!("/v1/runs/{}?token={}", run.id, issued["token"].as_str().unwrap())).await;
     assert!(server.stop().success());
     let secrets = [
-        told["token"].as_str().unwrap(),
+        issued["token"].as_str().unwrap(),
         run.agent.token.as_deref().unwrap(),
         &server.operator_token,
         &server.audit_token,
     ];
-    let mut kept = vec![("the log".to_owned(), server.log().into_bytes())];
+    let mut files = vec![("the log".to_owned(), server.log().into_bytes())];
     for entry in std::fs::read_dir(server.data_dir()).unwrap() {
-        let place = entry.unwrap().path();
-        if place.is_file() {
-            kept.push((place.display().to_string(), std::fs::read(place).unwrap()));
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            files.push((path.display().to_string(), std::fs::read(path).unwrap()));
         }
     }
-    assert!(kept.len() > 1);
-    for (place, bytes) in kept {
+    assert!(files.len() > 1);
+    for (file, bytes) in files {
         for secret in secrets {
-            assert!(!String::from_utf8_lossy(&bytes).contains(secret), "{place} holds a token");
+            assert!(!String::from_utf8_lossy(&bytes).contains(secret), "{file} contains a token");
         }
     }
 }
@@ -284,14 +286,14 @@ async fn a_token_is_kept_nowhere(#[values(Backend::Sqlite)] backend: Backend) {
 async fn tokens_survive_a_restart(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run(json!({})).await;
-    let told = token(&run, json!({"permissions": ["file:list"]})).await;
+    let issued = token(&run, json!({"permissions": ["file:list"]})).await;
     let gone = token(&run, json!({})).await;
     run.operator.delete(&format!("/v1/runs/{}/tokens/{}", run.id, gone["tokenId"].as_str().unwrap())).await;
     server.kill();
     server.restart();
     let run = server.reconnect(&run);
     list(&run.agent, &run.id).await.ok();
-    list(&client(&run, &told), &run.id).await.ok();
+    list(&client(&run, &issued), &run.id).await.ok();
     list(&client(&run, &gone), &run.id).await.refused("UNAUTHENTICATED");
 }
 
@@ -300,15 +302,15 @@ async fn tokens_survive_a_restart(#[values(Backend::Sqlite, Backend::Postgres)] 
 async fn a_token_of_an_earlier_version_keeps_working(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run(json!({})).await;
-    let told = run.agent.token.clone().unwrap();
-    assert!(told.starts_with("wsr_") && told.len() == 4 + 43 + 6 && !told[4..].contains('_'), "{told}");
+    let current = run.agent.token.clone().unwrap();
+    assert!(current.starts_with("wsr_") && current.len() == 4 + 43 + 6 && !current[4..].contains('_'), "{current}");
     let (old, unknown) = (format!("wsr_{}", "0f".repeat(32)), format!("wsr_{}", "1e".repeat(32)));
     assert!(server.stop().success());
     let literal = |token: &str| match backend {
         Backend::Sqlite => format!("x'{}'", sha256(token)),
         Backend::Postgres => format!("'\\x{}'::bytea", sha256(token)),
     };
-    let sql = format!("UPDATE token SET secret_sha256 = {} WHERE secret_sha256 = {}", literal(&old), literal(&told));
+    let sql = format!("UPDATE token SET secret_sha256 = {} WHERE secret_sha256 = {}", literal(&old), literal(&current));
     assert_eq!(server.database.tamper(&sql).await, Ok(1));
     server.restart();
     let run = server.reconnect(&run);
@@ -319,7 +321,9 @@ async fn a_token_of_an_earlier_version_keeps_working(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn an_address_fails_so_often_and_keeps_nobody_else_waiting(#[values(Backend::Sqlite)] backend: Backend) {
+async fn failed_authentications_are_limited_by_address_and_affect_no_valid_token(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
     let server = Server::start_with(Setup::new(backend).arg("--auth-failures-per-minute", 20)).await;
     let run = server.run(json!({})).await;
     let nobody = server.nobody();

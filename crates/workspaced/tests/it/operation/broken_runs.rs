@@ -1,4 +1,4 @@
-//! A run whose data is missing or damaged, with changes that are pending: it alone is not served.
+//! A run with pending changes whose data is missing or damaged is refused. Other runs are not affected.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, sha256};
-use crate::operation::replay_and_repair::{assert_ends, offline, told};
+use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
-/// What is wrong with it.
+/// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
     NoFolder,
     NoTree,
     NoTmp,
     Manifest,
-    /// A glob of the policy is refused.
+    /// The policy contains an invalid glob.
     Policy,
-    /// What the database holds of the run cannot be read.
+    /// The row of the run is invalid.
     Row,
-    /// What the database holds of a pending change cannot be read.
+    /// The row of a pending step is invalid.
     Step,
 }
 
-/// A stopped server with a run whose change is journalled and not in its tree, and another run.
+/// Returns a stopped server, a run with a journalled but unapplied change, and another run.
 async fn pending(backend: Backend) -> (Server, Run, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"write": ["**"]}})).await;
@@ -37,17 +37,17 @@ async fn pending(backend: Backend) -> (Server, Run, Run) {
     let agent = server.reconnect(&run).agent;
     let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "pending"});
     let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
-    assert!(agent.try_send(call).await.is_err(), "it lived through the failpoint");
+    assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
     server.wait(Duration::from_secs(10));
     (server, run, other)
 }
 
 impl Damage {
-    /// Makes it, or makes it good again.
+    /// Causes or reverts the damage.
     async fn set(self, server: &Server, run: &Run, is_damaged: bool) {
         let (folder, away) = (server.workspace(&run.id), server.home.join("away"));
-        let swap = |place: PathBuf| {
-            let (from, to) = if is_damaged { (&place, &away) } else { (&away, &place) };
+        let swap = |path: PathBuf| {
+            let (from, to) = if is_damaged { (&path, &away) } else { (&away, &path) };
             std::fs::rename(from, to).unwrap();
         };
         let sql = |column: &str, table: &str, sound: &str, damaged: &str| {
@@ -72,8 +72,8 @@ impl Damage {
         }
     }
 
-    /// What the operator's command says of it.
-    fn words(self) -> &'static str {
+    /// Returns the message of the repair command.
+    fn message(self) -> &'static str {
         match self {
             Self::NoFolder | Self::Manifest => "the base is MISSING or damaged",
             Self::NoTree | Self::NoTmp => "the workspace is MISSING or damaged",
@@ -85,7 +85,7 @@ impl Damage {
 
 #[rstest]
 #[tokio::test]
-async fn one_bad_run_keeps_nobody_from_the_others(
+async fn a_damaged_run_does_not_affect_others(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(
         Damage::NoFolder,
@@ -115,7 +115,7 @@ async fn one_bad_run_keeps_nobody_from_the_others(
     let listed = server.operator().get("/v1/runs").await.ok();
     let has = |run: &Run| listed["items"].as_array().unwrap().iter().any(|one| one["runId"] == json!(run.id));
     assert!(has(&other) && (has(&run) || damage == Damage::Row), "{listed:#}");
-    assert_eq!(run.last_record().await["code"], "RUN_NEEDS_REPAIR", "its audit goes on");
+    assert_eq!(run.last_record().await["code"], "RUN_NEEDS_REPAIR", "the refusal is recorded");
     let path = format!("/v1/runs/{}", run.id);
     let shown = run.operator.get(&path).await;
     if damage == Damage::Row {
@@ -130,15 +130,15 @@ async fn one_bad_run_keeps_nobody_from_the_others(
     assert!(server.stop().success());
 
     let repaired = offline(&server, "repair", &["--run", &run.id]);
-    assert!(repaired.status.code().is_some_and(|code| code > 0), "{}", told(&repaired));
-    assert!(told(&repaired).contains(damage.words()), "{}", told(&repaired));
+    assert!(repaired.status.code().is_some_and(|code| code > 0), "{}", output_of(&repaired));
+    assert!(output_of(&repaired).contains(damage.message()), "{}", output_of(&repaired));
     let about = format!("{}: needs repair", run.id);
-    assert_ends(&offline(&server, "repair", &[]), 1, &[&about, damage.words(), "1 to be looked at"]);
+    assert_ends(&offline(&server, "repair", &[]), 1, &[&about, damage.message(), "1 to be looked at"]);
     let to = server.home.join("again").display().to_string();
     let replayed = offline(&server, "replay", &["--run", &run.id, "--to", &to]);
-    assert!(replayed.status.code().is_some() && !told(&replayed).contains("panicked"), "{}", told(&replayed));
+    assert!(replayed.status.code().is_some() && !output_of(&replayed).contains("panicked"), "{}", output_of(&replayed));
     if matches!(damage, Damage::NoTree | Damage::Policy) {
-        assert!(told(&replayed).contains("every hash is as the ledger says"), "{}", told(&replayed));
+        assert!(output_of(&replayed).contains("every hash is as the ledger says"), "{}", output_of(&replayed));
         assert_eq!(std::fs::read_to_string(server.home.join("again/a.txt")).unwrap(), "A\n");
     }
 

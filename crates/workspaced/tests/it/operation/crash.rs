@@ -1,4 +1,4 @@
-//! `kill -9` at any moment: what was answered is there, what is there is in the audit, nothing is half done.
+//! SIGKILL at any time: acknowledged changes persist, applied changes are recorded, and no change is partial.
 
 use std::time::Duration;
 
@@ -9,56 +9,55 @@ use crate::harness::{
     Backend, Kind, LoadedRun, Mutation, Server, Setup, Strace, assert_tmp_is_empty, items, recover, setting,
 };
 
-/// A place in the pipeline, and which pass of it; whether the call is recorded by then, and answered.
-struct Place {
+/// A failpoint, and whether the call is recorded and answered when the process passes it.
+struct Failpoint {
     name: String,
     recorded: bool,
     answered: bool,
 }
 
-/// Every step on the way of a mutation of `kind`.
-fn places(kind: Kind) -> Vec<Place> {
-    let place = |name: &str, recorded, answered| Place { name: name.to_owned(), recorded, answered };
-    let mut places = vec![
-        place(&format!("stage.step:{}", kind.steps()), false, false),
-        place("pipeline.staged", false, false),
-        place("ledger.written", false, false),
-        place("ledger.committed", true, false),
-        place("pipeline.journalled", true, false),
+/// Returns every failpoint that a mutation of `kind` passes.
+fn failpoints(kind: Kind) -> Vec<Failpoint> {
+    let failpoint = |name: &str, recorded, answered| Failpoint { name: name.to_owned(), recorded, answered };
+    let mut failpoints = vec![
+        failpoint(&format!("stage.step:{}", kind.steps()), false, false),
+        failpoint("pipeline.staged", false, false),
+        failpoint("ledger.written", false, false),
+        failpoint("ledger.committed", true, false),
+        failpoint("pipeline.journalled", true, false),
     ];
     if kind.creates_folders() {
-        places.push(place("apply.folder", true, false));
+        failpoints.push(failpoint("apply.folder", true, false));
     }
-    places.extend((1..=kind.replaced_folders()).map(|time| place(&format!("apply.emptied:{time}"), true, false)));
-    places.extend((1..=kind.steps()).map(|step| place(&format!("apply.step:{step}"), true, false)));
-    places.extend((1..=kind.emptied_folders()).map(|time| place(&format!("apply.left:{time}"), true, false)));
-    places.push(place("pipeline.applied", true, false));
-    places.push(place("syncer.synced", true, true));
-    places.push(place("syncer.forgotten", true, true));
-    places
+    failpoints
+        .extend((1..=kind.replaced_folders()).map(|time| failpoint(&format!("apply.emptied:{time}"), true, false)));
+    failpoints.extend((1..=kind.steps()).map(|step| failpoint(&format!("apply.step:{step}"), true, false)));
+    failpoints.extend((1..=kind.emptied_folders()).map(|time| failpoint(&format!("apply.left:{time}"), true, false)));
+    failpoints.push(failpoint("pipeline.applied", true, false));
+    failpoints.push(failpoint("syncer.synced", true, true));
+    failpoints.push(failpoint("syncer.forgotten", true, true));
+    failpoints
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_kill_between_two_steps_leaves_all_or_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_kill_at_any_failpoint_is_atomic(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     for kind in Kind::ALL {
-        for place in places(kind) {
-            let told = format!("{kind:?} at {}", place.name);
+        for failpoint in failpoints(kind) {
+            let context = format!("{kind:?} at {}", failpoint.name);
             let mutation = Mutation::prepare(&server, kind).await;
-            // What was prepared is synced and forgotten, so that the place is passed by this call alone.
+            // The preparation is synced, so that only the mutation passes the failpoint.
             server.until_journal_is_empty().await;
-            std::fs::write(&armed, &place.name).unwrap();
+            std::fs::write(&armed, &failpoint.name).unwrap();
             let status = mutation.send(&mutation.run).await;
-            assert_eq!(status.is_some_and(|status| status < 300), place.answered, "{told}: {status:?}");
+            assert_eq!(status.is_some_and(|status| status < 300), failpoint.answered, "{context}: {status:?}");
             server.wait(Duration::from_secs(10));
             std::fs::remove_file(&armed).unwrap();
 
             let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
-            // Before the commit nothing has happened, and after it everything.
-            assert_eq!(records.len(), mutation.records + usize::from(place.recorded), "{told}");
+            // Before the commit nothing is applied. After it everything is.
+            assert_eq!(records.len(), mutation.records + usize::from(failpoint.recorded), "{context}");
             mutation.assert_applied_once(&run).await;
             assert_tmp_is_empty(&server, &run).await;
         }
@@ -67,7 +66,7 @@ async fn a_kill_between_two_steps_leaves_all_or_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn a_kill_while_recovering_is_recovered_from(
+async fn a_kill_during_recovery_is_recovered(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(Kind::Patch, Kind::Swap, Kind::Empty)] kind: Kind,
 ) {
@@ -79,10 +78,10 @@ async fn a_kill_while_recovering_is_recovered_from(
     server.wait(Duration::from_secs(10));
     let emptied = (0..kind.replaced_folders()).map(|_| "apply.emptied".to_owned());
     let left = (0..kind.emptied_folders()).map(|_| "apply.left".to_owned());
-    for place in (1..=2).map(|step| format!("redo.step:{step}")).chain(emptied).chain(left) {
-        std::fs::write(&armed, &place).unwrap();
+    for failpoint in (1..=2).map(|step| format!("redo.step:{step}")).chain(emptied).chain(left) {
+        std::fs::write(&armed, &failpoint).unwrap();
         let ended = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
-        assert_eq!(ended.status.code(), None, "it got past {place}: {ended:?}");
+        assert_eq!(ended.status.code(), None, "the process passed {failpoint}: {ended:?}");
     }
     std::fs::remove_file(&armed).unwrap();
     let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
@@ -96,7 +95,7 @@ async fn a_kill_while_recovering_is_recovered_from(
 #[case::writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch])]
 #[case::syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge])]
 #[tokio::test]
-async fn a_kill_at_a_system_call_leaves_all_or_nothing(#[case] syscalls: &str, #[case] kinds: &[Kind]) {
+async fn a_kill_at_any_system_call_is_atomic(#[case] syscalls: &str, #[case] kinds: &[Kind]) {
     let mut server = Server::start(Backend::Sqlite).await;
     let mut killed = 0;
     for kind in kinds {
@@ -105,12 +104,12 @@ async fn a_kill_at_a_system_call_leaves_all_or_nothing(#[case] syscalls: &str, #
             server.until_journal_is_empty().await;
             let strace = Strace::attach(&server, syscalls, &format!("signal=KILL:when={nth}"));
             let answered = mutation.send(&mutation.run).await;
-            // Files are synced behind the answer, and the ledger forgets; a kill may come there too.
+            // Files are synced and the journal is pruned after the answer. A kill may occur then too.
             tokio::time::sleep(Duration::from_millis(if answered.is_some() { 150 } else { 0 })).await;
             if answered.is_none() {
                 server.wait(Duration::from_secs(10));
             }
-            // Let go first: until then a kill may still come, however late on a slow machine.
+            // Detach first, because strace can kill the process until then.
             drop(strace);
             if answered.is_some() && !server.was_killed() {
                 break;
@@ -122,23 +121,23 @@ async fn a_kill_at_a_system_call_leaves_all_or_nothing(#[case] syscalls: &str, #
             assert_tmp_is_empty(&server, &run).await;
         }
     }
-    assert!(killed > 0, "no kill took place at {syscalls}");
+    assert!(killed > 0, "no kill occurred at {syscalls}");
 }
 
-/// Rounds after which there are new runs, so that checking all of them stays cheap.
-const ROUNDS_A_RUN: usize = 5;
+/// Number of rounds after which new runs are created, to limit the cost of the checks.
+const ROUNDS_PER_RUN: usize = 5;
 
-/// As many kills as `WORKSPACED_TEST_KILLS` says.
+/// `WORKSPACED_TEST_KILLS` sets the number of kills.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_at_random_under_load_lose_nothing_that_was_acknowledged(
+async fn random_kills_under_load_lose_no_acknowledged_call(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let kills: usize = setting("WORKSPACED_TEST_KILLS", 200);
     let mut server = Server::start(backend).await;
     let (mut runs, mut acknowledged): (Vec<LoadedRun>, _) = (Vec::new(), 0);
     for round in 0..kills {
-        if round % ROUNDS_A_RUN == 0 {
+        if round % ROUNDS_PER_RUN == 0 {
             acknowledged += runs.iter().map(LoadedRun::acknowledged).sum::<usize>();
             runs.clear();
             for _ in 0..3 {
@@ -149,7 +148,7 @@ async fn kills_at_random_under_load_lose_nothing_that_was_acknowledged(
         if round % 3 > 0 {
             runs[0].until_acknowledged().await;
         }
-        // Anywhere in the life of a process: while it opens runs, between two answers, while it syncs behind them.
+        // At any time: while runs are opened, between answers, and while files are synced.
         tokio::time::sleep(Duration::from_millis(5 + (round as u64 * 37) % 61)).await;
         server.kill();
         for task in load {
@@ -161,7 +160,7 @@ async fn kills_at_random_under_load_lose_nothing_that_was_acknowledged(
         }
     }
     acknowledged += runs.iter().map(LoadedRun::acknowledged).sum::<usize>();
-    assert!(acknowledged > kills / 20, "{acknowledged} calls are no load");
+    assert!(acknowledged > kills / 20, "only {acknowledged} calls were acknowledged");
 }
 
 #[rstest]
@@ -173,8 +172,8 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgr
         crate::harness::put(&template, &format!("d{}/f{number}.txt", number % 50), format!("{number}\n"));
     }
     let body = json!({"runId": "big", "source": {"type": "directory", "path": template}});
-    let (mut cut_short, mut wait) = (0, 5);
-    while wait < 2000 && cut_short < 4 {
+    let (mut interrupted, mut wait) = (0, 5);
+    while wait < 2000 && interrupted < 4 {
         let operator = server.operator();
         let request = operator.request(reqwest::Method::POST, "/v1/runs").json(&body);
         let call = tokio::spawn(async move { operator.try_send(request).await.map(|answer| answer.status) });
@@ -184,11 +183,11 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgr
         server.restart();
         let answer = server.operator().get("/v1/runs/big").await;
         if answer.status == 404 {
-            assert!(answered.is_err(), "a run that was answered is gone");
-            cut_short += 1;
-            let mut left = crate::harness::snapshot(&server.data_dir().join("workspaces"));
-            left.retain(|path, _| !path.starts_with(".git-home"));
-            assert!(left.is_empty(), "a killed import left something on disk: {left:#?}");
+            assert!(answered.is_err(), "an acknowledged run is lost");
+            interrupted += 1;
+            let mut remaining = crate::harness::snapshot(&server.data_dir().join("workspaces"));
+            remaining.retain(|path, _| !path.starts_with(".git-home"));
+            assert!(remaining.is_empty(), "a killed import left files: {remaining:#?}");
             assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 0);
         } else {
             assert_eq!(answer.ok()["state"], "open", "{}", answer.text());
@@ -196,7 +195,7 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgr
         }
         wait = wait * 3 / 2;
     }
-    assert!(cut_short > 0, "no import was cut short");
+    assert!(interrupted > 0, "no import was interrupted");
     if server.operator().get("/v1/runs/big").await.status == 404 {
         let run = server.run_from(&server.operator().post("/v1/runs", body).await.is(201)).await;
         assert_eq!(run.get().await["import"]["files"], 3000);
@@ -204,14 +203,14 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgr
 }
 
 #[rstest]
-#[case::no_room_for_a_name("renameat2,renameat,linkat", "ENOSPC")]
-#[case::no_room_for_a_folder("mkdirat", "ENOSPC")]
-#[case::a_disk_that_cannot_be_written("renameat2,renameat,mkdirat,unlinkat", "EROFS")]
-#[case::no_room_to_look("openat2", "ENOSPC")]
-#[case::no_room_for_the_record("pwrite64", "ENOSPC")]
+#[case::no_space_for_a_name("renameat2,renameat,linkat", "ENOSPC")]
+#[case::no_space_for_a_folder("mkdirat", "ENOSPC")]
+#[case::a_read_only_disk("renameat2,renameat,mkdirat,unlinkat", "EROFS")]
+#[case::no_space_at_open("openat2", "ENOSPC")]
+#[case::no_space_for_the_record("pwrite64", "ENOSPC")]
 #[case::a_log_that_cannot_be_synced("fsync,fdatasync", "EIO")]
 #[tokio::test]
-async fn a_disk_that_fails_for_a_while_loses_nothing(#[case] syscalls: &str, #[case] error: &str) {
+async fn a_temporary_disk_failure_loses_nothing(#[case] syscalls: &str, #[case] error: &str) {
     let mut server = Server::start(Backend::Sqlite).await;
     for kind in [Kind::Create, Kind::Replace, Kind::PutLarge, Kind::Patch] {
         let mutation = Mutation::prepare(&server, kind).await;
@@ -223,7 +222,7 @@ async fn a_disk_that_fails_for_a_while_loses_nothing(#[case] syscalls: &str, #[c
         if answer.is_some() && syscalls.contains("dirat") {
             run.ok("read_file", json!({"path": "a.txt"})).await;
         }
-        // A sync that failed cannot be trusted again: the process may have ended for it, and is started anew.
+        // The process aborts after a failed sync, and is started again.
         if answer.is_none() {
             server.wait(Duration::from_secs(10));
         }
@@ -233,7 +232,7 @@ async fn a_disk_that_fails_for_a_while_loses_nothing(#[case] syscalls: &str, #[c
         }
         let run = server.reconnect(run);
         mutation.assert_applied_once(&run).await;
-        // What could not be removed then is removed by whoever opens the run next.
+        // Temporary files that could not be removed are removed when the run is opened again.
         server.kill();
         server.restart();
         assert_tmp_is_empty(&server, &server.reconnect(&run)).await;
@@ -242,7 +241,7 @@ async fn a_disk_that_fails_for_a_while_loses_nothing(#[case] syscalls: &str, #[c
 
 #[rstest]
 #[tokio::test]
-async fn a_killed_deletion_is_finished_by_the_next_start(
+async fn a_killed_deletion_is_completed_by_the_next_start(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
@@ -254,10 +253,10 @@ async fn a_killed_deletion_is_finished_by_the_next_start(
     server.restart();
     server.setup.env.clear();
     let run = server.reconnect(&mutation.run);
-    assert_eq!(mutation.send(&run).await, None, "it lived on");
+    assert_eq!(mutation.send(&run).await, None, "the server survived the failpoint");
     server.wait(Duration::from_secs(10));
 
-    // The deletion came as far as its state; the change before it was not even applied.
+    // The deletion was killed after it set the state. The change before it was not applied.
     let of_run = format!("run_no = (SELECT run_no FROM run WHERE run_id = '{}')", run.id);
     let deleted = server.database.tamper(&format!("UPDATE run SET state = 'deleted' WHERE {of_run}")).await;
     assert_eq!(deleted, Ok(1));
@@ -266,8 +265,8 @@ async fn a_killed_deletion_is_finished_by_the_next_start(
     assert_eq!(run.get().await["state"], "deleted");
     assert!(!server.workspace(&run.id).exists());
     for table in ["content", "step"] {
-        let left = server.database.tamper(&format!("DELETE FROM {table} WHERE {of_run}")).await;
-        assert_eq!(left, Ok(0), "{table}");
+        let deleted = server.database.tamper(&format!("DELETE FROM {table} WHERE {of_run}")).await;
+        assert_eq!(deleted, Ok(0), "{table}");
     }
     let kept = server.database.tamper("DELETE FROM content").await.unwrap_err();
     assert!(kept.contains("only grows until its run is deleted"), "{kept}");

@@ -1,4 +1,4 @@
-//! What a ledger, a base or a workspace that was changed, or is gone, is not taken for.
+//! Changed or missing data in the ledger, the base or the workspace is reported and never used.
 
 use std::path::Path;
 use std::process::Output;
@@ -8,9 +8,10 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, sha256};
-use crate::operation::replay_and_repair::{assert_ends, broken_run, files_in, offline, put, told};
+use crate::operation::replay_and_repair::{assert_ends, broken_run, files_in, offline, output_of, put};
 
-/// A stopped server, whose run has written `a.txt` twice and `b.txt` once. Nothing keeps anybody from changing the tables.
+/// Returns a stopped server whose run has written `a.txt` twice and `b.txt` once. The triggers that protect the tables are
+/// dropped.
 async fn written(backend: Backend) -> (Server, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("base.txt", "base\n")], json!({})).await;
@@ -34,7 +35,7 @@ fn hex(text: &str) -> String {
 }
 
 impl Server {
-    /// Puts `other` in the place of what the ledger keeps as `bytes`.
+    /// Replaces the stored content `bytes` with `other`.
     async fn tamper_content(&self, run: &Run, bytes: &str, other: &str) {
         let (sha256, other) = (self.bytes(&sha256(bytes)), self.bytes(&hex(other)));
         let sql = format!("update content set bytes = {other} where run_no = {{run}} and sha256 = {sha256}");
@@ -44,14 +45,14 @@ impl Server {
 
 #[rstest]
 #[tokio::test]
-async fn a_ledger_that_was_changed_proves_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_changed_ledger_is_reported_by_the_chain(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = written(backend).await;
     assert_ends(
         &replay(&server, &run, &server.home.join("whole")),
         0,
         &["intact, 3 records", "the workspace is equal"],
     );
-    // Record, content and file fit each other: the chain alone tells.
+    // Record, content and file are consistent. Only the chain reveals the change.
     let (old, new) = (sha256("b\n"), sha256("forged\n"));
     let record =
         format!("update audit_record set body = replace(body, '{old}', '{new}') where seq = 3 and run_no = {{run}}");
@@ -66,12 +67,12 @@ async fn a_ledger_that_was_changed_proves_nothing(#[values(Backend::Sqlite, Back
     let broken = format!("{}: BROKEN at seq 3: ", run.id);
     let done = replay(&server, &run, &server.home.join("forged"));
     assert_ends(&done, 1, &[&broken, "proves nothing", "rebuilt 3 files", "the workspace is equal"]);
-    assert!(told(&done).starts_with(&broken), "the chain comes first: {}", told(&done));
+    assert!(output_of(&done).starts_with(&broken), "the first line is not about the chain: {}", output_of(&done));
 }
 
 #[rstest]
 #[tokio::test]
-async fn another_base_than_the_one_that_is_told_is_noticed(
+async fn a_base_that_differs_from_the_recorded_one_is_reported(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = written(backend).await;
@@ -83,7 +84,7 @@ async fn another_base_than_the_one_that_is_told_is_noticed(
 
 #[rstest]
 #[tokio::test]
-async fn a_content_that_is_missing_is_told_from_one_that_was_never_kept(
+async fn missing_content_is_distinguished_from_content_that_was_never_stored(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run) = written(backend).await;
@@ -104,7 +105,7 @@ async fn a_content_that_is_missing_is_told_from_one_that_was_never_kept(
 
 #[rstest]
 #[tokio::test]
-async fn every_version_that_is_kept_is_checked(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn every_stored_version_is_checked(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = written(backend).await;
     server.tamper_content(&run, "first\n", "forged\n").await;
     let done = replay(&server, &run, &server.home.join("earlier"));
@@ -117,7 +118,7 @@ async fn every_version_that_is_kept_is_checked(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn what_is_gone_of_a_run_is_told(
+async fn missing_parts_of_a_run_are_reported(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("repo", "tmp", "base.manifest", "base.git", ".")] part: &str,
 ) {
@@ -143,14 +144,14 @@ async fn what_is_gone_of_a_run_is_told(
 
 #[rstest]
 #[tokio::test]
-async fn nothing_is_rebuilt_in_the_data_folder(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn replay_refuses_a_target_in_the_data_folder(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = written(backend).await;
     let data = server.data_dir();
     std::fs::create_dir(data.join("empty")).unwrap();
     std::os::unix::fs::symlink(data.join("empty"), server.home.join("link")).unwrap();
-    let places = ["new", "empty", "empty/new", "empty/../new"].map(|name| data.join(name));
-    for place in places.iter().chain([&run.repo, &run.repo.join("new"), &data, &server.home.join("link")]) {
-        assert_ends(&replay(&server, &run, place), 2, &["--to", "lies in the data folder"]);
+    let targets = ["new", "empty", "empty/new", "empty/../new"].map(|name| data.join(name));
+    for target in targets.iter().chain([&run.repo, &run.repo.join("new"), &data, &server.home.join("link")]) {
+        assert_ends(&replay(&server, &run, target), 2, &["--to", "lies in the data folder"]);
     }
     assert!(!data.join("new").exists() && !run.repo.join("new").exists());
     assert!(files_in(&data.join("empty")).is_empty());
@@ -158,9 +159,7 @@ async fn nothing_is_rebuilt_in_the_data_folder(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn bytes_that_were_changed_in_the_ledger_are_brought_back_to_nobody(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn changed_content_of_the_ledger_is_not_returned(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run) = written(backend).await;
     server.tamper_content(&run, "first\n", "forged\n").await;
     server.restart();
@@ -180,7 +179,7 @@ async fn bytes_that_were_changed_in_the_ledger_are_brought_back_to_nobody(
 
 #[rstest]
 #[tokio::test]
-async fn a_pending_change_whose_bytes_were_changed_in_the_ledger_is_not_finished(
+async fn a_pending_change_with_changed_content_is_not_applied(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(false, true)] are_gone: bool,
 ) {
@@ -193,7 +192,7 @@ async fn a_pending_change_whose_bytes_were_changed_in_the_ledger_is_not_finished
     let agent = server.reconnect(&run).agent;
     let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "r"});
     let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
-    assert!(agent.try_send(call).await.is_err(), "it lived through the failpoint");
+    assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
     server.wait(std::time::Duration::from_secs(10));
     server.database.drop_triggers().await;
     if are_gone {
@@ -222,7 +221,7 @@ async fn a_pending_change_whose_bytes_were_changed_in_the_ledger_is_not_finished
 #[case::of_another_record("update step set seq = 1 where run_no = {run}")]
 #[case::of_no_record("update step set seq = 9 where run_no = {run}")]
 #[tokio::test]
-async fn a_pending_change_that_its_record_does_not_say_is_not_finished(
+async fn a_pending_change_that_contradicts_its_record_is_not_applied(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[case] forge: &str,
 ) {
@@ -237,12 +236,12 @@ async fn a_pending_change_that_its_record_does_not_say_is_not_finished(
     let agent = server.reconnect(&run).agent;
     let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "r"});
     let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
-    assert!(agent.try_send(call).await.is_err(), "it lived through the failpoint");
+    assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
     server.wait(std::time::Duration::from_secs(10));
     server.database.drop_triggers().await;
     let (c, forged) = (server.bytes(&sha256("c\n")), server.bytes(&sha256("forged\n")));
     if forge.contains("forged") {
-        // The bytes fit the step: the record alone tells.
+        // The content matches the step. Only the record reveals the change.
         let other = server.bytes(&hex("forged\n"));
         let whose = server.bytes(&sha256("A\n"));
         let content = format!(

@@ -1,4 +1,4 @@
-//! What is deployed: every path in the image's recipe and the composition exists, every setting is one.
+//! Deployment files: every path in the Dockerfile and the compose file exists, and every setting is valid.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,23 +13,23 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Whether `.dockerignore`, which names what is taken, lets `path` through.
-fn is_sent(path: &str) -> bool {
+/// Returns whether `.dockerignore`, which lists the included paths, includes `path`.
+fn is_in_context(path: &str) -> bool {
     let rules = read(".dockerignore");
     let first = path.trim_start_matches("./").split('/').next().unwrap().to_owned();
     rules.lines().any(|rule| rule == format!("!{first}"))
 }
 
 #[test]
-fn every_path_that_the_image_copies_exists_and_is_sent() {
+fn every_path_that_the_image_copies_exists_in_the_build_context() {
     let mut copied = 0;
     for line in read("deploy/Dockerfile").lines().filter(|line| line.starts_with("COPY ") && !line.contains("--from="))
     {
         let mut words: Vec<&str> = line.split_whitespace().skip(1).filter(|word| !word.starts_with("--")).collect();
         words.pop();
         for word in words {
-            assert!(root().join(word).exists(), "{word} is not there");
-            assert!(is_sent(word), "{word} is left out by .dockerignore");
+            assert!(root().join(word).exists(), "{word} does not exist");
+            assert!(is_in_context(word), "{word} is excluded by .dockerignore");
             copied += 1;
         }
     }
@@ -37,10 +37,10 @@ fn every_path_that_the_image_copies_exists_and_is_sent() {
 }
 
 #[test]
-fn the_image_holds_all_that_the_build_reads() {
-    // What `include_str!` and the like take from outside the crates.
+fn the_build_context_contains_everything_that_the_build_reads() {
+    // `include_str!` and similar macros read files outside the crates.
     for folder in ["Cargo.toml", "Cargo.lock", "crates", "migrations"] {
-        assert!(is_sent(folder), "{folder}");
+        assert!(is_in_context(folder), "{folder}");
     }
     let recipe = read("deploy/Dockerfile");
     for needle in ["cargo build --release --locked", "USER ", "HEALTHCHECK", "git", "VOLUME", "EXPOSE"] {
@@ -50,25 +50,25 @@ fn the_image_holds_all_that_the_build_reads() {
 }
 
 #[test]
-fn every_setting_that_is_deployed_is_a_setting() {
+fn every_deployed_setting_exists() {
     let help = workspaced().args(["serve", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let tokens = ["WORKSPACED_OPERATOR_TOKEN", "WORKSPACED_AUDIT_TOKEN"];
-    let mut told = 0;
+    let mut count = 0;
     for file in ["deploy/Dockerfile", "docker-compose.yml"] {
         for word in read(file)
             .split(|c: char| !c.is_ascii_uppercase() && c != '_')
             .filter(|word| word.starts_with("WORKSPACED_"))
         {
-            assert!(help.contains(word) || tokens.contains(&word), "{file}: {word} is no setting");
-            told += 1;
+            assert!(help.contains(word) || tokens.contains(&word), "{file}: {word} is not a setting");
+            count += 1;
         }
     }
-    assert!(told >= 4);
+    assert!(count >= 4);
 }
 
 #[test]
-fn every_path_of_the_composition_exists() {
+fn every_path_in_the_compose_file_exists() {
     let composition = read("docker-compose.yml");
     for line in composition.lines() {
         let line = line.trim().trim_start_matches("- ");
@@ -90,10 +90,10 @@ fn every_path_of_the_composition_exists() {
 }
 
 #[test]
-fn the_composition_is_valid_where_there_is_a_client_to_ask() {
+fn the_compose_file_is_valid() {
     let client = Command::new("docker").args(["compose", "version"]).output();
     if !client.is_ok_and(|client| client.status.success()) {
-        println!("docker compose is not installed: its opinion is left out");
+        println!("SKIPPED: docker compose is not installed");
         return;
     }
     let checked = Command::new("docker")

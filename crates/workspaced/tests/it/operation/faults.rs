@@ -1,5 +1,5 @@
-//! A disk that is full or read-only, a database that is away or slow, a clock that is set back: nothing is half done, nothing
-//! is hidden, and the service goes on by itself when it is over.
+//! Full, read-only and hanging disks, unavailable and slow databases, and a clock that is set back: no change is partial, every
+//! failure is reported, and the service recovers by itself.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ use crate::harness::{
     assert_tmp_is_empty, becomes_empty,
 };
 
-/// What a disk of its own for the workspaces lacks.
+/// What the disk of the workspaces lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
     Bytes,
-    Names,
-    Writing,
+    Inodes,
+    WriteAccess,
 }
 
-/// Every look works, and is recorded.
-async fn assert_reads_go_on(run: &Run) {
+/// Asserts that reads work and are recorded.
+async fn assert_reads_work(run: &Run) {
     let before = run.audit().await.len();
     run.ok("read_file", json!({"path": "a.txt"})).await;
     run.ok("list_dir", json!({})).await;
@@ -29,17 +29,17 @@ async fn assert_reads_go_on(run: &Run) {
     assert_eq!(run.audit().await.len(), before + 4);
 }
 
-/// What waits for it has every thread that it may have, and no more.
+/// Calls that wait for the disk use a limited number of threads.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
+async fn a_hanging_disk_does_not_delay_calls_that_do_not_use_it(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let Some(disk) = Disk::ext4(&server.data_dir(), 64) else { return };
     server.restart();
     let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
-    run.create("before.txt", "so that all is open\n").await;
+    run.create("before.txt", "opens the run\n").await;
     let start = run.snapshot();
     server.until_journal_is_empty().await;
     let frozen = disk.freeze();
@@ -50,7 +50,7 @@ async fn a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
             if number % 3 == 0 {
                 return run.call("read_file", json!({"path": "a.txt"})).await.status;
             }
-            let input = json!({"path": format!("{number}.txt"), "content": "two\n", "reason": "to wait"});
+            let input = json!({"path": format!("{number}.txt"), "content": "two\n", "reason": "waits for the disk"});
             run.call("write_file", input).await.status
         }));
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -58,11 +58,11 @@ async fn a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
     let operator = server.operator();
     for _ in 0..10 {
         let asked = operator.get("/healthz");
-        let answer = tokio::time::timeout(Duration::from_secs(5), asked).await.expect("the service answers nobody");
+        let answer = tokio::time::timeout(Duration::from_secs(5), asked).await.expect("an answer while the disk hangs");
         assert_eq!(answer.status, 200);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(calls.iter().any(|call| !call.is_finished()), "nothing hung");
+    assert!(calls.iter().any(|call| !call.is_finished()), "no call waited for the disk");
     drop(frozen);
     for call in calls {
         assert_eq!(call.await.unwrap(), 200);
@@ -73,25 +73,25 @@ async fn a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
 
 #[rstest]
 #[tokio::test]
-async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(
+async fn a_full_or_read_only_disk_refuses_mutations_and_reads_continue(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values(Lack::Bytes, Lack::Names, Lack::Writing)] lack: Lack,
+    #[values(Lack::Bytes, Lack::Inodes, Lack::WriteAccess)] lack: Lack,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
-    // The trees' disk alone: the database has room to record what is refused.
-    let place = server.data_dir().join("workspaces");
-    let Some(disk) = Disk::in_memory(&place, "size=32m,nr_inodes=2000") else { return };
+    // Only the disk of the trees is full. The database can record refusals.
+    let mount_point = server.data_dir().join("workspaces");
+    let Some(disk) = Disk::in_memory(&mount_point, "size=32m,nr_inodes=2000") else { return };
     server.restart();
     let mut mutations = Vec::new();
-    // What gives room is done last.
+    // A deletion frees space, so it is last.
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Delete).chain([Kind::Delete]) {
         mutations.push((kind, Mutation::prepare(&server, kind).await));
     }
     server.until_journal_is_empty().await;
     let filler = match lack {
         Lack::Bytes => Some(disk.fill()),
-        Lack::Names => Some(disk.fill_inodes()),
-        Lack::Writing => {
+        Lack::Inodes => Some(disk.fill_inodes()),
+        Lack::WriteAccess => {
             disk.remount("ro");
             None
         }
@@ -99,23 +99,23 @@ async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(
     for (kind, mutation) in &mutations {
         let tree = mutation.run.snapshot();
         let status = mutation.send(&mutation.run).await.unwrap();
-        // What needs no room may well be done: a file that goes away, say.
-        let needs_none = *kind == Kind::Delete && lack != Lack::Writing;
-        assert!(status == 503 || needs_none && status == 200, "{kind:?}: {status}");
+        // A deletion needs no space and may succeed.
+        let may_succeed = *kind == Kind::Delete && lack != Lack::WriteAccess;
+        assert!(status == 503 || may_succeed && status == 200, "{kind:?}: {status}");
         let records = assert_consistent(&mutation.run, &mutation.start).await;
         assert!(records.len() > mutation.records, "{kind:?} is not in the audit");
         if status == 503 {
             assert_eq!(records.last().unwrap()["code"], "UNAVAILABLE", "{kind:?}");
-            assert_eq!(mutation.run.snapshot(), tree, "{kind:?} changed something");
+            assert_eq!(mutation.run.snapshot(), tree, "{kind:?} changed the tree");
             assert!(
                 becomes_empty(&server.workspace(&mutation.run.id).join("tmp")).await,
-                "{kind:?} left something in tmp/"
+                "{kind:?} left files in tmp/"
             );
         }
-        assert_reads_go_on(&mutation.run).await;
+        assert_reads_work(&mutation.run).await;
     }
     drop(filler);
-    if lack == Lack::Writing {
+    if lack == Lack::WriteAccess {
         disk.remount("rw");
     }
     for (_, mutation) in &mutations {
@@ -125,9 +125,9 @@ async fn a_disk_that_takes_no_more_refuses_mutations_and_reads_go_on(
     server.stop();
 }
 
-/// Trees and database on one disk: room is kept for the records of those who look, also for a start on the full disk.
+/// Trees and database share a disk. Reserved space allows records of reads, and a start on the full disk.
 #[tokio::test]
-async fn reads_go_on_where_the_disk_of_the_database_is_full_too() {
+async fn reads_continue_when_the_disk_of_the_database_is_full() {
     let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
     let Some(disk) = Disk::ext4(&server.data_dir(), 96) else { return };
     server.restart();
@@ -141,7 +141,7 @@ async fn reads_go_on_where_the_disk_of_the_database_is_full_too() {
         run.ok("read_file", json!({"path": "a.txt"})).await;
         if round % 50 == 0 {
             run.call("write_file", write.clone()).await.refused("UNAVAILABLE");
-            assert_reads_go_on(&run).await;
+            assert_reads_work(&run).await;
             server.nobody().get("/readyz").await.is(200);
         }
     }
@@ -155,7 +155,7 @@ async fn reads_go_on_where_the_disk_of_the_database_is_full_too() {
     drop(filler);
     let deadline = Instant::now() + Duration::from_secs(10);
     while run.call("write_file", write.clone()).await.status != 200 {
-        assert!(Instant::now() < deadline, "it does not resume\n{}", server.log());
+        assert!(Instant::now() < deadline, "the service does not recover\n{}", server.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_consistent(&run, &start).await;
@@ -163,19 +163,19 @@ async fn reads_go_on_where_the_disk_of_the_database_is_full_too() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_recorded_has_not_happened() {
+async fn a_call_that_cannot_be_recorded_is_not_answered() {
     let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
-    // Trees and database on one disk: with no room for a record, not even what is kept for those who look, there is no answer.
+    // Trees and database share a disk. When even the reserved space is used up, reads fail too.
     let Some(disk) = Disk::in_memory(&server.data_dir(), "size=16m") else { return };
     server.restart();
     let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
     let start = run.snapshot();
     server.until_journal_is_empty().await;
     let mut fillers = vec![disk.fill()];
-    let (mut told, mut refused) = (0, 0);
+    let (mut recorded, mut refused) = (0, 0);
     for number in 0..400 {
         if number < 16 {
-            // Whatever is given up is taken too.
+            // Fills the space that the service releases.
             fillers.push(disk.fill_as(&format!(".filler-{number}")));
         }
         let answer = if number % 8 == 0 {
@@ -184,10 +184,10 @@ async fn what_cannot_be_recorded_has_not_happened() {
             run.call("read_file", json!({"path": "a.txt"})).await
         };
         if answer.status == 200 {
-            told += 1;
+            recorded += 1;
         } else {
-            // A refusal that was recorded is told with its number.
-            told += usize::from(answer.refused("UNAVAILABLE")["seq"].is_u64());
+            // A recorded refusal contains its record number.
+            recorded += usize::from(answer.refused("UNAVAILABLE")["seq"].is_u64());
             refused += 1;
         }
     }
@@ -196,35 +196,35 @@ async fn what_cannot_be_recorded_has_not_happened() {
     server.nobody().get("/readyz").await.refused("UNAVAILABLE");
     drop(fillers);
     server.nobody().get("/readyz").await.is(200);
-    assert_eq!(assert_consistent(&run, &start).await.len(), told, "what was told is not what is recorded");
-    run.create("after.txt", "there is room again\n").await;
+    assert_eq!(assert_consistent(&run, &start).await.len(), recorded, "answers and records differ");
+    run.create("after.txt", "space is available\n").await;
     run.ok("read_file", json!({"path": "after.txt"})).await;
     assert_consistent(&run, &start).await;
     assert!(server.stop().success());
 }
 
 #[rstest]
-#[case::cannot_be_written("renameat2,renameat,unlinkat", "EROFS")]
-#[case::has_no_room_for_a_name("renameat2,renameat", "ENOSPC")]
-#[case::fails("renameat2,renameat", "EIO")]
+#[case::read_only("renameat2,renameat,unlinkat", "EROFS")]
+#[case::no_space_for_a_name("renameat2,renameat", "ENOSPC")]
+#[case::io_error("renameat2,renameat", "EIO")]
 #[tokio::test]
-async fn a_change_that_is_recorded_and_cannot_be_finished_is_told_truly(#[case] syscalls: &str, #[case] error: &str) {
+async fn a_recorded_change_that_cannot_be_applied_is_reported_as_such(#[case] syscalls: &str, #[case] error: &str) {
     let server = Server::start(Backend::Sqlite).await;
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
     let run = &mutation.run;
     run.ok("read_file", json!({"path": "a.txt"})).await;
     server.until_journal_is_empty().await;
-    // The first rename of a thread goes well, so that half of the patch is in the tree.
+    // The first rename succeeds, so that half of the patch is applied.
     let strace = Strace::attach(&server, syscalls, &format!("error={error}:when=2+"));
-    let told = mutation.answer(run).await.unwrap().refused("UNAVAILABLE");
-    assert!(told["message"].as_str().unwrap().contains("recorded") && told["seq"].is_u64(), "{told:#}");
-    // Half of a change is never shown: the next look finishes it, or fails too, or nothing of it is there.
-    let look = run.call("list_dir", json!({})).await;
-    if look.status == 200 {
-        let found = ["moved/b.txt", "new/dir"].map(|path| look.contains(path));
-        assert_eq!(found, [!look.contains("gone.txt"); 2], "{}", look.text());
+    let problem = mutation.answer(run).await.unwrap().refused("UNAVAILABLE");
+    assert!(problem["message"].as_str().unwrap().contains("recorded") && problem["seq"].is_u64(), "{problem:#}");
+    // A partial change is never shown. The next read completes it, or fails, or shows nothing of it.
+    let listing = run.call("list_dir", json!({})).await;
+    if listing.status == 200 {
+        let found = ["moved/b.txt", "new/dir"].map(|path| listing.contains(path));
+        assert_eq!(found, [!listing.contains("gone.txt"); 2], "{}", listing.text());
     } else {
-        look.refused("UNAVAILABLE");
+        listing.refused("UNAVAILABLE");
     }
     drop(strace);
     let records = run.audit().await;
@@ -238,7 +238,7 @@ async fn a_change_that_is_recorded_and_cannot_be_finished_is_told_truly(#[case] 
 #[case::the_log(Backend::Sqlite)]
 #[case::files(Backend::Postgres)]
 #[tokio::test]
-async fn a_sync_that_fails_ends_the_process_and_the_next_start_recovers(#[case] backend: Backend) {
+async fn a_failed_sync_aborts_the_process_and_the_next_start_recovers(#[case] backend: Backend) {
     let mut server = Server::start(backend).await;
     for kind in [Kind::Replace, Kind::Patch, Kind::PutLarge] {
         let mutation = Mutation::prepare(&server, kind).await;
@@ -255,8 +255,8 @@ async fn a_sync_that_fails_ends_the_process_and_the_next_start_recovers(#[case] 
     }
 }
 
-/// A server whose way to its PostgreSQL goes by a proxy.
-async fn behind_a_proxy() -> (Server, Proxy) {
+/// Starts a server that connects to PostgreSQL through a proxy.
+async fn start_with_proxy() -> (Server, Proxy) {
     let mut server = Server::prepare(Setup::new(Backend::Postgres)).await;
     let proxy = Proxy::start(&server.database.url);
     server.database.url.clone_from(&proxy.url);
@@ -265,8 +265,8 @@ async fn behind_a_proxy() -> (Server, Proxy) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_is_none_costs_the_database_nothing() {
-    let (mut server, proxy) = behind_a_proxy().await;
+async fn an_invalid_token_is_refused_without_the_database() {
+    let (mut server, proxy) = start_with_proxy().await;
     let probe = server.run(json!({})).await;
     let path = format!("/v1/runs/{}/tools/list_dir", probe.id);
     proxy.set(ProxyMode::Cut);
@@ -282,18 +282,18 @@ async fn a_token_that_is_none_costs_the_database_nothing() {
     assert!(server.stop().success());
 }
 
-/// Until the database is back and the service has noticed, which it does by itself.
+/// Waits until the service has reconnected to the database.
 async fn until_ready(server: &Server, probe: &Run) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while server.nobody().get("/readyz").await.status != 200 || probe.call("list_dir", json!({})).await.status != 200 {
-        assert!(Instant::now() < deadline, "it does not come back\n{}", server.log());
+        assert!(Instant::now() < deadline, "the service does not reconnect\n{}", server.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_is_away_refuses_and_service_resumes_by_itself() {
-    let (mut server, proxy) = behind_a_proxy().await;
+async fn calls_are_refused_without_the_database_and_work_after_it_returns() {
+    let (mut server, proxy) = start_with_proxy().await;
     let probe = server.run(json!({})).await;
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
     let run = &mutation.run;
@@ -316,8 +316,8 @@ async fn a_database_that_is_away_refuses_and_service_resumes_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_goes_away_in_the_middle_of_commits_loses_nothing() {
-    let (mut server, proxy) = behind_a_proxy().await;
+async fn connections_lost_during_commits_lose_no_acknowledged_call() {
+    let (mut server, proxy) = start_with_proxy().await;
     let probe = server.run(json!({})).await;
     let mut runs = Vec::new();
     for _ in 0..3 {
@@ -344,12 +344,12 @@ async fn a_database_that_goes_away_in_the_middle_of_commits_loses_nothing() {
         run.assert_nothing_lost(&server).await;
     }
     let log = server.log();
-    assert!(!log.contains("changed from outside"), "the service took its own work for someone else's\n{log}");
+    assert!(!log.contains("changed from outside"), "the service reported its own change as external\n{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_falls_silent_is_given_up_and_service_resumes() {
-    let (mut server, proxy) = behind_a_proxy().await;
+async fn calls_time_out_on_a_silent_database_and_work_after_it_answers() {
+    let (mut server, proxy) = start_with_proxy().await;
     let probe = server.run(json!({})).await;
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
     let run = &mutation.run;
@@ -365,8 +365,8 @@ async fn a_database_that_falls_silent_is_given_up_and_service_resumes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_database_makes_calls_slow_and_nothing_else() {
-    let (mut server, proxy) = behind_a_proxy().await;
+async fn a_slow_database_only_delays_calls() {
+    let (mut server, proxy) = start_with_proxy().await;
     proxy.set(ProxyMode::Slow(Duration::from_millis(20)));
     let mutation = Mutation::prepare(&server, Kind::Patch).await;
     mutation.assert_applied_once(&mutation.run).await;
@@ -396,7 +396,7 @@ async fn a_clock_that_is_set_back_changes_neither_order_nor_expiry(
     let records = assert_consistent(&run, &start).await;
     let times: Vec<_> = records.iter().map(|record| record["timestamp"].as_str().unwrap()).collect();
     assert!(times[0] > times[1], "the clock was not set back: {times:?}");
-    // What has expired stays so, what has not yet does in time, and what is new has its whole life before it.
+    // Expired runs stay expired, open runs expire on time, and new runs have their full lifetime.
     brief.call("write_file", write.clone()).await.refused("RUN_CLOSED");
     lasting.call("list_dir", json!({})).await.is(200);
     let fresh = server.run(json!({"ttlSeconds": 600})).await;

@@ -1,4 +1,4 @@
-//! One database, one data folder, one process that writes: copies of either are noticed.
+//! One database, one data folder and one writing process. Copies of the database or the folder are detected.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::audit::checkpoints::{at_the_end, until_covered};
+use crate::audit::checkpoints::{signing_at_shutdown, until_covered};
 use crate::harness::{Backend, Server, Setup};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
-/// A server that is not started, on a copy of the data folder of `server` and on its database.
+/// Prepares a server on a copy of the data folder of `server` and on the same database.
 async fn copy_of(server: &Server) -> Server {
     let mut copy = Server::prepare(server.setup.clone()).await;
     std::fs::remove_dir_all(copy.data_dir()).unwrap();
@@ -22,7 +22,7 @@ async fn copy_of(server: &Server) -> Server {
     copy
 }
 
-/// The one line that a start on this server's data is refused with.
+/// Returns the error line of a refused start on this server's data.
 pub(crate) fn refused(server: &Server) -> String {
     let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -35,16 +35,14 @@ pub(crate) fn refused(server: &Server) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn a_start_that_is_killed_while_it_takes_over_is_followed_by_another(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_start_succeeds_after_killed_starts(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     assert!(server.stop().success());
-    for place in ["instance.begun", "instance.stored", "instance.begun"] {
+    for failpoint in ["instance.begun", "instance.stored", "instance.begun"] {
         let mut command = server.command("serve");
-        command.args(["--listen", "127.0.0.1:0"]).env("WORKSPACED_FAILPOINT", place);
-        assert_eq!(command.output().unwrap().status.code(), None, "it got past {place}");
+        command.args(["--listen", "127.0.0.1:0"]).env("WORKSPACED_FAILPOINT", failpoint);
+        assert_eq!(command.output().unwrap().status.code(), None, "the process passed {failpoint}");
     }
     server.restart();
     assert!(!server.log().contains("older than"), "{}", server.log());
@@ -52,33 +50,33 @@ async fn a_start_that_is_killed_while_it_takes_over_is_followed_by_another(
 }
 
 #[tokio::test]
-async fn a_second_service_takes_the_database_over_and_the_first_commits_nothing_any_more() {
-    let mut first = at_the_end(Backend::Postgres).await;
+async fn a_second_service_takes_over_the_database_and_the_first_commits_nothing() {
+    let mut first = signing_at_shutdown(Backend::Postgres).await;
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     run.create("b.txt", "b\n").await;
     first.until_journal_is_empty().await;
     let mut second = copy_of(&first).await;
     second.restart();
-    let there = second.reconnect(&run);
-    there.create("second.txt", "x\n").await;
+    let taken_over = second.reconnect(&run);
+    taken_over.create("second.txt", "x\n").await;
 
-    let records = there.audit().await.len();
-    let told = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
-    let told = told.refused("UNAVAILABLE");
-    assert!(told["message"].as_str().unwrap().contains("another instance"), "{told:#}");
+    let records = taken_over.audit().await.len();
+    let refusal = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
+    let refusal = refusal.refused("UNAVAILABLE");
+    assert!(refusal["message"].as_str().unwrap().contains("another instance"), "{refusal:#}");
     run.call("read_file", json!({"path": "a.txt"})).await.refused("UNAVAILABLE");
     first.operator().post("/v1/runs", json!({"source": {"type": "empty"}})).await.refused("UNAVAILABLE");
     first.nobody().get("/readyz").await.refused("UNAVAILABLE");
     first.nobody().get("/healthz").await.is(200);
     assert!(first.log().contains("another instance of the service has taken over"), "{}", first.log());
-    assert_eq!(there.audit().await.len(), records);
+    assert_eq!(taken_over.audit().await.len(), records);
     assert!(!first.repo(&run.id).join("c.txt").exists());
 
-    // Its folder is the older copy now.
+    // The folder of the first service is now the older copy.
     first.kill();
     assert!(refused(&first).contains("older copy"));
-    there.create("third.txt", "x\n").await;
-    assert_eq!(there.verify().await["intact"], true);
+    taken_over.create("third.txt", "x\n").await;
+    assert_eq!(taken_over.verify().await["intact"], true);
     second.nobody().get("/readyz").await.is(200);
     second.kill();
     second.restart();
@@ -90,7 +88,7 @@ async fn a_second_service_takes_the_database_over_and_the_first_commits_nothing_
     }
 }
 
-/// A copy that was made while the service ran, so that no start has come between.
+/// The copy was made while the service was running, so no start distinguishes the two.
 #[tokio::test]
 async fn a_folder_that_lacks_checkpoints_of_its_database_is_an_older_copy() {
     let often = Setup::new(Backend::Postgres).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 3);
@@ -106,13 +104,13 @@ async fn a_folder_that_lacks_checkpoints_of_its_database_is_an_older_copy() {
     }
     server.until_journal_is_empty().await;
     server.kill();
-    // The last one lacks one checkpoint, which its file alone does not tell from a kill.
+    // The last copy lacks one checkpoint, like a folder after a kill.
     for copy in &copies {
-        let told = refused(copy);
-        assert!(told.contains("older copy") && !told.contains("database is older"), "{told}");
+        let refusal = refused(copy);
+        assert!(refusal.contains("older copy") && !refusal.contains("database is older"), "{refusal}");
         assert_ends(&offline(copy, "repair", &[]), 2, &["older copy"]);
     }
-    // The genuine one goes on, also where it was killed between the database and the file.
+    // The original folder still works, even after a kill between the writes to database and file.
     server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "checkpoint.stored".into())];
     server.restart();
     server.setup.env.clear();
@@ -122,7 +120,7 @@ async fn a_folder_that_lacks_checkpoints_of_its_database_is_an_older_copy() {
     let last = json!({"path": "last.txt", "content": "x\n", "reason": "r"});
     let agent = server.reconnect(&run).agent;
     let last = agent.request(reqwest::Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&last);
-    // Whether or not it is answered before the kill.
+    // The call may or may not be answered before the kill.
     drop(agent.try_send(last).await);
     server.wait(Duration::from_secs(20));
     server.restart();
@@ -131,7 +129,7 @@ async fn a_folder_that_lacks_checkpoints_of_its_database_is_an_older_copy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_goes_backwards_under_a_service_is_not_written_to() {
+async fn a_database_that_lost_commits_is_not_written_to() {
     let mut server = Server::start(Backend::Postgres).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -140,15 +138,15 @@ async fn a_database_that_goes_backwards_under_a_service_is_not_written_to() {
     let (run, other) = (server.reconnect(&run), server.reconnect(&other));
     run.create("b.txt", "b\n").await;
     server.until_journal_is_empty().await;
-    // As a standby that was promoted without the newest commits.
+    // Like a standby that was promoted without the newest commits.
     server.database.drop_triggers().await;
     for sql in ["DELETE FROM audit_record", "UPDATE run_head SET head_seq = 0, head_hash = sha256('')"] {
         server.database.tamper(sql).await.unwrap();
     }
     for run in [&run, &other] {
-        let told = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
-        let told = told.refused("UNAVAILABLE");
-        assert!(told["message"].as_str().unwrap().contains("has lost commits"), "{told:#}");
+        let refusal = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
+        let refusal = refusal.refused("UNAVAILABLE");
+        assert!(refusal["message"].as_str().unwrap().contains("has lost commits"), "{refusal:#}");
         assert!(!run.repo.join("c.txt").exists());
     }
     server.nobody().get("/readyz").await.refused("UNAVAILABLE");
@@ -157,7 +155,7 @@ async fn a_database_that_goes_backwards_under_a_service_is_not_written_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_is_replaced_by_a_backup_under_a_service_is_not_written_to() {
+async fn a_database_that_was_replaced_by_a_backup_is_not_written_to() {
     let mut server = Server::start(Backend::Postgres).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     assert!(server.stop().success());
@@ -169,16 +167,16 @@ async fn a_database_that_is_replaced_by_a_backup_under_a_service_is_not_written_
     server.database.replace_by(backup).await;
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let told = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
-        let told = told.refused("UNAVAILABLE");
-        if told["message"].as_str().unwrap().contains("has lost commits") {
+        let refusal = run.call("write_file", json!({"path": "c.txt", "content": "c\n", "reason": "r"})).await;
+        let refusal = refusal.refused("UNAVAILABLE");
+        if refusal["message"].as_str().unwrap().contains("has lost commits") {
             break;
         }
-        assert!(Instant::now() < deadline, "{told:#}");
+        assert!(Instant::now() < deadline, "{refusal:#}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(run.audit().await.is_empty());
-    // Nor by anything else that would change what it holds, or remove files that were acknowledged.
+    // Other routes that would change the database or remove files are refused too.
     let operator = server.operator();
     for (path, body) in [
         ("/v1/runs".to_owned(), json!({"runId": "new", "source": {"type": "empty"}})),
@@ -190,7 +188,7 @@ async fn a_database_that_is_replaced_by_a_backup_under_a_service_is_not_written_
     operator.delete(&format!("/v1/runs/{}", run.id)).await.refused("UNAVAILABLE");
     assert!(run.repo.join("b.txt").exists() && !server.workspace("new").exists());
     assert_eq!(run.get().await["state"], "open");
-    // A start goes on from what there is, and says so.
+    // A restart accepts the older database and logs it.
     server.kill();
     server.restart();
     assert!(server.log().contains("older than the data folder"), "{}", server.log());
@@ -199,7 +197,7 @@ async fn a_database_that_is_replaced_by_a_backup_under_a_service_is_not_written_
 
 #[rstest]
 #[tokio::test]
-async fn nothing_is_repaired_or_replayed_with_another_database_s_folder(
+async fn repair_and_replay_refuse_the_folder_of_another_database(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;

@@ -1,4 +1,4 @@
-//! The power goes: what was not synced is lost or torn, what was answered is there.
+//! Power loss: unsynced data is lost or torn, and acknowledged changes persist.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,22 +7,20 @@ use rstest::rstest;
 
 use crate::harness::{Backend, Disk, LoadedRun, Server, Setup, setting, sha256};
 
-/// Cuts after which there are new runs, so that checking all of them stays cheap.
-const CUTS_A_RUN: usize = 3;
+/// Number of power losses after which new runs are created, to limit the cost of the checks.
+const CUTS_PER_RUN: usize = 3;
 
-/// SQLite's whole data folder loses its power; with PostgreSQL, whose own disk is its own affair, the trees do.
+/// The disk contains the whole data folder. PostgreSQL has its own disk, which is not affected.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_power_cut_loses_nothing_that_was_acknowledged(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_power_loss_loses_no_acknowledged_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let cuts = setting("WORKSPACED_TEST_CUTS", 12);
     let mut server = Server::prepare(Setup::new(backend)).await;
     let Some(disk) = Disk::ext4(&server.data_dir(), 64) else { return };
     server.restart();
     let (mut runs, mut acknowledged): (Vec<LoadedRun>, _) = (Vec::new(), 0);
     for cut in 0..cuts {
-        if cut % CUTS_A_RUN == 0 {
+        if cut % CUTS_PER_RUN == 0 {
             acknowledged += runs.iter().map(LoadedRun::acknowledged).sum::<usize>();
             runs.clear();
             for _ in 0..3 {
@@ -32,8 +30,8 @@ async fn a_power_cut_loses_nothing_that_was_acknowledged(
         let load: Vec<_> = runs.iter_mut().map(|run| run.start(&server)).collect();
         runs[0].until_acknowledged().await;
         tokio::time::sleep(Duration::from_millis((cut as u64 * 53) % 250)).await;
-        // A machine without power answers nobody. This kernel goes on for a moment, in which it tells of a file that grows that
-        // it was synced and leaves it as it was: a bare loop of write and fdatasync hears so in one cut of 25.
+        // A real machine answers nothing after a power loss. Here the kernel runs on for a moment, in which `fdatasync` of a
+        // growing file can succeed without effect: a plain loop of write and fdatasync shows it in one of 25 cuts.
         runs.iter().for_each(LoadedRun::ignore_answers);
         disk.cut_power();
         server.kill();
@@ -47,12 +45,12 @@ async fn a_power_cut_loses_nothing_that_was_acknowledged(
         }
     }
     acknowledged += runs.iter().map(LoadedRun::acknowledged).sum::<usize>();
-    assert!(acknowledged >= cuts, "{acknowledged} calls are no load");
+    assert!(acknowledged >= cuts, "only {acknowledged} calls were acknowledged");
 }
 
-/// The same without a disk of one's own: whatever the journal still has may never have been synced, so it is torn.
+/// Without a separate disk: files whose steps are still in the journal may be unsynced, so the test tears them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_were_never_synced_may_be_torn_in_any_way() {
+async fn torn_unsynced_files_are_restored() {
     let mut server = Server::start(Backend::Sqlite).await;
     let mut torn = 0;
     for cut in 0..12 {
@@ -71,7 +69,7 @@ async fn files_that_were_never_synced_may_be_torn_in_any_way() {
     assert!(torn > 0, "nothing was torn");
 }
 
-/// The files that the journal of `run` still has steps of, with the hash that the last one leaves.
+/// Returns the files with steps in the journal of `run`, with the hash after the last step.
 fn unsynced(server: &Server, run: &str) -> Vec<(String, String)> {
     let connection = rusqlite::Connection::open(server.database.url.strip_prefix("sqlite://").unwrap()).unwrap();
     let sql = "select path, lower(hex(after_sha256)), max(seq) from step join run on run.run_no = step.run_no \
@@ -81,17 +79,17 @@ fn unsynced(server: &Server, run: &str) -> Vec<(String, String)> {
     rows.unwrap().map(Result::unwrap).collect()
 }
 
-/// Does to a file what a power cut does to one that was renamed into place and not synced, in one of four ways; false
-/// where what lies there is not what the journal has, so that it was synced long ago.
-fn tear(place: &Path, wanted: &str, way: usize) -> bool {
-    let Ok(bytes) = std::fs::read(place) else { return false };
+/// Damages a file as a power loss does after a rename without sync, in one of four ways. Returns false if the content differs
+/// from the journal, because the file was synced earlier.
+fn tear(path: &Path, wanted: &str, way: usize) -> bool {
+    let Ok(bytes) = std::fs::read(path) else { return false };
     if sha256(&bytes) != wanted {
         return false;
     }
-    let file = std::fs::OpenOptions::new().write(true).open(place).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     match way % 4 {
-        // The old name of a file that was replaced is never lost.
-        0 if !place.ends_with("b.txt") => std::fs::remove_file(place).unwrap(),
+        // A replaced file keeps its old directory entry.
+        0 if !path.ends_with("b.txt") => std::fs::remove_file(path).unwrap(),
         0 | 1 => file.set_len(0).unwrap(),
         2 => file.set_len(bytes.len() as u64 / 2).unwrap(),
         _ => {

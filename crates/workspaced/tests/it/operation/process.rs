@@ -1,4 +1,4 @@
-//! The process: its settings, what it prints, how it ends, and that it is alone on its data.
+//! The process: settings, output, exit, logs and exclusive use of its data.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -15,15 +15,15 @@ fn text(bytes: &[u8]) -> String {
 
 #[track_caller]
 fn assert_one_clear_line(done: &Output, code: i32, needle: &str) {
-    let told = text(&done.stderr);
-    assert_eq!(done.status.code(), Some(code), "{told}");
-    assert!(told.contains(needle), "{needle} is not named: {told}");
+    let stderr = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(needle), "{needle} is missing: {stderr}");
     assert!(done.stdout.is_empty(), "{}", text(&done.stdout));
-    assert!(!told.contains("panicked") && told.lines().count() <= 3, "{told}");
+    assert!(!stderr.contains("panicked") && stderr.lines().count() <= 3, "{stderr}");
 }
 
 #[tokio::test]
-async fn a_bad_setting_ends_the_process_with_one_clear_line() {
+async fn an_invalid_setting_ends_the_process_with_one_line() {
     let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
     let with_config = |content: &str| {
         let config = server.home.join(format!("{}.config.toml", content.len()));
@@ -51,17 +51,17 @@ async fn a_bad_setting_ends_the_process_with_one_clear_line() {
     assert_one_clear_line(&done, 2, "listen");
     let done = server.command("serve").env("WORKSPACED_OPERATOR_TOKEN", "two words").output().unwrap();
     assert_one_clear_line(&done, 2, "WORKSPACED_OPERATOR_TOKEN");
-    assert!(!text(&done.stderr).contains("two words"), "a secret is not repeated");
+    assert!(!text(&done.stderr).contains("two words"), "the message contains the secret");
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap().to_string();
     let done = server.command("serve").args(["--listen", &address]).output().unwrap();
     assert_eq!(done.status.code(), Some(2), "{}", text(&done.stderr));
     assert!(text(&done.stderr).contains(&address));
-    assert_ne!(workspaced().output().unwrap().status.code(), Some(0), "no command at all");
+    assert_ne!(workspaced().output().unwrap().status.code(), Some(0), "a missing command was accepted");
 }
 
 #[tokio::test]
-async fn help_and_version_are_told() {
+async fn help_and_version_are_printed() {
     let help = workspaced().args(["serve", "--help"]).output().unwrap();
     assert!(help.status.success());
     for needle in [
@@ -84,19 +84,19 @@ async fn help_and_version_are_told() {
 }
 
 #[tokio::test]
-async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+async fn a_flag_overrides_the_environment_which_overrides_the_file() {
     let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
     let config = server.home.join("config.toml");
-    let place = |name: &str| server.home.join(name).display().to_string();
-    std::fs::write(&config, format!("data_dir = {:?}\nlisten = \"127.0.0.1:0\"\n", place("by-file"))).unwrap();
+    let path_of = |name: &str| server.home.join(name).display().to_string();
+    std::fs::write(&config, format!("data_dir = {:?}\nlisten = \"127.0.0.1:0\"\n", path_of("by-file"))).unwrap();
     let run = |flag: bool, environment: bool| {
         let mut command = workspaced();
         command.args(["serve", "--config", config.to_str().unwrap()]);
         if flag {
-            command.args(["--data-dir", &place("by-flag")]);
+            command.args(["--data-dir", &path_of("by-flag")]);
         }
         if environment {
-            command.env("WORKSPACED_DATA_DIR", place("by-environment"));
+            command.env("WORKSPACED_DATA_DIR", path_of("by-environment"));
         }
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(700));
@@ -117,7 +117,7 @@ async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
     server.kill();
 }
 
-/// Starts a server that nobody has given a token; gives all that it has printed until it listened, and the process.
+/// Starts a server without configured tokens. Returns its output up to the listen address, and the process.
 fn start_without_tokens(server: &Server) -> (String, std::process::Child) {
     use std::io::BufRead as _;
     let mut command = server.command("serve");
@@ -129,7 +129,7 @@ fn start_without_tokens(server: &Server) -> (String, std::process::Child) {
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut printed = String::new();
     while lines.read_line(&mut printed).unwrap() > 0 && !printed.contains("listening on http://") {}
-    // The lines to paste may stand behind the address, which they need.
+    // The example commands may follow the address.
     std::thread::sleep(Duration::from_millis(300));
     let _ = child.kill();
     let rest = std::io::read_to_string(lines).unwrap();
@@ -138,7 +138,7 @@ fn start_without_tokens(server: &Server) -> (String, std::process::Child) {
 
 #[rstest]
 #[tokio::test]
-async fn the_first_start_prints_a_token_once_with_lines_to_paste(
+async fn the_first_start_prints_a_token_once_with_example_commands(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::prepare(Setup::new(backend)).await;
@@ -152,7 +152,7 @@ async fn the_first_start_prints_a_token_once_with_lines_to_paste(
     let (second, mut child) = start_without_tokens(&server);
     child.wait().unwrap();
     assert!(!second.contains(&token) && !second.contains("curl "), "{second}");
-    // The token of the first start is good for the third.
+    // The token of the first start is valid after the third.
     let mut server = server;
     server.operator_token = token.clone();
     let mut command = server.command("serve");
@@ -164,7 +164,7 @@ async fn the_first_start_prints_a_token_once_with_lines_to_paste(
 
 #[rstest]
 #[tokio::test]
-async fn it_finishes_what_it_holds_and_exits_with_zero(
+async fn a_signal_completes_calls_in_flight_and_exits_with_zero(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(Signal::TERM, Signal::INT)] signal: Signal,
 ) {
@@ -200,7 +200,7 @@ async fn it_finishes_what_it_holds_and_exits_with_zero(
     let run = server.reconnect(&run);
     let written: Vec<_> = run.audit().await.iter().map(|record| record["pathsWritten"][0].clone()).collect();
     for number in done {
-        assert!(run.repo.join(format!("{number}.txt")).exists(), "{number} was answered and is gone");
+        assert!(run.repo.join(format!("{number}.txt")).exists(), "{number} was acknowledged and is lost");
         assert!(written.contains(&json!(format!("{number}.txt"))));
     }
     assert_eq!(run.verify().await["intact"], true);
@@ -219,7 +219,7 @@ async fn a_second_instance_on_the_same_data_is_refused(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn logs_go_to_standard_error_as_they_are_asked_for(#[values("text", "json")] format: &str) {
+async fn logs_go_to_standard_error_in_the_configured_format(#[values("text", "json")] format: &str) {
     let server = Server::start_with(Setup::new(Backend::Sqlite).arg("--log-format", format)).await;
     let run = server.run_with_files(&[("a.txt", "content-of-a-file\n")], json!({})).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
@@ -240,7 +240,9 @@ async fn logs_go_to_standard_error_as_they_are_asked_for(#[values("text", "json"
 
 #[rstest]
 #[tokio::test]
-async fn open_pages_need_no_token_and_tell_no_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn public_routes_need_no_token_and_disclose_no_run(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({})).await;
     run.ok("list_dir", json!({})).await;
@@ -256,9 +258,7 @@ async fn open_pages_need_no_token_and_tell_no_run(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn what_was_there_before_a_restart_is_there_after_it(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn state_persists_over_a_restart(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("Cargo.lock", "l\n")], json!({"labels": {"k": "v"}})).await;
     run.create("b.txt", "b\n").await;
@@ -268,7 +268,7 @@ async fn what_was_there_before_a_restart_is_there_after_it(
     )
     .await
     .is(202);
-    let (told, audit, diff) =
+    let (before, audit, diff) =
         (run.get().await, run.audit().await, run.ok("diff_workspace", json!({})).await["diffSha256"].clone());
     assert!(server.stop().success());
     server.restart();
@@ -276,14 +276,14 @@ async fn what_was_there_before_a_restart_is_there_after_it(
     assert_eq!(run.audit().await[..audit.len()], audit);
     let mut now = run.get().await;
     for member in ["counts", "headSeq", "headHash"] {
-        now[member] = told[member].clone();
+        now[member] = before[member].clone();
     }
-    assert_eq!(now, told);
+    assert_eq!(now, before);
     assert_eq!(run.ok("diff_workspace", json!({})).await["diffSha256"], diff);
     assert_eq!(server.operator().get("/v1/approvals?state=pending").await.ok()["items"].as_array().unwrap().len(), 1);
 }
 
-/// As on a file system that lacks an operation: the kernel's answer to it is replaced.
+/// Simulates a file system that lacks an operation: strace replaces the result of the system call.
 #[rstest]
 #[case::exchange(
     "renameat2",
@@ -296,24 +296,28 @@ async fn what_was_there_before_a_restart_is_there_after_it(
     "lacks renameat2 with RENAME_NOREPLACE, which is needed to create"
 )]
 #[case::links("symlinkat,symlink", "error=EPERM", "lacks symlinkat, which is needed to take in a tree")]
-#[case::beneath("openat2", "error=ENOSYS", "lacks openat2 with RESOLVE_BENEATH, which is needed to open a file")]
+#[case::path_resolution(
+    "openat2",
+    "error=ENOSYS",
+    "lacks openat2 with RESOLVE_BENEATH, which is needed to open a file"
+)]
 #[tokio::test]
-async fn a_file_system_that_lacks_an_operation_is_refused_at_the_start(
+async fn a_file_system_without_a_required_operation_is_refused_at_the_start(
     #[case] syscall: &str,
-    #[case] fate: &str,
+    #[case] action: &str,
     #[case] needle: &str,
 ) {
     let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
     let serve = server.command("serve");
     let mut strace = std::process::Command::new("strace");
     strace.args(["-f", "-qq", "-o"]).arg(server.home.join("strace"));
-    strace.args(["-e", &format!("trace={syscall}"), "-e", &format!("inject={syscall}:{fate}")]);
+    strace.args(["-e", &format!("trace={syscall}"), "-e", &format!("inject={syscall}:{action}")]);
     strace.arg(serve.get_program()).args(serve.get_args()).args(["--listen", "127.0.0.1:0"]).env_clear();
     strace.envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let done = strace.stdin(Stdio::null()).output().expect("strace, which `.ci/test` installs");
     assert_one_clear_line(&done, 2, needle);
     assert!(text(&done.stderr).contains("--data-dir"), "{}", text(&done.stderr));
-    // Nothing of it stays, and where nothing is lacking the service starts.
+    // The refused start leaves nothing, and the service starts on a complete file system.
     let mut server = server;
     server.restart();
     server.nobody().get("/healthz").await.is(200);

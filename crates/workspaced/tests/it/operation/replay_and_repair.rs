@@ -1,5 +1,5 @@
-//! `workspaced replay` and `workspaced repair`: the ledger and the base tell a run's files whole, and an operator settles
-//! a run whose files were changed from outside at the wrong moment.
+//! `workspaced replay` rebuilds a run from its base and its ledger. `workspaced repair` resolves a run whose files changed
+//! externally while a change was pending.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Server, Snapshot, assert_chain, sha256, snapshot};
 
-/// Files and links alone: a folder is there as long as something is in it.
+/// Returns files and links under `folder`, without folders.
 pub(crate) fn files_in(folder: &Path) -> Snapshot {
     snapshot(folder).into_iter().filter(|(_, what)| what != "directory").collect()
 }
@@ -20,13 +20,13 @@ pub(crate) fn offline(server: &Server, name: &str, args: &[&str]) -> Output {
     server.command(name).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-pub(crate) fn told(output: &Output) -> String {
+pub(crate) fn output_of(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 #[track_caller]
 pub(crate) fn assert_ends(output: &Output, code: i32, says: &[&str]) {
-    let text = told(output);
+    let text = output_of(output);
     assert_eq!(output.status.code(), Some(code), "{text}");
     for part in says {
         assert!(text.contains(part), "`{part}` is not in: {text}");
@@ -42,7 +42,7 @@ pub(crate) async fn put(run: &Run, path: &str, old: Option<&[u8]>, bytes: &[u8])
     run.agent.send(request.body(bytes.to_vec())).await.is(if old.is_some() { 200 } else { 201 })
 }
 
-/// A run that has seen every kind of mutation.
+/// Creates a run with every kind of mutation.
 async fn busy_run(server: &Server) -> Run {
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -55,10 +55,10 @@ async fn busy_run(server: &Server) -> Run {
         (".gitignore", "*.log\n"),
         ("empty", ""),
     ];
-    let place = server.template(&files);
-    std::fs::set_permissions(place.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::os::unix::fs::symlink("dir/b.txt", place.join("link")).unwrap();
-    let source = json!({"type": "directory", "path": place});
+    let folder = server.template(&files);
+    std::fs::set_permissions(folder.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("dir/b.txt", folder.join("link")).unwrap();
+    let source = json!({"type": "directory", "path": folder});
     let run = server.run(json!({"source": source, "policy": {"allowModeChange": true}})).await;
     run.replace("a.txt", "A\n", &sha256("a\n")).await.ok();
     let made = run.create("new/deep/n.txt", "n\n").await;
@@ -78,7 +78,7 @@ async fn busy_run(server: &Server) -> Run {
     run.ok("revert_calls", json!({"toolCallIds": [made["toolCallId"]], "reason": "r"})).await;
     let dry = json!({"path": "dry.txt", "content": "d\n", "reason": "r", "dryRun": true});
     run.ok("write_file", dry).await;
-    run.put("x.log", "ignored, and not the run's\n");
+    run.put("x.log", "ignored, not written by the run\n");
     run
 }
 
@@ -101,7 +101,7 @@ async fn a_run_is_rebuilt_from_its_base_and_its_ledger(#[values(Backend::Sqlite,
     let mut tree = files_in(&run.repo);
     assert_eq!(tree.remove("x.log").map(|_| ()), Some(()));
     assert_eq!(files_in(&first), tree);
-    assert_eq!(tree["link"], "-> dir/b.txt", "a link is made as it was, and leads nowhere now");
+    assert_eq!(tree["link"], "-> dir/b.txt", "a link is restored without its target");
     assert!(tree["tool.sh"].starts_with("755 ") && tree["bin2/run"].starts_with("644 "), "{tree:?}");
     assert_ends(&replay(&server, &first), 2, &["--to", "not empty"]);
 
@@ -113,15 +113,15 @@ async fn a_run_is_rebuilt_from_its_base_and_its_ledger(#[values(Backend::Sqlite,
     let lost = format!("tool.sh: expected {} (executable), found nothing", sha256("x\n"));
     let extra = format!("extra.txt: expected nothing, found {}", sha256("extra\n"));
     assert_ends(&differs, 1, &["every hash is as", "DIFFERS at 3 paths", &expected, &lost, &extra]);
-    assert!(!told(&differs).contains("x.log"), "what git ignores is not the run's");
-    assert_eq!(files_in(&second), tree, "the ledger is told, not the tree");
+    assert!(!output_of(&differs).contains("x.log"), "an ignored file was reported");
+    assert_eq!(files_in(&second), tree, "replay used the tree, not the ledger");
     assert_ends(&offline(&server, "replay", &["--run", "none-such", "--to", "x"]), 2, &["there is no such run"]);
     assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_was_too_large_to_be_kept_is_told_and_not_rebuilt(
+async fn content_that_was_too_large_to_store_is_reported_and_not_rebuilt(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
@@ -136,7 +136,7 @@ async fn what_was_too_large_to_be_kept_is_told_and_not_rebuilt(
 const PATCH: &str =
     "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+A\n--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+b\n";
 
-/// A server whose run was changed from outside while a change was pending; and another run.
+/// Returns a server, a run that was changed externally while a change was pending, and another run.
 pub(crate) async fn broken_run(backend: Backend) -> (Server, Run, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
@@ -148,7 +148,7 @@ pub(crate) async fn broken_run(backend: Backend) -> (Server, Run, Run) {
     let agent = server.reconnect(&run).agent;
     let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
     let call = agent.request(Method::POST, &path).json(&json!({"patch": PATCH, "reason": "pending"}));
-    assert!(agent.try_send(call).await.is_err(), "it lived through the failpoint");
+    assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
     server.wait(Duration::from_secs(10));
     run.put("a.txt", "from outside\n");
     server.restart();
@@ -158,7 +158,7 @@ pub(crate) async fn broken_run(backend: Backend) -> (Server, Run, Run) {
 
 #[rstest]
 #[tokio::test]
-async fn a_run_that_needs_repair_is_settled_by_its_operator(
+async fn an_operator_repairs_a_run(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("ledger", "tree")] accept: &str,
 ) {
@@ -177,15 +177,15 @@ async fn a_run_that_needs_repair_is_settled_by_its_operator(
     let pending = format!("new/b.txt: expected {}, found nothing", sha256("b\n"));
     assert_ends(&shown, 1, &["at 2 paths", &changed, &pending, "--accept"]);
     assert_ends(&offline(&server, "repair", &["--run", &run.id, "--accept", accept]), 1, &["nothing was changed"]);
-    assert_eq!(run.snapshot(), tree, "nothing happens unasked");
-    let why = ["--reason", "seen and settled"];
+    assert_eq!(run.snapshot(), tree, "repair changed files without confirmation");
+    let why = ["--reason", "reviewed"];
     let done = offline(&server, "repair", &["--run", &run.id, "--accept", accept, "--yes", why[0], why[1]]);
     assert_ends(&done, 0, &["recorded as", "takes mutations again"]);
-    let settled = run.snapshot();
+    let repaired = run.snapshot();
     if accept == "ledger" {
         assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
     } else {
-        assert_eq!(settled, tree, "the files stay as they are");
+        assert_eq!(repaired, tree, "repair changed the files");
     }
 
     server.restart();
@@ -196,7 +196,7 @@ async fn a_run_that_needs_repair_is_settled_by_its_operator(
     assert_chain(&run.id, &records);
     let repair = records.iter().find(|record| record["tool"] == "repair").unwrap();
     assert_eq!((&repair["actor"], &repair["outcome"]), (&json!("operator:repair"), &json!("ok")), "{repair:#}");
-    assert_eq!(repair["reason"], "seen and settled");
+    assert_eq!(repair["reason"], "reviewed");
     let (a, b) = (sha256("A\n"), sha256("from outside\n"));
     let hashes = if accept == "ledger" { (&b, &a) } else { (&a, &b) };
     assert_eq!(
@@ -213,10 +213,10 @@ async fn a_run_that_needs_repair_is_settled_by_its_operator(
         assert_eq!(
             (&repair["pathsWritten"], &repair["artifactUris"]),
             (&none, &none),
-            "nothing that the ledger did not say"
+            "repair recorded changes that the ledger already contains"
         );
         run.call("revert_calls", undo).await.refused("NOT_FOUND");
-        // What it brought back can be taken back, by the call that made it.
+        // The restored change can be reverted by its original call.
         run.ok("revert_calls", json!({"toolCallIds": [records[0]["toolCallId"]], "reason": "r"})).await;
         assert_eq!(run.on_disk("a.txt"), "a\n");
         assert!(!run.repo.join("new/b.txt").exists());
@@ -224,7 +224,7 @@ async fn a_run_that_needs_repair_is_settled_by_its_operator(
         assert_eq!(repair["pathsWritten"], json!(["a.txt", "new/b.txt"]));
         let diff = run.artifact(repair["artifactUris"][0].as_str().unwrap()).await;
         assert!(diff.contains("\n-A\n+from outside\n") && diff.contains("deleted file mode 100644\n"), "{diff}");
-        // It can be taken back like any other.
+        // The repair can be reverted like any other call.
         run.ok("revert_calls", undo).await;
         assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
     }
@@ -232,13 +232,13 @@ async fn a_run_that_needs_repair_is_settled_by_its_operator(
     let to = server.home.join("rebuilt").display().to_string();
     assert_ends(&offline(&server, "replay", &["--run", &run.id, "--to", &to]), 0, &["the workspace is equal"]);
     let verified = server.verify(&["--run", &run.id]);
-    assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
+    assert_eq!(verified.status.code(), Some(0), "{}", output_of(&verified));
     assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_block_is_lifted_with_a_record_also_where_nothing_differs_any_more(
+async fn repair_unblocks_a_run_without_differences(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("ledger", "tree")] accept: &str,
 ) {

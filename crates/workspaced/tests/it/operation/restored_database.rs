@@ -1,4 +1,4 @@
-//! A database from a backup: what it does not know is somebody's work, and is kept.
+//! A database restored from a backup: runs that it does not contain are preserved.
 
 use rstest::rstest;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::harness::{Backend, Server, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
-/// The folders that were set aside.
+/// Returns the folders in `lost+found`.
 fn lost(server: &Server) -> Vec<String> {
     let folders = std::fs::read_dir(server.data_dir().join("lost+found"));
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
@@ -17,7 +17,7 @@ fn lost(server: &Server) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn a_run_that_an_older_database_does_not_know_is_set_aside(
+async fn a_run_unknown_to_an_older_database_is_moved_to_lost_and_found(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
@@ -41,7 +41,7 @@ async fn a_run_that_an_older_database_does_not_know_is_set_aside(
     server.restart();
     assert_eq!(lost(&server), ["new", "waiting"]);
     let after = ["new", "waiting"].map(|run| snapshot(&server.data_dir().join("lost+found").join(run)));
-    assert_eq!(after, before, "something of it is gone");
+    assert_eq!(after, before, "files of the run are lost");
     let log = server.log();
     assert!(log.contains("older than the data folder") && log.contains("moved to lost+found"), "{log}");
     let numbers = server.nobody().get("/metrics").await.text();
@@ -50,7 +50,7 @@ async fn a_run_that_an_older_database_does_not_know_is_set_aside(
     run.ok("read_file", json!({"path": "a.txt"})).await;
     run.create("goes-on.txt", "x\n").await;
 
-    // Another run of the same name is no reason to lose the first one's files, and a second start moves nothing.
+    // A new run with the same name does not affect the saved files, and a second start moves nothing.
     server.run_with_files(&[("b.txt", "other\n")], json!({"runId": "new"})).await;
     assert!(server.stop().success());
     server.restart();
@@ -61,11 +61,11 @@ async fn a_run_that_an_older_database_does_not_know_is_set_aside(
 
 #[rstest]
 #[tokio::test]
-async fn an_import_that_was_never_finished_is_removed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_unfinished_import_is_removed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
     assert!(server.stop().success());
-    // As a kill between the last rename and the commit leaves it, and one between the commit and the note of it.
+    // The states after a kill before the commit and after a kill before the marker is removed.
     let unknown = server.workspace("unknown");
     std::fs::create_dir_all(unknown.join("repo")).unwrap();
     for folder in [unknown.clone(), server.workspace("r")] {

@@ -1,4 +1,4 @@
-//! The sandbox: what the process does not need it cannot reach, and whoever started it is told.
+//! The sandbox: the process cannot access what it does not need, and logs how it is confined.
 
 use std::process::Stdio;
 
@@ -7,17 +7,17 @@ use serde_json::json;
 
 use crate::harness::{Backend, Server, Setup, put};
 
-/// Whether this kernel can confine a process: what a server says that may not start without.
+/// Returns whether this kernel supports the sandbox, by starting a server that requires it.
 async fn kernel_confines() -> bool {
     let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    // The address is taken, so that it ends in any case; what comes first is the sandbox.
+    // The address is in use, so the server ends in any case. The sandbox is checked first.
     let done = server.command("serve").args(["--sandbox", "require", "--listen", &address]).output().unwrap();
-    let told = String::from_utf8(done.stderr).unwrap();
-    assert_eq!(done.status.code(), Some(2), "{told}");
-    assert!(told.contains("--sandbox require: ") || told.contains(&address), "{told}");
-    told.contains(&address)
+    let stderr = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("--sandbox require: ") || stderr.contains(&address), "{stderr}");
+    stderr.contains(&address)
 }
 
 fn has_no_new_privileges(server: &Server) -> bool {
@@ -27,7 +27,7 @@ fn has_no_new_privileges(server: &Server) -> bool {
 
 #[rstest]
 #[tokio::test]
-async fn a_place_outside_is_out_of_reach_even_by_a_link_that_nobody_checks(
+async fn a_path_outside_is_inaccessible_even_through_an_unchecked_link(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("auto", "off")] sandbox: &str,
 ) {
@@ -36,51 +36,51 @@ async fn a_place_outside_is_out_of_reach_even_by_a_link_that_nobody_checks(
     let mount = server.template(&[("guide.md", "inside\n")]);
     let body = json!({"mounts": [{"name": "docs", "description": "guides", "path": mount}]});
     let run = server.run_with_files(&[("a.txt", "a\n")], body).await;
-    let look = json!({"path": "guide.md", "mount": "docs", "format": "raw"});
-    assert_eq!(run.ok("read_file", look.clone()).await["content"], "inside\n");
+    let read = json!({"path": "guide.md", "mount": "docs", "format": "raw"});
+    assert_eq!(run.ok("read_file", read.clone()).await["content"], "inside\n");
 
-    // Whoever may write to an import root moves the mount away and leaves a link: the place was checked long ago.
+    // A user with write access to an import root replaces the mount with a link after the path was checked.
     server.kill();
     put(&server.home, "outside/guide.md", "outside\n");
     std::fs::rename(&mount, mount.with_extension("away")).unwrap();
     std::os::unix::fs::symlink(server.home.join("outside"), &mount).unwrap();
     server.restart();
     let run = server.reconnect(&run);
-    let answer = run.call("read_file", look).await;
-    assert!(confined || answer.ok()["content"] == "outside\n", "without a sandbox nothing else keeps it out");
+    let answer = run.call("read_file", read).await;
+    assert!(confined || answer.ok()["content"] == "outside\n", "without the sandbox the link is followed");
     if confined {
         answer.refusal();
         assert!(!answer.contains("outside\n"), "{}", answer.text());
         assert!(server.log().contains("a mount cannot be opened"), "{}", server.log());
     }
     assert_eq!(has_no_new_privileges(&server), confined);
-    // What the run is about goes on.
+    // The run still works.
     run.create("b.txt", "b\n").await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_confines_the_process_is_told_at_the_start(#[values("auto", "off", "require")] sandbox: &str) {
+async fn the_confinement_is_logged_at_the_start(#[values("auto", "off", "require")] sandbox: &str) {
     if sandbox == "require" && !kernel_confines().await {
-        // That it is refused is all that there is to see on this kernel.
+        // On this kernel the start is refused, which `kernel_confines` has checked.
         return;
     }
     let server =
         Server::start_with(Setup::new(Backend::Sqlite).arg("--sandbox", sandbox).arg("--log-format", "json")).await;
-    let told = match sandbox {
+    let expected = match sandbox {
         "off" => "off",
         "require" => "landlock",
         _ if kernel_confines().await => "landlock",
         _ => "none",
     };
     let log = server.log();
-    assert!(log.lines().any(|line| line.contains(&format!("\"sandbox\":\"{told}\""))), "{told}: {log}");
+    assert!(log.lines().any(|line| line.contains(&format!("\"sandbox\":\"{expected}\""))), "{expected}: {log}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn git_does_its_work_inside(#[values("git", "directory")] source: &str) {
+async fn git_works_in_the_sandbox(#[values("git", "directory")] source: &str) {
     if !kernel_confines().await {
         return;
     }
@@ -102,7 +102,7 @@ async fn git_does_its_work_inside(#[values("git", "directory")] source: &str) {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_no_import_root_is_refused_as_ever() {
+async fn a_folder_outside_the_import_roots_is_refused() {
     let server = Server::shared(Backend::Sqlite).await;
     for path in ["/etc", "/root", "/proc/self", "/"] {
         let body = json!({"source": {"type": "directory", "path": path}});

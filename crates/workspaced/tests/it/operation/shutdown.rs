@@ -1,4 +1,4 @@
-//! The end of the process: what is under way is finished or left whole, nobody can hold it up, nobody runs beside it.
+//! Shutdown completes calls in flight and cannot be delayed by clients. A second service on the same data is refused.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::harness::{Backend, Kind, LoadedRun, Mutation, Server, Setup};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_under_load_loses_nothing_that_was_acknowledged(
+async fn a_shutdown_under_load_loses_no_acknowledged_call(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
@@ -26,7 +26,7 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged(
         for task in load {
             task.await.unwrap();
         }
-        assert_eq!(server.database.pending_steps().await, 0, "a change is left to the next start\n{}", server.log());
+        assert_eq!(server.database.pending_steps().await, 0, "the shutdown left pending changes\n{}", server.log());
         server.restart();
         for run in &runs {
             run.assert_nothing_lost(&server).await;
@@ -36,7 +36,7 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged(
 
 #[rstest]
 #[tokio::test]
-async fn nobody_who_hangs_holds_up_the_end(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn hanging_clients_do_not_delay_the_shutdown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start_with(Setup::new(backend).arg("--drain-seconds", 2)).await;
     let mutation = Mutation::prepare(&server, Kind::Replace).await;
     let address = server.base.trim_start_matches("http://").to_owned();
@@ -60,42 +60,42 @@ async fn nobody_who_hangs_holds_up_the_end(#[values(Backend::Sqlite, Backend::Po
     tokio::time::sleep(Duration::from_millis(100)).await;
     let begun = Instant::now();
     assert_eq!(server.stop().code(), Some(0), "{}", server.log());
-    assert!(begun.elapsed() < Duration::from_secs(10), "it waited for {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "the shutdown took {:?}", begun.elapsed());
     while let Ok(Some(_)) = events.chunk().await {}
     drop(hanging);
     server.restart();
     mutation.assert_applied_once(&server.reconnect(&mutation.run)).await;
 }
 
-/// Starts a second service, which must not come up; gives what it said.
+/// Starts a second service, which must be refused. Returns its error output.
 fn assert_refused(mut command: std::process::Command) -> String {
     let done = command.args(["--listen", "127.0.0.1:0"]).output().unwrap();
-    let told = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert_eq!(done.status.code(), Some(2), "{told}");
+    let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(2), "{stderr}");
     assert!(done.stdout.is_empty());
-    assert_eq!(told.lines().filter(|line| line.starts_with("workspaced: ")).count(), 1, "{told}");
-    assert!(told.lines().all(|line| line.starts_with("workspaced: ") || line.contains(" INFO ")), "{told}");
-    told
+    assert_eq!(stderr.lines().filter(|line| line.starts_with("workspaced: ")).count(), 1, "{stderr}");
+    assert!(stderr.lines().all(|line| line.starts_with("workspaced: ") || line.contains(" INFO ")), "{stderr}");
+    stderr
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_second_service_on_the_same_folder_is_refused_whatever_its_database(
+async fn a_second_service_on_the_same_folder_is_refused_with_any_database(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let run = server.run(json!({})).await;
-    let told = assert_refused(server.command("serve"));
-    assert!(told.contains("another workspaced is using this folder"), "{told}");
+    let stderr = assert_refused(server.command("serve"));
+    assert!(stderr.contains("another workspaced is using this folder"), "{stderr}");
     let other = Server::prepare(Setup::new(backend)).await;
     let mut command = server.command("serve");
     command.env("WORKSPACED_DATABASE_URL", &other.database.url);
     assert!(assert_refused(command).contains("another workspaced is using this folder"));
-    run.create("a.txt", "the first goes on\n").await;
+    run.create("a.txt", "the first service works\n").await;
 }
 
 #[tokio::test]
-async fn one_database_serves_one_data_folder() {
+async fn one_database_belongs_to_one_data_folder() {
     let mut server = Server::start(Backend::Postgres).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let folder = server.home.join("other");
@@ -105,15 +105,15 @@ async fn one_database_serves_one_data_folder() {
         }
         let mut command = server.command("serve");
         command.env("WORKSPACED_DATA_DIR", &folder);
-        let told = assert_refused(command);
-        assert!(told.contains("the database belongs to another data folder"), "{told}");
+        let stderr = assert_refused(command);
+        assert!(stderr.contains("the database belongs to another data folder"), "{stderr}");
     }
-    // Nor is a folder swept for a database that does not know its runs.
+    // A folder is not cleaned up for a database that does not contain its runs.
     let other = Server::prepare(Setup::new(Backend::Postgres)).await;
     let mut command = server.command("serve");
     command.env("WORKSPACED_DATABASE_URL", &other.database.url);
-    let told = assert_refused(command);
-    assert!(told.contains("belong to another database"), "{told}");
+    let stderr = assert_refused(command);
+    assert!(stderr.contains("belong to another database"), "{stderr}");
     assert_eq!(run.on_disk("a.txt"), "a\n");
     server.restart();
     server.reconnect(&run).ok("read_file", json!({"path": "a.txt"})).await;

@@ -1,5 +1,5 @@
-//! Commits whose outcome nobody is told: whatever is looked at next waits until it is decided. PostgreSQL alone can leave one
-//! open; with SQLite the process that commits is the database.
+//! Commits with an unknown outcome: later calls wait until the outcome is known. Only PostgreSQL can leave a commit open. SQLite
+//! commits in the process of the service.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::harness::{
     becomes_empty,
 };
 
-/// A server whose way to its database goes by a proxy, and makes no commits of its own.
-async fn by_a_proxy() -> (Server, Arc<Proxy>) {
+/// Starts a server that connects through a proxy and makes no commits by itself.
+async fn start_with_proxy() -> (Server, Arc<Proxy>) {
     let mut server = Server::prepare(Setup::new(Backend::Postgres).arg("--checkpoint-seconds", 3600)).await;
     let proxy = Proxy::start(&server.database.url);
     server.database.url.clone_from(&proxy.url);
@@ -21,37 +21,37 @@ async fn by_a_proxy() -> (Server, Arc<Proxy>) {
     (server, Arc::new(proxy))
 }
 
-/// The connection on which a commit is open, as PostgreSQL sees it.
-const HELD: &str = "FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction' \
+/// Selects the connection with an open commit.
+const OPEN_COMMIT: &str = "FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction' \
     AND state_change < clock_timestamp() - interval '300 ms'";
 
-/// Decides the commit that is open: it takes place, or its transaction is ended by the database.
+/// Completes the open commit, or terminates its connection so that the transaction is rolled back.
 async fn decide(database: &Database, proxy: &Proxy, lands: bool) {
     let deadline = Instant::now() + Duration::from_secs(8);
-    while database.tamper(&format!("SELECT pid {HELD}")).await != Ok(1) {
+    while database.tamper(&format!("SELECT pid {OPEN_COMMIT}")).await != Ok(1) {
         assert!(Instant::now() < deadline, "no commit is open");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     if !lands {
-        // No further commit is caught.
+        // Further commits are forwarded.
         proxy.set(ProxyMode::Slow(Duration::ZERO));
-        assert_eq!(database.tamper(&format!("SELECT pg_terminate_backend(pid) {HELD}")).await, Ok(1));
+        assert_eq!(database.tamper(&format!("SELECT pg_terminate_backend(pid) {OPEN_COMMIT}")).await, Ok(1));
     }
     proxy.set(ProxyMode::Open);
 }
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_call_of_the_run_waits_until_a_commit_in_doubt_is_decided(#[values(true, false)] lands: bool) {
-    let (server, proxy) = by_a_proxy().await;
+async fn the_next_call_of_a_run_waits_for_an_uncertain_commit(#[values(true, false)] lands: bool) {
+    let (server, proxy) = start_with_proxy().await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let start = run.snapshot();
-    run.create("before.txt", "so that all is open\n").await;
+    run.create("before.txt", "opens the run\n").await;
     server.until_journal_is_empty().await;
     let first = json!({"toolCallId": "first", "path": "doubt.txt", "content": "x\n", "reason": "r"});
     proxy.set(ProxyMode::HoldCommit);
-    let told = run.call("write_file", first.clone()).await.refused("UNAVAILABLE");
-    assert!(told["message"].as_str().unwrap().contains("as a whole or not at all"), "{told:#}");
+    let refusal = run.call("write_file", first.clone()).await.refused("UNAVAILABLE");
+    assert!(refusal["message"].as_str().unwrap().contains("as a whole or not at all"), "{refusal:#}");
 
     let second = tokio::spawn({
         let run = run.clone();
@@ -74,19 +74,19 @@ async fn the_next_call_of_the_run_waits_until_a_commit_in_doubt_is_decided(#[val
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mutation_in_doubt_happens_once_and_leaves_nothing_beside_the_tree(#[values(true, false)] lands: bool) {
-    let (server, proxy) = by_a_proxy().await;
+async fn an_uncertain_mutation_is_applied_once_and_leaves_no_temporary_files(#[values(true, false)] lands: bool) {
+    let (server, proxy) = start_with_proxy().await;
     for kind in [Kind::Create, Kind::Patch, Kind::PutLarge, Kind::Approval] {
         let mutation = Mutation::prepare(&server, kind).await;
         server.until_journal_is_empty().await;
         proxy.set(ProxyMode::HoldCommit);
         assert_eq!(mutation.send(&mutation.run).await, Some(503), "{kind:?}");
         if kind == Kind::PutLarge {
-            // The journal may name its bytes.
+            // The journal may refer to the staged file.
             assert!(server.workspace(&mutation.run.id).join("tmp").read_dir().unwrap().next().is_some());
         }
         decide(&server.database, &proxy, lands).await;
-        // An approval that is decided by now is told so, whatever of it is in the tree.
+        // The read reconciles the run. An approval is already decided otherwise.
         mutation.run.ok("list_dir", json!({})).await;
         mutation.assert_applied_once(&mutation.run).await;
         assert_tmp_is_empty(&server, &mutation.run).await;
@@ -95,14 +95,13 @@ async fn a_mutation_in_doubt_happens_once_and_leaves_nothing_beside_the_tree(#[v
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_waits_for_the_commit_that_a_killed_service_has_left_open(#[values(true, false)] lands: bool) {
-    let (mut server, proxy) = by_a_proxy().await;
+async fn a_start_waits_for_an_open_commit_of_a_killed_service(#[values(true, false)] lands: bool) {
+    let (mut server, proxy) = start_with_proxy().await;
     for kind in [Kind::Create, Kind::Patch, Kind::PutLarge] {
         let mutation = Mutation::prepare(&server, kind).await;
         server.until_journal_is_empty().await;
         proxy.set(ProxyMode::HoldCommit);
-        let told = mutation.send(&mutation.run).await;
-        assert_eq!(told, Some(503), "{kind:?}");
+        assert_eq!(mutation.send(&mutation.run).await, Some(503), "{kind:?}");
         server.kill();
         let decided = tokio::spawn({
             let (database, proxy) = (server.database.clone(), Arc::clone(&proxy));
@@ -120,8 +119,8 @@ async fn a_start_waits_for_the_commit_that_a_killed_service_has_left_open(#[valu
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_whose_making_is_in_doubt_keeps_its_files_where_it_was_made(#[values(true, false)] lands: bool) {
-    let (mut server, proxy) = by_a_proxy().await;
+async fn a_run_whose_creation_is_uncertain_keeps_its_files_if_it_was_created(#[values(true, false)] lands: bool) {
+    let (mut server, proxy) = start_with_proxy().await;
     let template = server.template(&[("a.txt", "a\n")]);
     let body = json!({"runId": "r", "source": {"type": "directory", "path": template}});
     proxy.set(ProxyMode::HoldCommit);

@@ -1,12 +1,12 @@
-//! Approvals: bound to the change that was shown, decided once by an operator, judged again when they are granted.
+//! Approvals: bound to the change that was shown, decided once by an operator, and judged again when granted.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Run, Server, assert_chain, sha256};
 
-/// A run with a call that waits: its lockfile is to change.
-async fn waiting(backend: Backend) -> (Run, String) {
+/// Creates a run with a pending change of its lockfile.
+async fn run_with_pending_approval(backend: Backend) -> (Run, String) {
     let (_server, run) = Run::shared(backend, &[("Cargo.lock", "old\n"), ("a.txt", "a\n")]).await;
     let id = ask(&run, "ask", "old\n", "new\n").await;
     (run, id)
@@ -29,8 +29,8 @@ async fn state(run: &Run, id: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn what_is_approved_is_done_as_it_was_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (run, id) = waiting(backend).await;
+async fn an_approved_change_is_applied_as_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = run_with_pending_approval(backend).await;
     run.agent.post(&format!("/v1/approvals/{id}/approve"), json!({"decidedBy": "me"})).await.refused("FORBIDDEN");
     assert_eq!(run.on_disk("Cargo.lock"), "old\n");
     let decided = decide(&run, &id, "approve").await.ok();
@@ -38,14 +38,14 @@ async fn what_is_approved_is_done_as_it_was_shown(#[values(Backend::Sqlite, Back
     let newest = run.last_record().await;
     assert_eq!((&decided["seq"], &decided["headHash"]), (&newest["seq"], &newest["hash"]), "{decided:#}");
     assert_eq!((&newest["outcome"], &decided["state"]), (&json!("ok"), &json!("approved")));
-    let told = state(&run, &id).await;
+    let approval = state(&run, &id).await;
     assert_eq!(
-        (&told["state"], &told["decidedBy"], &told["note"]),
+        (&approval["state"], &approval["decidedBy"], &approval["note"]),
         (&json!("approved"), &json!("ada"), &json!("seen"))
     );
     assert_eq!(run.get().await["state"], "open");
     let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
-    assert!(call.to_string().contains(&sha256("new\n")), "its record tells: {call:#}");
+    assert!(call.to_string().contains(&sha256("new\n")), "the record lacks the new hash: {call:#}");
     let records = run.audit().await;
     assert_chain(&run.id, &records);
     let done =
@@ -55,29 +55,27 @@ async fn what_is_approved_is_done_as_it_was_shown(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn what_is_denied_never_happens(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (run, id) = waiting(backend).await;
+async fn a_denied_change_is_not_applied(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = run_with_pending_approval(backend).await;
     let decided = decide(&run, &id, "deny").await.ok();
     let newest = run.last_record().await;
     assert_eq!((&decided["seq"], &decided["headHash"]), (&newest["seq"], &newest["hash"]), "{decided:#}");
     assert_eq!(newest["outcome"], "refused");
     assert_eq!(state(&run, &id).await["state"], "denied");
-    assert_eq!(state(&run, &id).await.get("seq"), None, "only the answer to the decision tells its record");
+    assert_eq!(state(&run, &id).await.get("seq"), None, "only the answer to the decision contains its record");
     assert_eq!(run.on_disk("Cargo.lock"), "old\n");
     assert_eq!(run.get().await["state"], "open");
     for verb in ["approve", "deny"] {
         let again = decide(&run, &id, verb).await;
         assert!((400..500).contains(&again.status), "{}", again.text());
     }
-    assert_eq!(run.on_disk("Cargo.lock"), "old\n", "decided once");
+    assert_eq!(run.on_disk("Cargo.lock"), "old\n", "the change was applied after its denial");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_file_that_has_changed_since_fails_the_approval(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
-    let (run, id) = waiting(backend).await;
+async fn an_approval_fails_if_the_file_has_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = run_with_pending_approval(backend).await;
     run.put("Cargo.lock", "changed meanwhile\n");
     let answer = decide(&run, &id, "approve").await;
     assert_eq!(run.on_disk("Cargo.lock"), "changed meanwhile\n", "{}", answer.text());
@@ -90,9 +88,9 @@ async fn a_file_that_has_changed_since_fails_the_approval(
 
 #[rstest]
 #[tokio::test]
-async fn two_deciders_decide_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn concurrent_decisions_take_effect_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     for _ in 0..5 {
-        let (run, id) = waiting(backend).await;
+        let (run, id) = run_with_pending_approval(backend).await;
         let verbs = ["approve", "deny", "approve", "deny"];
         let answers = futures_util::future::join_all(verbs.map(|verb| decide(&run, &id, verb))).await;
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);
@@ -103,8 +101,8 @@ async fn two_deciders_decide_once(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn approvals_of_a_closed_run_change_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (run, id) = waiting(backend).await;
+async fn an_approval_of_a_closed_run_changes_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = run_with_pending_approval(backend).await;
     run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
     let answer = decide(&run, &id, "approve").await;
     assert!((400..500).contains(&answer.status), "{}", answer.text());
@@ -114,11 +112,11 @@ async fn approvals_of_a_closed_run_change_nothing(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn nobody_is_asked_over_a_run_that_takes_no_more_mutations(
+async fn closing_or_deleting_a_run_ends_its_approvals(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("closed", "deleted")] ended: &str,
 ) {
-    let (run, id) = waiting(backend).await;
+    let (run, id) = run_with_pending_approval(backend).await;
     let second = ask(&run, "ask-2", "old\n", "2\n").await;
     decide(&run, &second, "deny").await.ok();
     let batch = json!({"atomic": true, "calls": [
@@ -138,9 +136,9 @@ async fn nobody_is_asked_over_a_run_that_takes_no_more_mutations(
     assert_eq!((&after["state"], &after["counts"]["pendingApprovals"]), (&json!(ended), &json!(0)));
     let pending = format!("/v1/approvals?state=pending&run={}", run.id);
     assert_eq!(run.operator.get(&pending).await.ok()["items"], json!([]));
-    let told = state(&run, &id).await;
-    assert_eq!((&told["state"], told.get("decidedBy")), (&json!("failed"), None), "{told:#}");
-    assert_eq!(state(&run, &second).await["state"], "denied", "decided before");
+    let approval = state(&run, &id).await;
+    assert_eq!((&approval["state"], approval.get("decidedBy")), (&json!("failed"), None), "{approval:#}");
+    assert_eq!(state(&run, &second).await["state"], "denied", "an earlier decision changed");
     assert!((400..500).contains(&decide(&run, &id, "approve").await.status));
     let records = run.audit().await;
     assert_chain(&run.id, &records);
@@ -151,7 +149,7 @@ async fn nobody_is_asked_over_a_run_that_takes_no_more_mutations(
     }
     let ask = records.iter().rfind(|record| record["toolCallId"] == "ask").unwrap();
     assert_eq!(ask["reasons"], json!([format!("approval:{id}:failed")]));
-    // Ending it twice leaves no more records.
+    // The second close or deletion leaves no records.
     end().await;
     assert_eq!(run.audit().await.len(), records.len());
     assert_eq!(run.verify().await["intact"], true);
@@ -159,19 +157,19 @@ async fn nobody_is_asked_over_a_run_that_takes_no_more_mutations(
 
 #[rstest]
 #[tokio::test]
-async fn a_dry_run_says_that_a_person_would_be_asked_and_asks_nobody(
+async fn a_dry_run_reports_a_required_approval_and_creates_none(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("Cargo.lock", "old\n")]).await;
     let input = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r", "dryRun": true});
-    let told = run.call("write_file", input.clone()).await.refused("APPROVAL_REQUIRED");
+    let refused = run.call("write_file", input.clone()).await.refused("APPROVAL_REQUIRED");
     let batch = json!({"atomic": true, "calls": [{"tool": "write_file", "input": input}]});
     let batch = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.json();
-    for told in [&told, &batch["results"][0]["answer"]] {
-        assert_eq!(told["code"], "APPROVAL_REQUIRED", "{told:#}");
-        assert!(told.get("approvalId").is_none(), "{told:#}");
-        assert!(told["message"].as_str().unwrap().contains("nobody was asked"), "{told:#}");
-        assert!(told["hint"].as_str().unwrap().contains("without dryRun"), "{told:#}");
+    for refused in [&refused, &batch["results"][0]["answer"]] {
+        assert_eq!(refused["code"], "APPROVAL_REQUIRED", "{refused:#}");
+        assert!(refused.get("approvalId").is_none(), "{refused:#}");
+        assert!(refused["message"].as_str().unwrap().contains("nobody was asked"), "{refused:#}");
+        assert!(refused["hint"].as_str().unwrap().contains("without dryRun"), "{refused:#}");
     }
     assert_eq!(run.operator.get(&format!("/v1/approvals?run={}", run.id)).await.ok()["items"], json!([]));
     assert_eq!(run.get().await["state"], "open");
@@ -179,8 +177,8 @@ async fn a_dry_run_says_that_a_person_would_be_asked_and_asks_nobody(
 
 #[rstest]
 #[tokio::test]
-async fn a_decision_says_who_decides(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (run, id) = waiting(backend).await;
+async fn a_decision_requires_a_valid_decider(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, id) = run_with_pending_approval(backend).await;
     for bad in [json!({}), json!({"decidedBy": ""}), json!({"decidedBy": "a", "surprise": 1}), json!({"decidedBy": 1})]
     {
         run.operator.post(&format!("/v1/approvals/{id}/approve"), bad).await.refused("INVALID_REQUEST");
@@ -195,14 +193,12 @@ async fn a_decision_says_who_decides(#[values(Backend::Sqlite, Backend::Postgres
         assert_eq!(ids, [&id, &second, &third]);
     }
     decide(&run, &second, "deny").await.ok();
-    assert_eq!(run.get().await["state"], "awaiting_approval", "others still wait");
+    assert_eq!(run.get().await["state"], "awaiting_approval", "other approvals are pending");
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_approval_that_nobody_decides_ends_with_a_record(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_undecided_approval_expires_with_a_record(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("Cargo.lock", "old\n")], json!({})).await;
     let id = ask(&run, "ask", "old\n", "new\n").await;
@@ -210,10 +206,10 @@ async fn an_approval_that_nobody_decides_ends_with_a_record(
     server.database.tamper("update approval set expires_at = '2001-01-01T00:00:00.000000Z'").await.unwrap();
     server.restart();
     let run = server.reconnect(&run);
-    let told = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask?waitSeconds=60", run.id)).await.ok();
-    assert_eq!((&told["outcome"], &told["code"]), (&json!("refused"), &json!("APPROVAL_REQUIRED")), "{told:#}");
-    assert_eq!((&told["actor"], &told["pathsWritten"]), (&json!("service"), &json!([])));
-    assert_eq!(told["reasons"], json!([format!("approval:{id}:expired")]));
+    let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask?waitSeconds=60", run.id)).await.ok();
+    assert_eq!((&call["outcome"], &call["code"]), (&json!("refused"), &json!("APPROVAL_REQUIRED")), "{call:#}");
+    assert_eq!((&call["actor"], &call["pathsWritten"]), (&json!("service"), &json!([])));
+    assert_eq!(call["reasons"], json!([format!("approval:{id}:expired")]));
     let expired = state(&run, &id).await;
     assert_eq!((&expired["state"], expired.get("decidedBy")), (&json!("expired"), None), "{expired:#}");
     assert!((400..500).contains(&decide(&run, &id, "approve").await.status));
@@ -225,8 +221,8 @@ async fn an_approval_that_nobody_decides_ends_with_a_record(
 
 #[rstest]
 #[tokio::test]
-async fn who_decides_is_no_caller_of_the_service(#[values(Backend::Sqlite)] backend: Backend) {
-    let (run, id) = waiting(backend).await;
+async fn a_decider_may_not_have_the_name_of_an_actor_of_the_service(#[values(Backend::Sqlite)] backend: Backend) {
+    let (run, id) = run_with_pending_approval(backend).await;
     let token = run.created["token"]["tokenId"].as_str().unwrap();
     let bad = [
         "",

@@ -1,4 +1,4 @@
-//! Content of files is shown to callers with `file:read` only: in no answer, refusal, hint or replay to any other.
+//! File content is shown only to callers with `file:read`. No answer, refusal, hint or replay shows it to others.
 
 use reqwest::Method;
 use rstest::rstest;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Client, Run, sha256};
 
-/// In every file of the run, and in nothing that a caller sends but by writing it.
+/// Occurs in every file of the run and in no input except written content.
 const MARK: &str = "MRK7Q";
 
 const BEFORE: &str = "alpha MRK7Q-a one\nbeta\nbeta\n";
@@ -26,7 +26,7 @@ const PERMISSIONS: [&str; 10] = [
     "audit:read",
 ];
 
-/// Tool calls of every outcome, none of whose inputs holds the mark.
+/// Returns tool calls with every outcome. No input contains the mark.
 fn tool_calls() -> Vec<(&'static str, Value)> {
     let (stale, now) = (sha256(BEFORE), sha256(NOW));
     let mut calls = vec![
@@ -72,7 +72,7 @@ fn tool_calls() -> Vec<(&'static str, Value)> {
         calls.push((tool, with(input.clone(), &json!({"dryRun": true}))));
         calls.push((tool, input));
     }
-    // What would go well is only tried.
+    // Calls that would succeed are dry runs.
     for (tool, input) in [
         ("write_file", write(json!({"expectedSha256": now}))),
         ("edit_file", edit("alpha")),
@@ -94,7 +94,7 @@ fn with(mut input: Value, more: &Value) -> Value {
     input
 }
 
-/// A run with marked files, changed ones among them.
+/// Creates a run with marked files, some of them changed.
 async fn marked(backend: Backend) -> Run {
     let files = [("a.txt", BEFORE), ("Cargo.lock", LOCK), ("dir/c.txt", "MRK7Q-d\n"), ("gone.txt", "MRK7Q-e\n")];
     let (_server, run) = Run::shared(backend, &files).await;
@@ -112,8 +112,8 @@ async fn client(run: &Run, permissions: &[&str]) -> Client {
     run.agent.with_token(token["token"].as_str())
 }
 
-/// The answers to `client` on every route that is not a tool's own.
-async fn of_routes(run: &Run, client: &Client, ids: &[String]) -> Vec<Answer> {
+/// Returns the answers of every route except the tool routes.
+async fn answers_of_routes(run: &Run, client: &Client, ids: &[String]) -> Vec<Answer> {
     let base = format!("/v1/runs/{}", run.id);
     let mut answers = Vec::new();
     for rest in [
@@ -163,8 +163,8 @@ async fn of_routes(run: &Run, client: &Client, ids: &[String]) -> Vec<Answer> {
     answers
 }
 
-/// The answers to `client` for every call: by itself, repeated under the ID of the agent's own, and in batches.
-async fn of_calls(run: &Run, client: &Client, ids: &[String]) -> Vec<Answer> {
+/// Returns the answers of every tool call: new, repeated with the ID of the agent's call, and in batches.
+async fn answers_of_calls(run: &Run, client: &Client, ids: &[String]) -> Vec<Answer> {
     let base = format!("/v1/runs/{}", run.id);
     let mut answers = Vec::new();
     for ((tool, input), id) in tool_calls().into_iter().zip(ids) {
@@ -181,25 +181,25 @@ async fn of_calls(run: &Run, client: &Client, ids: &[String]) -> Vec<Answer> {
 
 #[rstest]
 #[tokio::test]
-async fn no_caller_without_file_read_is_shown_content(#[values(Backend::Sqlite)] backend: Backend) {
+async fn no_caller_without_file_read_sees_content(#[values(Backend::Sqlite)] backend: Backend) {
     let run = marked(backend).await;
     let ids: Vec<_> = (0..tool_calls().len()).map(|number| format!("call-{number}")).collect();
-    // The agent's own calls, whose answers are kept for their IDs.
+    // The agent's calls. Their answers are stored for repetition.
     let mut shown = 0;
     for ((tool, input), id) in tool_calls().into_iter().zip(&ids) {
         let answer = run.call(tool, with(input, &json!({"toolCallId": id}))).await;
         shown += usize::from(answer.contains(MARK));
     }
-    assert!(shown > 12, "the agent reads, and is shown what differs: {shown}");
+    assert!(shown > 12, "the agent saw content in only {shown} answers");
     let blind: Vec<&str> = PERMISSIONS.into_iter().filter(|held| *held != "file:read").collect();
     let mut tokens: Vec<Vec<&str>> = blind.iter().map(|held| vec![*held]).collect();
     tokens.push(blind);
     for held in tokens {
         let client = client(&run, &held).await;
-        let mut answers = of_calls(&run, &client, &ids).await;
-        answers.extend(of_routes(&run, &client, &ids).await);
+        let mut answers = answers_of_calls(&run, &client, &ids).await;
+        answers.extend(answers_of_routes(&run, &client, &ids).await);
         for answer in answers {
-            assert!(!answer.contains(MARK), "{held:?}: {} tells {}", answer.what, answer.text());
+            assert!(!answer.contains(MARK), "{held:?}: {} discloses {}", answer.what, answer.text());
             assert!(answer.status < 500, "{held:?}: {} {}", answer.what, answer.text());
         }
     }
@@ -210,7 +210,7 @@ async fn no_caller_without_file_read_is_shown_content(#[values(Backend::Sqlite)]
 
 #[rstest]
 #[tokio::test]
-async fn who_may_read_is_shown_what_a_call_without_it_was_not(
+async fn a_caller_with_file_read_sees_what_other_callers_do_not(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let run = marked(backend).await;
@@ -218,21 +218,21 @@ async fn who_may_read_is_shown_what_a_call_without_it_was_not(
     let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-alpha wrong one\n+x\n";
     let patch = json!({"toolCallId": "c1", "patch": patch, "reason": "r"});
     let blind = client(&run, &["file:patch:apply"]).await;
-    let told = blind.post(&path("apply_patch"), patch.clone()).await.refused("PATCH_CONFLICT");
-    let conflict = &told["conflicts"][0];
-    assert_eq!((&conflict["found"], &told["contentWithheld"]), (&json!(""), &json!(true)), "{told:#}");
-    assert_eq!((&conflict["reason"], &conflict["line"]), (&json!(""), &json!(0)), "{told:#}");
-    assert!(told["hint"].as_str().unwrap().contains("file:read"), "{told:#}");
-    let told = run.call("apply_patch", patch).await.refused("PATCH_CONFLICT");
-    assert_eq!(told["conflicts"][0]["found"], "alpha MRK7Q-b one\n", "a replay to one who may read");
-    assert_eq!(told.get("contentWithheld"), None);
+    let answer = blind.post(&path("apply_patch"), patch.clone()).await.refused("PATCH_CONFLICT");
+    let conflict = &answer["conflicts"][0];
+    assert_eq!((&conflict["found"], &answer["contentWithheld"]), (&json!(""), &json!(true)), "{answer:#}");
+    assert_eq!((&conflict["reason"], &conflict["line"]), (&json!(""), &json!(0)), "{answer:#}");
+    assert!(answer["hint"].as_str().unwrap().contains("file:read"), "{answer:#}");
+    let answer = run.call("apply_patch", patch).await.refused("PATCH_CONFLICT");
+    assert_eq!(answer["conflicts"][0]["found"], "alpha MRK7Q-b one\n", "a replay with file:read");
+    assert_eq!(answer.get("contentWithheld"), None);
 
-    // Where the lines stand that a hunk guesses.
+    // The line numbers at which a guessed hunk applies.
     let twice = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -9 +9 @@\n-beta\n+x\n", "reason": "r"});
-    let told = blind.post(&path("apply_patch"), twice.clone()).await.refused("PATCH_CONFLICT");
-    let conflict = &told["conflicts"][0];
-    assert_eq!((conflict.get("appliesAt"), &conflict["line"]), (None, &json!(0)), "{told:#}");
-    assert_eq!((&conflict["reason"], &told["contentWithheld"]), (&json!(""), &json!(true)), "{told:#}");
+    let answer = blind.post(&path("apply_patch"), twice.clone()).await.refused("PATCH_CONFLICT");
+    let conflict = &answer["conflicts"][0];
+    assert_eq!((conflict.get("appliesAt"), &conflict["line"]), (None, &json!(0)), "{answer:#}");
+    assert_eq!((&conflict["reason"], &answer["contentWithheld"]), (&json!(""), &json!(true)), "{answer:#}");
     assert_eq!(
         run.call("apply_patch", twice).await.refused("PATCH_CONFLICT")["conflicts"][0]["appliesAt"],
         json!([2, 3])
@@ -240,68 +240,69 @@ async fn who_may_read_is_shown_what_a_call_without_it_was_not(
 
     let edit = json!({"path": "a.txt", "oldString": "alpha wrong one", "newString": "x", "reason": "r"});
     let blind = client(&run, &["file:write:replace"]).await;
-    let told = blind.post(&path("edit_file"), edit.clone()).await.refused("EDIT_NOT_FOUND");
-    assert_eq!((told.get("difference"), told.get("lines")), (None, None), "{told:#}");
-    assert!(!told["message"].as_str().unwrap().contains("line"), "{told:#}");
-    let told = run.call("edit_file", edit).await.refused("EDIT_NOT_FOUND");
-    assert_eq!(told["lines"][0], 1);
-    assert!(told["hint"].as_str().unwrap().contains("line 1"), "{told:#}");
+    let answer = blind.post(&path("edit_file"), edit.clone()).await.refused("EDIT_NOT_FOUND");
+    assert_eq!((answer.get("difference"), answer.get("lines")), (None, None), "{answer:#}");
+    assert!(!answer["message"].as_str().unwrap().contains("line"), "{answer:#}");
+    let answer = run.call("edit_file", edit).await.refused("EDIT_NOT_FOUND");
+    assert_eq!(answer["lines"][0], 1);
+    assert!(answer["hint"].as_str().unwrap().contains("line 1"), "{answer:#}");
 
     let stale =
         json!({"toolCallId": "w1", "path": "a.txt", "content": "x\n", "expectedSha256": sha256(BEFORE), "reason": "r"});
-    let told = blind.post(&path("write_file"), stale.clone()).await.refused("WRITE_CONFLICT");
-    assert_eq!((told.get("diff"), &told["contentWithheld"]), (None, &json!(true)));
-    assert!(run.call("write_file", stale).await.refused("WRITE_CONFLICT")["diff"].is_string(), "a replay");
+    let answer = blind.post(&path("write_file"), stale.clone()).await.refused("WRITE_CONFLICT");
+    assert_eq!((answer.get("diff"), &answer["contentWithheld"]), (None, &json!(true)));
+    assert!(
+        run.call("write_file", stale).await.refused("WRITE_CONFLICT")["diff"].is_string(),
+        "a replay with file:read"
+    );
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_search_and_a_diff_without_file_read_say_which_files_and_how_much(
-    #[values(Backend::Sqlite)] backend: Backend,
-) {
+async fn a_search_and_a_diff_without_file_read_list_paths_and_counts(#[values(Backend::Sqlite)] backend: Backend) {
     let run = marked(backend).await;
     let path = |tool: &str| format!("/v1/runs/{}/tools/{tool}", run.id);
     let query = json!({"query": "alpha", "contextLines": 1});
     let blind = client(&run, &["file:search"]).await;
-    let told = blind.post(&path("search_text"), query.clone()).await.ok();
+    let answer = blind.post(&path("search_text"), query.clone()).await.ok();
     let whole = run.ok("search_text", query).await;
-    assert_eq!((&told["contentWithheld"], whole.get("contentWithheld")), (&json!(true), None));
-    let (one, all) = (&told["matches"][0], &whole["matches"][0]);
+    assert_eq!((&answer["contentWithheld"], whole.get("contentWithheld")), (&json!(true), None));
+    let (one, all) = (&answer["matches"][0], &whole["matches"][0]);
     assert_eq!((&one["path"], one.get("line"), one.get("column")), (&all["path"], None, None));
     assert_eq!((&all["line"], &all["column"]), (&json!(1), &json!(1)));
     assert_eq!((&one["snippet"], &one["before"], &one["after"]), (&json!(""), &json!([]), &json!([])));
     assert_eq!(all["snippet"], "alpha MRK7Q-b one");
-    // How often a file has it is not told either, in whatever way the call comes.
+    // The number of matches in a file is not disclosed, in a single call or a batch.
     let beta = json!({"query": "beta", "maxMatches": 1});
-    let told = blind.post(&path("search_text"), beta.clone()).await.ok();
-    assert_eq!((told["matches"].as_array().unwrap().len(), &told["truncated"]), (1, &json!(false)), "{told:#}");
+    let answer = blind.post(&path("search_text"), beta.clone()).await.ok();
+    assert_eq!((answer["matches"].as_array().unwrap().len(), &answer["truncated"]), (1, &json!(false)), "{answer:#}");
     assert_eq!(run.ok("search_text", beta.clone()).await["truncated"], true);
     let guess = json!({"query": "^alpha M[A-Z]", "mode": "regex"});
-    let told = blind.post(&path("search_text"), guess.clone()).await.refused("FORBIDDEN");
-    assert_eq!(told["reasons"], json!(["permission:file:read"]));
+    let answer = blind.post(&path("search_text"), guess.clone()).await.refused("FORBIDDEN");
+    assert_eq!(answer["reasons"], json!(["permission:file:read"]));
     let batch = format!("/v1/runs/{}/batch", run.id);
     for atomic in [false, true] {
         let call = |input: &Value| json!({"calls": [{"tool": "search_text", "input": input}], "atomic": atomic});
-        let told = blind.post(&batch, call(&beta)).await;
-        assert!(told.contains("a.txt") && !told.contains("column"), "{}", told.text());
-        let told = blind.post(&batch, call(&guess)).await;
-        assert!(told.contains("permission:file:read") && !told.contains("a.txt"), "{}", told.text());
+        let answer = blind.post(&batch, call(&beta)).await;
+        assert!(answer.contains("a.txt") && !answer.contains("column"), "{}", answer.text());
+        let answer = blind.post(&batch, call(&guess)).await;
+        assert!(answer.contains("permission:file:read") && !answer.contains("a.txt"), "{}", answer.text());
     }
     let recorded = run.audit().await.into_iter().filter(|record| record["code"] == "FORBIDDEN").count();
-    assert_eq!(recorded, 3, "each guess is recorded");
+    assert_eq!(recorded, 3, "each refused search is recorded");
 
-    let told = client(&run, &["file:diff"]).await.post(&path("diff_workspace"), json!({})).await.ok();
+    let answer = client(&run, &["file:diff"]).await.post(&path("diff_workspace"), json!({})).await.ok();
     let whole = run.ok("diff_workspace", json!({})).await;
-    assert_eq!((&told["diff"], &told["contentWithheld"]), (&json!(""), &json!(true)));
+    assert_eq!((&answer["diff"], &answer["contentWithheld"]), (&json!(""), &json!(true)));
     for member in ["filesChanged", "insertions", "deletions", "stat", "files", "diffSha256"] {
-        assert_eq!(told[member], whole[member], "{member}");
+        assert_eq!(answer[member], whole[member], "{member}");
     }
     assert!(whole["diff"].as_str().unwrap().contains(MARK));
 }
 
 #[rstest]
 #[tokio::test]
-async fn without_file_read_a_question_about_a_patch_tells_nothing_of_content(
+async fn without_file_read_a_policy_query_about_a_patch_does_not_disclose_content(
     #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let run = marked(backend).await;
@@ -310,16 +311,20 @@ async fn without_file_read_a_question_about_a_patch_tells_nothing_of_content(
         |file: &str, old: &str| json!({"patch": format!("--- a/{file}\n+++ b/{file}\n@@ -1 +1 @@\n-{old}\n+x\n")});
     let (right, wrong) = (patch("a.txt", "alpha MRK7Q-b one"), patch("a.txt", "alpha MRK7Q-z one"));
     let blind = client(&run, &["file:patch:apply"]).await;
-    let told = blind.post(&path, right.clone()).await.ok();
-    assert_eq!(told, blind.post(&path, wrong.clone()).await.ok());
-    assert_eq!((&told["patch"]["decision"], told["patch"].get("code")), (&json!("ALLOW"), None), "{told:#}");
+    let answer = blind.post(&path, right.clone()).await.ok();
+    assert_eq!(answer, blind.post(&path, wrong.clone()).await.ok());
+    assert_eq!((&answer["patch"]["decision"], answer["patch"].get("code")), (&json!("ALLOW"), None), "{answer:#}");
     for (file, decision, code) in [
         ("Cargo.lock", "REQUIRE_APPROVAL", "APPROVAL_REQUIRED"),
         ("dir/.env", "DENY", "POLICY_DENIED_SECRET"),
         ("target/x.rs", "DENY", "POLICY_DENIED"),
     ] {
-        let told = blind.post(&path, patch(file, "guess")).await.ok();
-        assert_eq!((&told["patch"]["decision"], &told["patch"]["code"]), (&json!(decision), &json!(code)), "{told:#}");
+        let answer = blind.post(&path, patch(file, "guess")).await.ok();
+        assert_eq!(
+            (&answer["patch"]["decision"], &answer["patch"]["code"]),
+            (&json!(decision), &json!(code)),
+            "{answer:#}"
+        );
     }
     let seeing = client(&run, &["file:patch:apply", "file:read"]).await;
     assert_eq!(seeing.post(&path, right).await.ok()["patch"].get("code"), None);
@@ -328,26 +333,26 @@ async fn without_file_read_a_question_about_a_patch_tells_nothing_of_content(
 
 #[rstest]
 #[tokio::test]
-async fn an_approval_and_an_artifact_need_file_read_of_a_run_token(#[values(Backend::Sqlite)] backend: Backend) {
+async fn an_approval_diff_and_an_artifact_need_file_read(#[values(Backend::Sqlite)] backend: Backend) {
     let run = marked(backend).await;
     let input = json!({"toolCallId": "lock", "path": "Cargo.lock", "content": "x\n", "expectedSha256": sha256(LOCK), "reason": "r"});
     run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
     let call = format!("/v1/runs/{}/tool-calls/lock", run.id);
     let (blind, seeing) = (client(&run, &["audit:read"]).await, client(&run, &["audit:read", "file:read"]).await);
-    let told = blind.get(&call).await.ok();
-    assert_eq!((&told["approval"]["diff"], &told["contentWithheld"]), (&json!(""), &json!(true)), "{told:#}");
-    assert_eq!(told["approval"]["files"][0]["path"], "Cargo.lock");
+    let answer = blind.get(&call).await.ok();
+    assert_eq!((&answer["approval"]["diff"], &answer["contentWithheld"]), (&json!(""), &json!(true)), "{answer:#}");
+    assert_eq!(answer["approval"]["files"][0]["path"], "Cargo.lock");
     assert!(seeing.get(&call).await.ok()["approval"]["diff"].as_str().unwrap().contains(MARK));
-    let artifact = run.get_artifact_of("first").await;
-    let told = blind.get(&artifact).await.refused("FORBIDDEN");
-    assert_eq!(told["reasons"], json!(["permission:file:read"]));
+    let artifact = run.artifact_path("first").await;
+    let answer = blind.get(&artifact).await.refused("FORBIDDEN");
+    assert_eq!(answer["reasons"], json!(["permission:file:read"]));
     assert!(seeing.get(&artifact).await.contains(MARK));
     assert!(run.operator.get(&artifact).await.contains(MARK));
 }
 
 impl Run {
-    /// The address of the diff that the call left.
-    async fn get_artifact_of(&self, call: &str) -> String {
+    /// Returns the path of the artifact of a call.
+    async fn artifact_path(&self, call: &str) -> String {
         let record = self.operator.get(&format!("/v1/runs/{}/tool-calls/{call}", self.id)).await.ok();
         let artifact = record["artifactUris"][0].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
         format!("/v1/runs/{}/artifacts/{artifact}", self.id)

@@ -1,4 +1,4 @@
-//! File kinds, and what the default policy does with them: the contract's whole table, row by row.
+//! File kinds and their treatment by the default policy, for every row of the contract's table.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ async fn entry(run: &Run, path: &str) -> Option<Value> {
     listing["entries"].as_array().unwrap().iter().find(|entry| entry["path"] == path).cloned()
 }
 
-/// Every way to change `path` that there is, none of which may get through.
+/// Returns every kind of mutation of `path`.
 fn mutations(path: &str, old: &str) -> Vec<(&'static str, Value)> {
     let patched = |body: String| json!({"patch": body, "reason": "r"});
     vec![
@@ -84,7 +84,7 @@ fn mutations(path: &str, old: &str) -> Vec<(&'static str, Value)> {
 
 #[rstest]
 #[tokio::test]
-async fn secrets_are_named_but_never_told(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn secrets_are_listed_but_not_disclosed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
     for path in SECRETS {
         run.put(path, "PASSWORD=hunter2\n");
@@ -112,9 +112,7 @@ async fn secrets_are_named_but_never_told(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn no_answer_no_artifact_and_no_log_holds_a_secret(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn no_answer_artifact_or_log_contains_a_secret(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[(".env", "PASSWORD=hunter2\n"), ("a.txt", "a\n")]).await;
     run.put("keys/server.key", "hunter2-key\n");
     run.link("innocent.txt", ".env");
@@ -130,11 +128,16 @@ async fn no_answer_no_artifact_and_no_log_holds_a_secret(
         ("write_file", json!({"path": ".env", "content": "x", "reason": "r", "dryRun": true})),
     ] {
         let answer = run.call(tool, input).await;
-        // Its hash and its size say as much about a short secret as its bytes.
+        // The hash of a short secret discloses as much as its bytes.
         let mut body = answer.json();
         body.as_object_mut().unwrap().remove("query");
-        let told = |needle: &str| body.to_string().contains(needle);
-        assert!(!told("hunter2") && !told(&sha256("PASSWORD=hunter2\n")), "{}: {}", answer.what, answer.text());
+        let discloses = |needle: &str| body.to_string().contains(needle);
+        assert!(
+            !discloses("hunter2") && !discloses(&sha256("PASSWORD=hunter2\n")),
+            "{}: {}",
+            answer.what,
+            answer.text()
+        );
     }
     let archive = run.agent.get(&format!("/v1/runs/{}/archive", run.id)).await;
     assert_eq!(archive.status, 200);
@@ -149,9 +152,7 @@ async fn no_answer_no_artifact_and_no_log_holds_a_secret(
 
 #[rstest]
 #[tokio::test]
-async fn look_alikes_of_secrets_that_are_none_are_plain_files(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn names_similar_to_secrets_are_plain_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for path in NO_SECRETS {
         run.create(path, "x\n").await;
@@ -162,7 +163,7 @@ async fn look_alikes_of_secrets_that_are_none_are_plain_files(
 
 #[rstest]
 #[tokio::test]
-async fn git_s_own_files_do_not_exist(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn git_files_are_inaccessible(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
     let paths = [
         ".git/config",
@@ -198,7 +199,7 @@ async fn git_s_own_files_do_not_exist(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn generated_and_vendored_files_are_read_but_not_written(
+async fn generated_and_vendored_files_can_be_read_but_not_written(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let table = [
@@ -240,12 +241,12 @@ async fn generated_and_vendored_files_are_read_but_not_written(
         .filter(|entry| entry["type"] == "file")
         .map(|entry| entry["path"].clone())
         .collect();
-    assert_eq!(visible, ["free.txt"], "listed on request only");
+    assert_eq!(visible, ["free.txt"], "generated files are listed only on request");
 }
 
 #[rstest]
 #[tokio::test]
-async fn lockfiles_wait_for_a_person(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn lockfiles_require_approval(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let locks = [
         "Cargo.lock",
         "package-lock.json",
@@ -267,19 +268,19 @@ async fn lockfiles_wait_for_a_person(#[values(Backend::Sqlite, Backend::Postgres
         assert!(!answer.json()["reasons"].as_array().unwrap().is_empty());
         run.replace(path, "new\n", &sha256("stale\n")).await.refused("WRITE_CONFLICT");
     }
-    assert_eq!(run.snapshot(), tree, "what waits has not happened");
+    assert_eq!(run.snapshot(), tree, "a pending change was applied");
 }
 
 #[rstest]
 #[tokio::test]
-async fn binary_files_are_listed_only(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn binary_files_can_only_be_listed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
     let bytes = [0x7f, b'E', b'L', b'F', 0, 1, 2, 255];
     for path in ["prog", "pic.png", "text.txt"] {
         run.put(path, bytes);
-        // A listing opens no file: what only the bytes tell, it does not tell.
-        let told = entry(&run, path).await.unwrap()["kind"].clone();
-        assert!(told == "BINARY" || path == "text.txt", "{path}: {told}");
+        // A listing opens no file, so it cannot detect binary content.
+        let kind = entry(&run, path).await.unwrap()["kind"].clone();
+        assert!(kind == "BINARY" || path == "text.txt", "{path}: {kind}");
         run.call("read_file", json!({"path": path})).await.refused("UNSUPPORTED_BINARY");
         let write = json!({"path": path, "content": "x", "expectedSha256": sha256(bytes), "reason": "r"});
         run.call("write_file", write).await.refused("UNSUPPORTED_BINARY");
@@ -291,9 +292,7 @@ async fn binary_files_are_listed_only(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn what_git_ignores_is_listed_on_request_and_nothing_more(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn ignored_files_can_only_be_listed_on_request(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [(".gitignore", "*.log\nlocal/\n!keep.log\n"), ("sub/.gitignore", "*.tmp\n"), ("keep.log", "x\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     for path in ["a.log", "local/x.txt", "sub/a.tmp"] {
@@ -316,7 +315,7 @@ async fn what_git_ignores_is_listed_on_request_and_nothing_more(
 
 #[rstest]
 #[tokio::test]
-async fn an_agent_cannot_un_ignore_what_the_base_ignores(
+async fn an_agent_cannot_remove_the_ignore_rules_of_the_base(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let unasked = json!({"policy": {"requireApprovalIf": []}});
@@ -330,8 +329,8 @@ async fn an_agent_cannot_un_ignore_what_the_base_ignores(
 #[tokio::test]
 async fn tracked_files_are_never_ignored(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = crate::harness::Server::shared(backend).await;
-    let (place, _) = server.repository(&[(".gitignore", "*.log\n"), ("kept.log", "tracked\n")]);
-    let run = server.run(json!({"source": {"type": "git", "url": place}})).await;
+    let (folder, _) = server.repository(&[(".gitignore", "*.log\n"), ("kept.log", "tracked\n")]);
+    let run = server.run(json!({"source": {"type": "git", "url": folder}})).await;
     run.ok("read_file", json!({"path": "kept.log"})).await;
     run.replace("kept.log", "changed\n", &sha256("tracked\n")).await.ok();
     assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 1);
@@ -339,9 +338,9 @@ async fn tracked_files_are_never_ignored(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
-async fn a_new_text_may_hold_no_credential(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_new_text_with_a_credential_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
-    // Written in pieces, so that no scanner takes this file for a leak.
+    // Split, so that no scanner reports this file.
     let credentials = [
         format!("-----BEGIN {} PRIVATE KEY-----\nMIIEvQIBADANBgkq\n-----END {} PRIVATE KEY-----\n", "RSA", "RSA"),
         format!("-----BEGIN OPENSSH {}\nb3BlbnNzaC1rZXktdjEA\n", "PRIVATE KEY-----"),
@@ -356,7 +355,7 @@ async fn a_new_text_may_hold_no_credential(#[values(Backend::Sqlite, Backend::Po
         let patch = format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,{} @@\n a\n{added}", content.lines().count() + 1);
         let answer = run.patch(&patch).await;
         answer.refused("POLICY_DENIED_SECRET");
-        assert!(!answer.contains(content.trim()), "the value comes back in the refusal");
+        assert!(!answer.contains(content.trim()), "the refusal contains the credential");
     }
     assert!(!run.repo.join("b.txt").exists());
     assert_eq!(run.on_disk("a.txt"), "a\n");
@@ -364,7 +363,7 @@ async fn a_new_text_may_hold_no_credential(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn kinds_are_told_by_name_and_first_bytes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn kinds_are_detected_by_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let table = [
         ("a.rs", "TEXT_SOURCE"),
         ("A.java", "TEXT_SOURCE"),

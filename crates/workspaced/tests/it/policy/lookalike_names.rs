@@ -1,11 +1,11 @@
-//! Names that look like secrets or build output: what they are, and what an operator or git makes of them.
+//! Names that resemble secrets or build output, and their exceptions by policy and by git.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Server, commit_all, put, sha256};
 
-/// The entry of `path` in a listing of everything that is shown unasked.
+/// Returns the entry of `path` in a listing that includes hidden files.
 async fn listed(run: &Run, path: &str) -> Option<Value> {
     let listed = run.ok("list_dir", json!({"maxDepth": 20, "includeHidden": true, "maxEntries": 10_000})).await;
     listed["entries"].as_array().unwrap().iter().find(|entry| entry["path"] == path).cloned()
@@ -13,10 +13,10 @@ async fn listed(run: &Run, path: &str) -> Option<Value> {
 
 #[rstest]
 #[tokio::test]
-async fn names_that_only_resemble_secrets_are_read_and_written(
+async fn names_that_only_resemble_secrets_can_be_read_and_written(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let free = [".env.dist", ".env.defaults", ".env.d.ts", "tests/fixtures/key.pem.txt"];
+    let plain = [".env.dist", ".env.defaults", ".env.d.ts", "tests/fixtures/key.pem.txt"];
     let secret = [
         "kubeconfig",
         "terraform.tfstate",
@@ -27,9 +27,9 @@ async fn names_that_only_resemble_secrets_are_read_and_written(
         "secrets.yaml",
         ".aws/config",
     ];
-    let files: Vec<_> = free.iter().chain(&secret).map(|path| (*path, "needle\n")).collect();
+    let files: Vec<_> = plain.iter().chain(&secret).map(|path| (*path, "needle\n")).collect();
     let (_server, run) = Run::shared(backend, &files).await;
-    for path in free {
+    for path in plain {
         assert_eq!(listed(&run, path).await.unwrap()["readable"], true, "{path}");
         run.ok("read_file", json!({"path": path})).await;
         run.replace(path, "needle 2\n", &sha256("needle\n")).await.ok();
@@ -47,9 +47,7 @@ async fn names_that_only_resemble_secrets_are_read_and_written(
 
 #[rstest]
 #[tokio::test]
-async fn an_operator_excepts_names_from_those_of_secrets(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn policy_can_except_names_from_secrets(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [
         ("fixtures/ca.pem", "needle\n"),
         ("fixtures/certs.pem/a.txt", "needle\n"),
@@ -59,10 +57,10 @@ async fn an_operator_excepts_names_from_those_of_secrets(
     ];
     let policy = json!({"policy": {"notSecret": ["fixtures/**", "/.env.ci"]}});
     let (server, run) = Run::shared_with(backend, &files, policy).await;
-    let told = run.operator.get(&format!("/v1/runs/{}", run.id)).await.ok();
-    assert_eq!(told["policy"]["notSecret"], json!(["fixtures/**", "/.env.ci"]));
-    let free = [".env.ci", "fixtures/ca.pem", "fixtures/certs.pem/a.txt"];
-    for path in free {
+    let shown = run.operator.get(&format!("/v1/runs/{}", run.id)).await.ok();
+    assert_eq!(shown["policy"]["notSecret"], json!(["fixtures/**", "/.env.ci"]));
+    let plain = [".env.ci", "fixtures/ca.pem", "fixtures/certs.pem/a.txt"];
+    for path in plain {
         let entry = listed(&run, path).await.unwrap_or_else(|| panic!("{path} is not listed"));
         assert!(entry["readable"] == true && entry["kind"] != "SECRET_LIKE", "{entry}");
         let stat = run.ok("stat_path", json!({"path": path})).await;
@@ -71,11 +69,11 @@ async fn an_operator_excepts_names_from_those_of_secrets(
     }
     let found = run.ok("search_text", json!({"query": "needle"})).await;
     let found: Vec<_> = found["matches"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
-    assert_eq!(found, free);
+    assert_eq!(found, plain);
     let archive = run.operator.get(&format!("/v1/runs/{}/archive", run.id)).await;
     let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(&archive.body[..]));
     let packed: Vec<_> = tar.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().into_owned()).collect();
-    for path in free {
+    for path in plain {
         assert!(packed.iter().any(|one| one.ends_with(path)), "{path}: {packed:?}");
     }
     assert!(!packed.iter().any(|one| one.ends_with(".env")), "{packed:?}");
@@ -97,18 +95,20 @@ async fn an_operator_excepts_names_from_those_of_secrets(
 
 #[rstest]
 #[tokio::test]
-async fn a_tracked_folder_is_source_whatever_its_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_tracked_folder_is_source_regardless_of_its_name(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
-    let (place, _) = server.repository(&[
+    let (folder, _) = server.repository(&[
         (".gitignore", "/target/\n/forced/dist/\n"),
         ("build/rules.mk", "needle\n"),
         ("web/dist/app.js", "needle\n"),
         ("build/generated/x.c", "needle\n"),
     ]);
-    put(&place, "forced/dist/app.js", "needle\n");
-    crate::harness::git(&place, &["add", "-f", "forced/dist/app.js"]);
-    commit_all(&place, "forced");
-    let run = server.run(json!({"source": {"type": "git", "url": place}})).await;
+    put(&folder, "forced/dist/app.js", "needle\n");
+    crate::harness::git(&folder, &["add", "-f", "forced/dist/app.js"]);
+    commit_all(&folder, "forced");
+    let run = server.run(json!({"source": {"type": "git", "url": folder}})).await;
     run.until_open().await;
     run.put("other/build/out.txt", "needle\n");
     run.put("target/debug.txt", "needle\n");

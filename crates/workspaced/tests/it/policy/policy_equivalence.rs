@@ -1,5 +1,5 @@
-//! The verdict depends on what a call would do, never on which tool does it, nor on how the path is written: every
-//! mutating way × every rule × every alias, from tables.
+//! The decision depends on the effect of a call, not on the tool or the notation of the path. The tables combine every kind
+//! of mutation, every rule and every notation.
 
 use reqwest::Method;
 use rstest::rstest;
@@ -14,11 +14,11 @@ const SECRET: &str = "POLICY_DENIED_SECRET";
 const ASKS: &str = "APPROVAL_REQUIRED";
 const BINARY: &str = "UNSUPPORTED_BINARY";
 
-/// What stands in every file but binary ones.
+/// The content of every text file.
 const OLD: &str = "old\n";
 const BYTES: &[u8] = b"\0\x01binary\xff\n";
 
-/// One rule: a file that it is about, a path that it would be about were there a file, and the verdict.
+/// A rule: an existing path that it matches, a new path that it matches, and the decision.
 struct Rule {
     name: &'static str,
     path: &'static str,
@@ -34,7 +34,7 @@ const RULES: &[Rule] = &[
     rule("no rule", "w/plain.txt", Some("w/new.txt"), DONE),
     rule("secret", "w/.env", Some("w/.env.local"), SECRET),
     rule("secret in another case", "w/ID_RSA", Some("w/Server.PEM"), SECRET),
-    rule("secret by a look-alike", "w/.\u{ff45}nv", Some("w/.e\u{200b}nv"), SECRET),
+    rule("secret by a lookalike", "w/.\u{ff45}nv", Some("w/.e\u{200b}nv"), SECRET),
     rule("under a secret folder", "w/id_ed25519/x.txt", Some("w/id_ed25519/new.txt"), SECRET),
     rule("generated", "w/target/x.rs", Some("w/target/new.rs"), DENIED),
     rule("vendored", "w/node_modules/x.js", Some("w/node_modules/new.js"), DENIED),
@@ -43,9 +43,9 @@ const RULES: &[Rule] = &[
     rule("binary", "w/pic.bin", None, BINARY),
     rule("git internal", "w/.git/config", Some("w/.git/new"), REJECTED),
     rule("git internal in another case", "w/.GIT/config", Some("w/.GIT/new"), REJECTED),
-    rule("git internal by a look-alike", "w/.g\u{200c}it/config", Some("w/.g\u{200c}it/new"), REJECTED),
+    rule("git internal by a lookalike", "w/.g\u{200c}it/config", Some("w/.g\u{200c}it/new"), REJECTED),
     rule("a link", "w/link.txt", None, REJECTED),
-    rule("beneath a link", "w/folder-link/plain.txt", Some("w/folder-link/new.txt"), REJECTED),
+    rule("under a link", "w/folder-link/plain.txt", Some("w/folder-link/new.txt"), REJECTED),
     rule("a link to a secret", "w/innocent.txt", None, REJECTED),
     rule("several hard links", "w/hard.txt", None, DENIED),
     rule("a deny glob", "w/shut/x.txt", Some("w/shut/new.txt"), DENIED),
@@ -55,7 +55,7 @@ const RULES: &[Rule] = &[
     rule("build file", "w/pom.xml", Some("w/sub/Cargo.toml"), ASKS),
 ];
 
-/// A name, and how it has a path written.
+/// A name and a notation of paths.
 type Alias = (&'static str, fn(&str) -> String);
 
 const ALIASES: &[Alias] = &[
@@ -66,9 +66,9 @@ const ALIASES: &[Alias] = &[
     ("/./", |path| path.replacen('/', "/./", 1)),
 ];
 
-/// What is done to a path.
+/// A kind of mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Mutation {
     Write,
     Create,
     Edit,
@@ -83,40 +83,40 @@ enum Way {
     Put,
     PutNew,
     Remove,
-    Together,
-    TogetherBehind,
+    Batch,
+    BatchLast,
 }
 
-const WAYS: &[Way] = &[
-    Way::Write,
-    Way::Create,
-    Way::Edit,
-    Way::Delete,
-    Way::MoveFrom,
-    Way::MoveTo,
-    Way::Patch,
-    Way::PatchCreate,
-    Way::PatchDelete,
-    Way::PatchRenameFrom,
-    Way::PatchRenameTo,
-    Way::Put,
-    Way::PutNew,
-    Way::Remove,
-    Way::Together,
-    Way::TogetherBehind,
+const MUTATIONS: &[Mutation] = &[
+    Mutation::Write,
+    Mutation::Create,
+    Mutation::Edit,
+    Mutation::Delete,
+    Mutation::MoveFrom,
+    Mutation::MoveTo,
+    Mutation::Patch,
+    Mutation::PatchCreate,
+    Mutation::PatchDelete,
+    Mutation::PatchRenameFrom,
+    Mutation::PatchRenameTo,
+    Mutation::Put,
+    Mutation::PutNew,
+    Mutation::Remove,
+    Mutation::Batch,
+    Mutation::BatchLast,
 ];
 
-impl Way {
-    /// Whether it makes a file where none is.
-    fn makes(self) -> bool {
+impl Mutation {
+    /// Returns whether it creates a file.
+    fn creates(self) -> bool {
         matches!(self, Self::Create | Self::MoveTo | Self::PatchCreate | Self::PatchRenameTo | Self::PutNew)
     }
 
-    fn is_of_the_files_plane(self) -> bool {
+    fn uses_file_routes(self) -> bool {
         matches!(self, Self::Put | Self::PutNew | Self::Remove)
     }
 
-    async fn go(self, run: &Run, path: &str) -> String {
+    async fn apply(self, run: &Run, path: &str) -> String {
         let old = sha256(OLD);
         let call = async |tool: &str, input: Value| code(&run.call(tool, input).await);
         let patch = async |patch: String| code(&run.patch(&patch).await);
@@ -141,22 +141,22 @@ impl Way {
             Self::PatchDelete => patch(format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n")).await,
             Self::PatchRenameFrom => patch(rename(path, "w/moved.txt")).await,
             Self::PatchRenameTo => patch(rename("w/free.txt", path)).await,
-            Self::Put | Self::PutNew | Self::Remove => self.go_by_bytes(run, path).await,
-            Self::Together | Self::TogetherBehind => {
+            Self::Put | Self::PutNew | Self::Remove => self.apply_by_file_route(run, path).await,
+            Self::Batch | Self::BatchLast => {
                 let free = json!({"path": "w/before.txt", "content": "b\n", "mode": "CREATE_NEW", "reason": "r"});
                 let mut calls = vec![json!({"tool": "write_file", "input": write})];
-                if self == Self::TogetherBehind {
+                if self == Self::BatchLast {
                     calls.insert(0, json!({"tool": "write_file", "input": free}));
                 }
                 let body = json!({"atomic": true, "calls": calls});
-                let told = run.agent.post(&format!("/v1/runs/{}/batch", run.id), body).await.ok();
-                let last = told["results"].as_array().unwrap().last().unwrap().clone();
+                let answer = run.agent.post(&format!("/v1/runs/{}/batch", run.id), body).await.ok();
+                let last = answer["results"].as_array().unwrap().last().unwrap().clone();
                 if last["status"] == 200 { DONE.into() } else { last["answer"]["code"].as_str().unwrap().to_owned() }
             }
         }
     }
 
-    async fn go_by_bytes(self, run: &Run, path: &str) -> String {
+    async fn apply_by_file_route(self, run: &Run, path: &str) -> String {
         let mut url = reqwest::Url::parse(&run.agent.base).unwrap();
         url.path_segments_mut().unwrap().extend(["v1", "runs", &run.id, "files"]).extend(path.split('/'));
         let bytes = if path.contains("pic.bin") { BYTES } else { OLD.as_bytes() };
@@ -170,7 +170,7 @@ impl Way {
     }
 }
 
-/// `done`, or why not.
+/// Returns `done` or the code of the refusal.
 fn code(answer: &Answer) -> String {
     if answer.status < 300 && answer.status != 202 {
         return DONE.to_owned();
@@ -178,13 +178,13 @@ fn code(answer: &Answer) -> String {
     answer.json()["code"].as_str().unwrap_or_else(|| panic!("{}: {}", answer.what, answer.text())).to_owned()
 }
 
-/// The verdict of a rule over a way of going: binary files live in the files plane.
-fn verdict(rule: &Rule, way: Way) -> &'static str {
-    if rule.verdict == BINARY && way.is_of_the_files_plane() { DONE } else { rule.verdict }
+/// Returns the expected decision. File routes accept binary files.
+fn verdict(rule: &Rule, mutation: Mutation) -> &'static str {
+    if rule.verdict == BINARY && mutation.uses_file_routes() { DONE } else { rule.verdict }
 }
 
-/// Puts everything where the tables say that it is.
-fn lay_out(run: &Run) {
+/// Restores the files of the tables.
+fn restore_files(run: &Run) {
     for rule in RULES {
         if !rule.path.contains("link") && rule.path != "w/innocent.txt" {
             run.put(rule.path, if rule.verdict == BINARY { BYTES } else { OLD.as_bytes() });
@@ -200,14 +200,14 @@ fn lay_out(run: &Run) {
 
 #[rstest]
 #[tokio::test]
-async fn the_verdict_depends_on_the_effect_and_never_on_the_tool(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_decision_depends_on_the_effect_and_not_on_the_tool(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {
         "write": ["w/**"], "deny": ["w/shut/**"],
         "requireApprovalIf": ["touchesLockfile", "touchesSecuritySensitivePath", "touchesBuildFile"],
         "quota": {"pendingApprovals": 10_000},
     }});
     let (_server, run) = Run::shared_with(backend, &[("w/.gitignore", "*.log\n"), ("w/plain.txt", OLD)], policy).await;
-    lay_out(&run);
+    restore_files(&run);
     run.link("w/link.txt", "plain.txt");
     run.link("w/innocent.txt", ".env");
     run.link("w/folder-link", "real");
@@ -216,25 +216,25 @@ async fn the_verdict_depends_on_the_effect_and_never_on_the_tool(#[values(Backen
     let mut wrong = Vec::new();
     let mut rows = 0;
     for rule in RULES {
-        for way in WAYS {
-            let path = if way.makes() { rule.fresh } else { Some(rule.path) };
+        for mutation in MUTATIONS {
+            let path = if mutation.creates() { rule.fresh } else { Some(rule.path) };
             let Some(path) = path else { continue };
             for (name, alias) in ALIASES {
-                // A URL's own dots are resolved by whoever sends it.
-                if way.is_of_the_files_plane() && name.contains('.') {
+                // The client resolves dots in a URL.
+                if mutation.uses_file_routes() && name.contains('.') {
                     continue;
                 }
                 rows += 1;
-                let (got, want) = (way.go(&run, &alias(path)).await, verdict(rule, *way));
+                let (got, want) = (mutation.apply(&run, &alias(path)).await, verdict(rule, *mutation));
                 if got != want {
-                    wrong.push(format!("{}, {way:?}, {name}: {got}, not {want}", rule.name));
+                    wrong.push(format!("{}, {mutation:?}, {name}: {got}, not {want}", rule.name));
                 }
                 if got == DONE {
-                    lay_out(&run);
+                    restore_files(&run);
                 }
                 if run.snapshot() != start {
-                    wrong.push(format!("{}, {way:?}, {name}: the tree has changed", rule.name));
-                    lay_out(&run);
+                    wrong.push(format!("{}, {mutation:?}, {name}: the tree has changed", rule.name));
+                    restore_files(&run);
                 }
             }
         }
@@ -245,7 +245,7 @@ async fn the_verdict_depends_on_the_effect_and_never_on_the_tool(#[values(Backen
 
 #[rstest]
 #[tokio::test]
-async fn undoing_is_judged_by_its_effect_too(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_revert_is_judged_by_its_effect(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"requireApprovalIf": ["touchesLockfile", "deletesFile"]}});
     let (_server, run) = Run::shared_with(backend, &[("a.txt", OLD), ("yarn.lock", OLD)], policy).await;
     let undo = async |id: &str| {

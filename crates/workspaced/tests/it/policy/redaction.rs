@@ -1,4 +1,4 @@
-//! A credential in what people and agents write freely is replaced before it is recorded, everywhere it would be shown.
+//! Credentials in free text of callers are redacted before they are recorded.
 
 use reqwest::Method;
 use rstest::rstest;
@@ -6,30 +6,30 @@ use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Server, assert_chain, sha256};
 
-/// Credentials, put together so that this file holds none.
+/// Returns credentials, assembled so that this file contains none.
 fn secrets() -> [String; 3] {
     let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
     [format!("ghp_{}", &word[..36]), format!("AKIA{}", "IOSFODNN7EXAMPLE"), format!("wsr_{word}{}", &word[..9])]
 }
 
-/// Every secret is gone from `told`, and the text around it is not.
+/// Asserts that `text` contains no credential.
 #[track_caller]
-fn assert_redacted(told: &str) {
+fn assert_redacted(text: &str) {
     for secret in secrets() {
-        assert!(!told.contains(&secret), "{told}");
+        assert!(!text.contains(&secret), "{text}");
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_credential_in_a_reason_is_recorded_nowhere(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_credential_in_a_reason_is_stored_nowhere(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")], json!({})).await;
     let reason = format!("use {} as in the mail", secrets()[0]);
     let write = json!({"toolCallId": "w1", "stepId": format!("step {}", secrets()[1]), "path": "b.txt",
         "content": "b\n", "reason": reason});
     let done = run.ok("write_file", write.clone()).await;
-    assert_eq!(run.ok("write_file", write.clone()).await, done, "the same call by its input as it was");
+    assert_eq!(run.ok("write_file", write.clone()).await, done, "a repeated call is compared by its original input");
     let mut other = write;
     other["reason"] = json!("use [redacted: GitHub token] as in the mail");
     run.call("write_file", other).await.refused("TOOL_CALL_ID_REUSED");
@@ -37,7 +37,7 @@ async fn a_credential_in_a_reason_is_recorded_nowhere(#[values(Backend::Sqlite, 
     assert_eq!(record["reason"], "use [redacted: GitHub token] as in the mail");
     assert_eq!(record["stepId"], "step [redacted: AWS access key ID]");
 
-    // One that waits for a person, is approved under other names, and is repeated afterwards.
+    // A call that requires approval, its decision, and its repetition.
     let lock = json!({"toolCallId": "l1", "path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": reason});
     let asked = run.call("write_file", lock.clone()).await.refused("APPROVAL_REQUIRED");
     let approval = format!("/v1/approvals/{}", asked["approvalId"].as_str().unwrap());
@@ -53,7 +53,7 @@ async fn a_credential_in_a_reason_is_recorded_nowhere(#[values(Backend::Sqlite, 
     let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/l1", run.id)).await.ok();
     assert_eq!(call["outcome"], "ok", "{call:#}");
 
-    // Batches, the files plane, what is refused, and what repeats a caller's words.
+    // Batches, file routes, refusals, and messages that quote the input.
     let calls = json!([{"tool": "write_file", "input": {"path": "c.txt", "content": "c\n", "reason": reason}}]);
     run.agent.post(&format!("/v1/runs/{}/batch", run.id), json!({"calls": calls, "atomic": true})).await.ok();
     let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/d.bin", run.id));
@@ -106,10 +106,10 @@ async fn a_credential_in_labels_and_descriptions_is_redacted(#[values(Backend::S
 
 #[rstest]
 #[tokio::test]
-async fn a_reason_is_as_long_as_it_was_sent(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_length_of_a_reason_is_checked_before_redaction(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let secret = &secrets()[1];
-    // Longer when it is redacted, and short enough as it was sent; and the other way round.
+    // One reason is too long only after redaction, the other only before.
     let long = format!("{}{secret}", "x ".repeat((2000 - secret.len()) / 2));
     assert_eq!(long.chars().count(), 2000);
     let write = |path: &str, reason: &str| json!({"path": path, "content": "x\n", "reason": reason});
@@ -123,7 +123,7 @@ async fn a_reason_is_as_long_as_it_was_sent(#[values(Backend::Sqlite)] backend: 
 
 #[rstest]
 #[tokio::test]
-async fn a_credential_at_a_cut_leaves_nothing_behind(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_truncated_credential_is_redacted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let secret = &secrets()[0];
@@ -158,7 +158,7 @@ async fn a_credential_at_a_cut_leaves_nothing_behind(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn what_stands_around_a_credential_does_not_hide_it(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_text_around_a_credential_does_not_hide_it(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let secret = &secrets()[0];
     for before in ["token%3D", "Bearer%20", "key:\\n", "\\u003d", "\u{1b}[31m", "TOKEN"] {
@@ -170,7 +170,9 @@ async fn what_stands_around_a_credential_does_not_hide_it(#[values(Backend::Sqli
 
 #[rstest]
 #[tokio::test]
-async fn a_run_is_not_named_after_a_credential(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_credential_in_the_name_or_source_of_a_run_is_refused(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let (secret, docs) = (&secrets()[0], server.template(&[("a.md", "a\n")]));
     let git = |url: String, reference: &str| json!({"source": {"type": "git", "url": url, "ref": reference}});

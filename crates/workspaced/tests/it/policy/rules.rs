@@ -1,4 +1,4 @@
-//! Policy: profiles, overrides, globs, budgets, and what waits for a person.
+//! Policy: profiles, overrides, globs, budgets and required approvals.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn write(path: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn read_only_reads_only(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_read_only_profile_denies_mutations(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let run = run_with(backend, &[("a.txt", "a\n")], json!({"profile": "READ_ONLY"})).await;
     assert_eq!(run.get().await["policy"]["profile"], "READ_ONLY");
     run.ok("read_file", json!({"path": "a.txt"})).await;
@@ -28,7 +28,9 @@ async fn read_only_reads_only(#[values(Backend::Sqlite, Backend::Postgres)] back
 
 #[rstest]
 #[tokio::test]
-async fn each_profile_asks_for_what_the_contract_says(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn each_profile_requires_the_approvals_of_the_contract(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let all =
         ["changesPublicApi", "deletesFile", "touchesBuildFile", "touchesLockfile", "touchesSecuritySensitivePath"];
     for (profile, asks) in [
@@ -37,10 +39,10 @@ async fn each_profile_asks_for_what_the_contract_says(#[values(Backend::Sqlite, 
         (json!({"profile": "AUTONOMOUS"}), all.to_vec()),
     ] {
         let run = run_with(backend, &[("pom.xml", "<x/>\n"), ("a.txt", "a\n")], profile.clone()).await;
-        let mut told: Vec<String> =
+        let mut conditions: Vec<String> =
             serde_json::from_value(run.get().await["policy"]["requireApprovalIf"].clone()).unwrap();
-        told.sort();
-        assert_eq!(told, asks, "{profile}");
+        conditions.sort();
+        assert_eq!(conditions, asks, "{profile}");
         let build = run.replace("pom.xml", "<y/>\n", &sha256("<x/>\n")).await.status;
         let delete = run.patch("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n").await.status;
         let want = if asks.len() == 5 { (202, 202) } else { (200, 200) };
@@ -50,7 +52,7 @@ async fn each_profile_asks_for_what_the_contract_says(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn globs_narrow_what_may_be_read_and_written(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn globs_limit_what_may_be_read_and_written(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files =
         [("src/a.rs", "needle\n"), ("docs/a.md", "needle\n"), ("private/a.txt", "needle\n"), ("top.txt", "needle\n")];
     let policy =
@@ -78,9 +80,9 @@ async fn globs_narrow_what_may_be_read_and_written(#[values(Backend::Sqlite, Bac
     let mut paths: Vec<_> =
         found["matches"].as_array().unwrap().iter().map(|found| found["path"].as_str().unwrap()).collect();
     paths.dedup();
-    assert_eq!(paths, ["docs/a.md", "src/a.rs"], "the new file holds no match");
+    assert_eq!(paths, ["docs/a.md", "src/a.rs"], "a new file without a match was found");
     let problem = run.call("read_file", json!({"path": "private/a.txt"})).await.refused("POLICY_DENIED");
-    assert!(problem["reasons"].to_string().contains("private/**"), "the rule that decided is named: {problem:#}");
+    assert!(problem["reasons"].to_string().contains("private/**"), "the reasons do not name the rule: {problem:#}");
     let diff = run.call("diff_workspace", json!({})).await;
     assert!(!diff.contains("private/"));
     let listing = run.ok("list_dir", json!({})).await;
@@ -90,7 +92,7 @@ async fn globs_narrow_what_may_be_read_and_written(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn kinds_can_be_decided_otherwise_but_for_git_and_secrets(
+async fn kinds_except_git_and_secrets_can_be_overridden(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let files = [("Cargo.lock", "l\n"), ("dist/a.js", "g\n"), ("src/a.rs", "a\n")];
@@ -105,9 +107,9 @@ async fn kinds_can_be_decided_otherwise_but_for_git_and_secrets(
         let answer = server.operator().post("/v1/runs", body).await;
         if answer.status == 201 {
             let run = server.run_from(&answer.json()).await;
-            let told =
+            let status =
                 run.call("write_file", write(if kind == "SECRET_LIKE" { ".env" } else { ".git/x" })).await.status;
-            assert_ne!(told, 200, "{kind} was loosened");
+            assert_ne!(status, 200, "{kind} was allowed");
         } else {
             answer.refused("INVALID_REQUEST");
         }
@@ -116,7 +118,7 @@ async fn kinds_can_be_decided_otherwise_but_for_git_and_secrets(
 
 #[rstest]
 #[tokio::test]
-async fn a_call_beyond_its_budget_changes_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_call_over_its_budget_changes_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let budget =
         json!({"maxFilesTouched": 2, "maxInsertions": 10, "maxDeletions": 5, "maxFilesDeleted": 1, "maxBytes": 1000});
     let ten = "x\n".repeat(10);
@@ -155,7 +157,7 @@ async fn a_call_beyond_its_budget_changes_nothing(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn a_run_s_budget_is_spent_over_all_its_calls(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_budget_of_a_run_applies_to_all_its_calls(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let budget = json!({"maxFilesTouched": 3, "maxInsertions": 100, "maxDeletions": 100, "maxFilesDeleted": 5, "maxBytes": 100_000});
     let run = run_with(backend, &[], json!({"runBudget": budget})).await;
     for number in 0..3 {
@@ -168,14 +170,14 @@ async fn a_run_s_budget_is_spent_over_all_its_calls(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn what_needs_an_approval_is_kept_whole(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_approval_contains_the_whole_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let run = run_with(backend, &[("Cargo.lock", "l\n"), ("a.txt", "a\n")], json!({})).await;
     let patch =
         "--- a/Cargo.lock\n+++ b/Cargo.lock\n@@ -1 +1 @@\n-l\n+m\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n";
     let tree = run.snapshot();
     let input = json!({"patch": patch, "reason": "update the lock", "toolCallId": "ask"});
     let answer = run.call("apply_patch", input).await.refused("APPROVAL_REQUIRED");
-    assert_eq!(run.snapshot(), tree, "not even the part that needs none");
+    assert_eq!(run.snapshot(), tree, "a part of a pending call was applied");
     let id = answer["approvalId"].as_str().unwrap();
     let approval = run.operator.get(&format!("/v1/approvals/{id}")).await.ok();
     for (member, want) in [
@@ -199,14 +201,14 @@ async fn what_needs_an_approval_is_kept_whole(#[values(Backend::Sqlite, Backend:
     run.ok("read_file", json!({"path": "a.txt"})).await;
     let record = run.audit().await.remove(0);
     assert_eq!((&record["decision"], &record["code"]), (&json!("REQUIRE_APPROVAL"), &json!("APPROVAL_REQUIRED")));
-    let told = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
-    assert!(told.to_string().contains("REQUIRE_APPROVAL"), "{told:#}");
+    let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
+    assert!(call.to_string().contains("REQUIRE_APPROVAL"), "{call:#}");
     run.operator.get("/v1/approvals/none-such").await.refused("NOT_FOUND");
 }
 
 #[rstest]
 #[tokio::test]
-async fn sensitive_paths_wait_for_a_person(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn sensitive_paths_require_approval(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let run = run_with(backend, &[], json!({})).await;
     for path in [
         ".github/workflows/ci.yml",
@@ -224,7 +226,7 @@ async fn sensitive_paths_wait_for_a_person(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn a_mode_changes_where_policy_says_so(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_mode_change_needs_permission_by_policy(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let patch = "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n";
     let strict = run_with(backend, &[("run.sh", "id\n")], json!({})).await;
     strict.patch(patch).await.refused("POLICY_DENIED");
@@ -235,7 +237,7 @@ async fn a_mode_changes_where_policy_says_so(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn the_size_of_a_text_has_an_end(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_size_of_a_text_is_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let run = run_with(backend, &[], json!({"maxFileBytes": 100})).await;
     run.ok("write_file", json!({"path": "a.txt", "content": "x".repeat(100), "reason": "r"})).await;
     let answer = run.call("write_file", json!({"path": "b.txt", "content": "x".repeat(101), "reason": "r"})).await;
@@ -245,7 +247,7 @@ async fn the_size_of_a_text_has_an_end(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn ignored_files_are_decided_by_policy(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn policy_can_allow_ignored_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [(".gitignore", "*.log\n")];
     let run = run_with(backend, &files, json!({"ignoredFiles": "ALLOW"})).await;
     run.put("a.log", "x\n");
@@ -255,9 +257,7 @@ async fn ignored_files_are_decided_by_policy(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn a_public_declaration_that_changes_asks_for_a_person_in_each_language(
-    #[values(Backend::Sqlite)] backend: Backend,
-) {
+async fn a_changed_public_declaration_requires_approval_in_each_language(#[values(Backend::Sqlite)] backend: Backend) {
     let table = [
         (
             "a.rs",
@@ -320,7 +320,7 @@ async fn a_public_declaration_that_changes_asks_for_a_person_in_each_language(
         let asked = edit(public, other).await.refused("APPROVAL_REQUIRED");
         assert_eq!(asked["reasons"], json!(["requireApprovalIf:changesPublicApi"]), "{path}");
         assert_eq!(run.on_disk(path), text, "{path}");
-        assert_eq!(edit(body, another).await.status, 200, "{path}: what a function does is its own");
-        assert_eq!(edit(private, renamed).await.status, 200, "{path}: what is private is nobody's");
+        assert_eq!(edit(body, another).await.status, 200, "{path}: a function body needs no approval");
+        assert_eq!(edit(private, renamed).await.status, 200, "{path}: a private declaration needs no approval");
     }
 }

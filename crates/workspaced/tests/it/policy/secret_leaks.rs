@@ -1,4 +1,4 @@
-//! No secret where none belongs: in the log at its most talkative, in a panic, on standard output, in the database.
+//! Secrets do not leak into the trace log, panics, standard output or the database.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,23 +12,23 @@ const CONTENT: &str = "marker-of-a-file-4711";
 const PASSWORD: &str = "marker-of-a-password-4712";
 const REASON: &str = "marker-of-a-reason-4713";
 
-/// Every file beneath `folder` that holds `needle`.
-fn holding(folder: &Path, needle: &str) -> Vec<String> {
+/// Returns every file under `folder` that contains `needle`.
+fn files_with(folder: &Path, needle: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
-        let place = entry.path();
+        let path = entry.path();
         if entry.file_type().unwrap().is_dir() {
-            found.extend(holding(&place, needle));
-        } else if let Ok(bytes) = std::fs::read(&place)
+            found.extend(files_with(&path, needle));
+        } else if let Ok(bytes) = std::fs::read(&path)
             && bytes.windows(needle.len()).any(|window| window == needle.as_bytes())
         {
-            found.push(place.display().to_string());
+            found.push(path.display().to_string());
         }
     }
     found
 }
 
-/// A session in which every kind of secret is given: what is told of it everywhere but in its answers.
+/// Sends every kind of secret and returns them.
 async fn session(server: &Server) -> Vec<String> {
     let run = server.run_with_files(&[("a.txt", "a\n"), (".env", CONTENT)], json!({})).await;
     let issued = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({})).await;
@@ -36,14 +36,14 @@ async fn session(server: &Server) -> Vec<String> {
     run.ok("write_file", json!({"path": "b.txt", "content": format!("{CONTENT}\n"), "reason": REASON})).await;
     run.ok("read_file", json!({"path": "b.txt"})).await;
     run.ok("search_text", json!({"query": CONTENT})).await;
-    // Expressions and globs are taken apart by crates that like to tell how.
+    // Libraries that parse expressions and globs log them.
     let query = format!(r"\w+{CONTENT}\b|\w+ {CONTENT}");
     run.ok("search_text", json!({"query": query, "mode": "regex", "includeGlob": [format!("*{CONTENT}*")]})).await;
     run.call("read_file", json!({"path": ".env"})).await.refused("POLICY_DENIED_SECRET");
     run.call("write_file", json!({"path": "c.txt", "content": CONTENT, "bogus": CONTENT, "reason": REASON}))
         .await
         .refusal();
-    let patch = format!("--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-{CONTENT} is not what is there\n+{CONTENT}\n");
+    let patch = format!("--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-{CONTENT} with another end\n+{CONTENT}\n");
     run.patch(&patch).await.refused("PATCH_CONFLICT");
     for url in [
         format!("https://user:{PASSWORD}@localhost:1/x.git"),
@@ -54,10 +54,10 @@ async fn session(server: &Server) -> Vec<String> {
         answer.refused("INVALID_REQUEST");
         assert!(!answer.contains(PASSWORD), "{}", answer.text());
     }
-    // One that is taken as an address, of a host that does not answer.
+    // A valid URL of a host that does not answer.
     let url = "https://127.0.0.1:1/x.git";
     server.operator().post("/v1/runs", json!({"source": {"type": "git", "url": url}})).await.refusal();
-    // Tokens that are none, in every place where somebody could put one.
+    // Invalid tokens in every possible part of a request.
     let wrong = format!("wsr_{}", "e".repeat(64));
     run.agent.with_token(Some(&wrong)).get(&format!("/v1/runs/{}", run.id)).await.refused("UNAUTHENTICATED");
     server.nobody().get(&format!("/v1/runs/{}?token={wrong}&access_token={wrong}", run.id)).await.refusal();
@@ -68,7 +68,7 @@ async fn session(server: &Server) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn the_most_talkative_log_holds_no_secret(
+async fn the_trace_log_contains_no_secret(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("text", "json")] format: &str,
 ) {
@@ -77,39 +77,41 @@ async fn the_most_talkative_log_holds_no_secret(
     let tokens = session(&server).await;
     assert!(server.stop().success());
     let log = server.log();
-    assert!(log.contains("DEBUG") && log.contains("run created"), "the log says next to nothing");
+    assert!(log.contains("DEBUG") && log.contains("run created"), "the log is nearly empty");
     for secret in tokens.iter().map(String::as_str).chain([CONTENT, REASON]) {
         assert!(!log.contains(secret), "{secret}: {}", log.lines().find(|line| line.contains(secret)).unwrap());
     }
-    // Of tokens only their hashes are kept.
+    // Only hashes of tokens are stored.
     for token in &tokens {
-        assert_eq!(holding(&server.data_dir(), token), Vec::<String>::new(), "{token}");
+        assert_eq!(files_with(&server.data_dir(), token), Vec::<String>::new(), "{token}");
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_panic_tells_no_secret(#[values("call.try:1:panic", "pipeline.staged:1:panic")] place: &str) {
-    let setup =
-        Setup::new(Backend::Sqlite).env("WORKSPACED_FAILPOINT", place).arg("--log", "trace").env("RUST_BACKTRACE", "1");
+async fn a_panic_logs_no_secret(#[values("call.try:1:panic", "pipeline.staged:1:panic")] failpoint: &str) {
+    let setup = Setup::new(Backend::Sqlite)
+        .env("WORKSPACED_FAILPOINT", failpoint)
+        .arg("--log", "trace")
+        .env("RUST_BACKTRACE", "1");
     let mut server = Server::start_with(setup).await;
     let run = server.run_with_files(&[("a.txt", CONTENT)], json!({})).await;
     let write = json!({"path": "b.txt", "content": format!("{CONTENT}\n"), "reason": REASON});
     let statuses =
         [run.call("read_file", json!({"path": "a.txt"})).await.status, run.call("write_file", write).await.status];
-    assert!(statuses.contains(&500), "{place} was not passed: {statuses:?}");
+    assert!(statuses.contains(&500), "no call reached {failpoint}: {statuses:?}");
     run.ok("list_dir", json!({})).await;
     let token = run.agent.token.clone().unwrap();
     assert!(server.stop().success());
     let log = server.log();
-    assert!(log.contains("failpoint"), "nobody heard of the panic: {log}");
+    assert!(log.contains("failpoint"), "the panic was not logged: {log}");
     for secret in [server.operator_token.as_str(), &token, CONTENT, REASON] {
         assert!(!log.contains(secret), "{}", log.lines().find(|line| line.contains(secret)).unwrap());
     }
 }
 
 #[tokio::test]
-async fn the_token_of_the_first_start_is_printed_and_nowhere_else() {
+async fn the_first_token_is_only_printed() {
     let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
     let mut command = server.command("serve");
     command.env_remove("WORKSPACED_OPERATOR_TOKEN").args(["--listen", "127.0.0.1:0", "--log", "trace"]);
@@ -121,11 +123,11 @@ async fn the_token_of_the_first_start_is_printed_and_nowhere_else() {
     let log = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
     let token = printed.split_whitespace().find(|word| word.starts_with("wso_")).expect("a token").to_owned();
     assert!(log.contains("ready") && !log.contains(&token), "{log}");
-    assert_eq!(holding(&server.data_dir(), &token), Vec::<String>::new());
+    assert_eq!(files_with(&server.data_dir(), &token), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_database_s_password_is_told_to_nobody() {
+async fn the_database_password_is_never_printed() {
     let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
     let url = format!("postgres://user:{PASSWORD}@127.0.0.1:1/none");
     let mut command = server.command("serve");
@@ -133,7 +135,7 @@ async fn a_database_s_password_is_told_to_nobody() {
     let done = command.stdin(Stdio::null()).output().unwrap();
     assert!(!done.status.success());
     for stream in [done.stdout, done.stderr] {
-        let told = String::from_utf8_lossy(&stream).into_owned();
-        assert!(!told.contains(PASSWORD), "{told}");
+        let output = String::from_utf8_lossy(&stream).into_owned();
+        assert!(!output.contains(PASSWORD), "{output}");
     }
 }

@@ -1,11 +1,11 @@
-//! Archives as a source: what they may cost, and what they may call by a second name.
+//! Archives as a source: memory limits and hard links.
 
 use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Server, assert_growth, gzip};
 
-/// An archive of empty files with these names, as GNU tar writes long ones.
+/// Returns an archive of empty files, with long names as GNU tar writes them.
 fn archive_of_names(names: impl Iterator<Item = String>) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for name in names {
@@ -17,7 +17,7 @@ fn archive_of_names(names: impl Iterator<Item = String>) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-/// An archive of files, and hard links with what they link to.
+/// Returns an archive of files and hard links.
 fn archive_with_links(entries: &[(&str, &str, &str)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (name, link, content) in entries {
@@ -35,9 +35,7 @@ fn archive_with_links(entries: &[(&str, &str, &str)]) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test]
-async fn what_a_run_may_not_read_is_readable_under_no_other_name(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_hard_link_gives_no_access_to_a_denied_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::start(backend).await;
     let entries = [
         ("private/key.txt", "", "hunter2\n"),
@@ -63,13 +61,13 @@ async fn what_a_run_may_not_read_is_readable_under_no_other_name(
         archived.operator.put(&path, archive_with_links(&entries)).await.ok();
         let copied = server.run(json!({"source": {"type": "directory", "path": template}, "policy": policy})).await;
         for run in [archived, copied] {
-            let told = run.get().await;
+            let shown = run.get().await;
             let left_out =
-                told["import"]["leftOut"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap());
+                shown["import"]["leftOut"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap());
             assert_eq!(
                 left_out.collect::<std::collections::BTreeSet<_>>(),
                 ["pub/c.txt", "pub/notes.txt"].into(),
-                "{told:#}"
+                "{shown:#}"
             );
             for name in ["pub/notes.txt", "pub/c.txt"] {
                 run.call("read_file", json!({"path": name})).await.refused("NOT_FOUND");
@@ -81,7 +79,7 @@ async fn what_a_run_may_not_read_is_readable_under_no_other_name(
             assert_eq!(run.ok("search_text", json!({"query": "hunter2"})).await["matches"], json!([]));
         }
     }
-    // What may be read under each of its names is there under each.
+    // A file that may be read under every name is imported under every name.
     let run = server
         .run(json!({"source": {"type": "directory", "path": template}, "policy": {"ignoredFiles": "ALLOW"}}))
         .await;
@@ -92,7 +90,7 @@ async fn what_a_run_may_not_read_is_readable_under_no_other_name(
 
 #[rstest]
 #[tokio::test]
-async fn a_secret_is_readable_under_no_other_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_hard_link_gives_no_access_to_a_secret(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({"source": {"type": "archive"}})).await;
     let archive = archive_with_links(&[
@@ -103,9 +101,9 @@ async fn a_secret_is_readable_under_no_other_name(#[values(Backend::Sqlite, Back
         ("plain.txt", "", "plain\n"),
         ("twin.txt", "plain.txt", ""),
     ]);
-    let told = run.operator.put(&format!("/v1/runs/{}/archive", run.id), archive).await.ok();
-    let left_out: Vec<_> = told["import"]["leftOut"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
-    assert_eq!(left_out, ["notes.txt", "first.txt"], "{told:#}");
+    let shown = run.operator.put(&format!("/v1/runs/{}/archive", run.id), archive).await.ok();
+    let left_out: Vec<_> = shown["import"]["leftOut"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
+    assert_eq!(left_out, ["notes.txt", "first.txt"], "{shown:#}");
     for name in ["notes.txt", "first.txt"] {
         run.call("read_file", json!({"path": name})).await.refused("NOT_FOUND");
     }
@@ -115,14 +113,14 @@ async fn a_secret_is_readable_under_no_other_name(#[values(Backend::Sqlite, Back
 }
 
 #[tokio::test]
-async fn long_names_in_a_small_archive_cost_little_memory() {
+async fn long_names_in_a_small_archive_need_little_memory() {
     let server = Server::start(Backend::Sqlite).await;
     let folders = format!("{}/", "n".repeat(250)).repeat(15);
-    // 4 kB each, most of which gzip takes away.
+    // 4 kB for each name, which compresses well.
     let many = gzip(&archive_of_names((0..20_000).map(|n| format!("{folders}{n:0>250}"))));
     assert!(many.len() < 8 << 20, "{}", many.len());
-    let own = gzip(&archive_of_names((0..20_000).map(|n| format!("{n}/{folders}.git"))));
-    for (what, archive) in [("files", many), ("what is left out", own)] {
+    let skipped = gzip(&archive_of_names((0..20_000).map(|n| format!("{n}/{folders}.git"))));
+    for (what, archive) in [("files", many), ("skipped entries", skipped)] {
         let run = server.run(json!({"source": {"type": "archive"}})).await;
         let path = format!("/v1/runs/{}/archive", run.id);
         let (answer, growth) = server.peak_growth(run.operator.put(&path, archive)).await;

@@ -1,4 +1,4 @@
-//! What leaves a run as a whole: the diff from its base, one commit on it.
+//! Exports of a run: the patch from its base, and a git bundle with one commit.
 
 use std::path::{Path, PathBuf};
 
@@ -11,18 +11,18 @@ async fn get(run: &Run, what: &str) -> Answer {
     run.agent.get(&format!("/v1/runs/{}/{what}", run.id)).await
 }
 
-/// Writes a bundle beside `place` and gives its file.
-fn keep(place: &Path, answer: &Answer) -> PathBuf {
+/// Writes a bundle next to `folder` and returns its path.
+fn save(folder: &Path, answer: &Answer) -> PathBuf {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.header("content-type"), "application/x-git-bundle");
-    let file = place.with_extension("bundle");
+    let file = folder.with_extension("bundle");
     std::fs::write(&file, &answer.body).unwrap();
     file
 }
 
 async fn git_run(server: &Server, files: &[(&str, &str)]) -> (Run, PathBuf) {
-    let (place, _) = server.repository(files);
-    (server.run(json!({"source": {"type": "git", "url": place}})).await, place)
+    let (folder, _) = server.repository(files);
+    (server.run(json!({"source": {"type": "git", "url": folder}})).await, folder)
 }
 
 #[rstest]
@@ -38,7 +38,7 @@ async fn a_bundle_is_one_commit_on_the_base_of_a_git_run(
         (".gitignore", "*.log\n"),
         ("run.sh", "#!/bin/sh\n"),
     ];
-    let (run, place) = git_run(&server, &files).await;
+    let (run, folder) = git_run(&server, &files).await;
     let input = json!({"path": "a.txt", "content": "two\n", "expectedSha256": sha256("one\n"), "reason": "count on"});
     run.ok("write_file", input).await;
     let gone = json!({"path": "gone.txt", "expectedSha256": sha256("g\n"), "reason": "no longer used"});
@@ -48,49 +48,49 @@ async fn a_bundle_is_one_commit_on_the_base_of_a_git_run(
     run.put("id_rsa", "secret\n");
     run.put("x.log", "ignored\n");
     run.put("sub/.git/config", "[core]\n");
-    let file = keep(&place, &get(&run, "bundle").await);
+    let file = save(&folder, &get(&run, "bundle").await);
     let file = file.to_str().unwrap();
-    git(&place, &["bundle", "verify", "-q", file]);
-    git(&place, &["fetch", "-q", file, &format!("workspaced/{}:agent", run.id)]);
-    let base = git(&place, &["rev-parse", "HEAD"]);
+    git(&folder, &["bundle", "verify", "-q", file]);
+    git(&folder, &["fetch", "-q", file, &format!("workspaced/{}:agent", run.id)]);
+    let base = git(&folder, &["rev-parse", "HEAD"]);
     assert_eq!(run.get().await["baseCommit"], base.as_str());
-    assert_eq!(git(&place, &["rev-parse", "agent^"]), base);
+    assert_eq!(git(&folder, &["rev-parse", "agent^"]), base);
     assert_eq!(
-        git(&place, &["-c", "core.quotepath=false", "ls-tree", "-r", "--name-only", "agent"]),
+        git(&folder, &["-c", "core.quotepath=false", "ls-tree", "-r", "--name-only", "agent"]),
         ".env\n.gitignore\na.txt\nnew/ü.txt\nrun.sh"
     );
-    assert_eq!(git(&place, &["show", "agent:.env"]), "A=1", "what policy hides stays as it was");
-    assert_eq!(git(&place, &["show", "agent:a.txt"]), "two");
-    assert_eq!(git(&place, &["show", "agent:new/ü.txt"]), "n");
-    assert_eq!(git(&place, &["log", "-1", "--format=%an|%ae", "agent"]), "workspaced|agent@workspaced.invalid");
-    let message = git(&place, &["log", "-1", "--format=%B", "agent"]);
+    assert_eq!(git(&folder, &["show", "agent:.env"]), "A=1", "a denied file changed");
+    assert_eq!(git(&folder, &["show", "agent:a.txt"]), "two");
+    assert_eq!(git(&folder, &["show", "agent:new/ü.txt"]), "n");
+    assert_eq!(git(&folder, &["log", "-1", "--format=%an|%ae", "agent"]), "workspaced|agent@workspaced.invalid");
+    let message = git(&folder, &["log", "-1", "--format=%B", "agent"]);
     assert_eq!(message.trim_end(), format!("Changes of run {}\n\n- count on\n- no longer used", run.id));
     let record = run.last_record().await;
     assert_eq!(
         (&record["tool"], &record["pathsRead"], &record["outcome"]),
         (&json!("bundle"), &json!(["."]), &json!("ok"))
     );
-    // A clone of the repository becomes the tree by a merge that only goes ahead.
-    git(&place, &["merge", "-q", "--ff-only", "agent"]);
-    assert_eq!(std::fs::read_to_string(place.join("new/ü.txt")).unwrap(), "n\n");
-    assert!(!place.join("gone.txt").exists() && !place.join("id_rsa").exists() && !place.join("x.log").exists());
+    // A fast-forward merge of the bundle gives the tree of the run.
+    git(&folder, &["merge", "-q", "--ff-only", "agent"]);
+    assert_eq!(std::fs::read_to_string(folder.join("new/ü.txt")).unwrap(), "n\n");
+    assert!(!folder.join("gone.txt").exists() && !folder.join("id_rsa").exists() && !folder.join("x.log").exists());
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_bundle_says_what_its_caller_wants_it_to_say(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_author_branch_and_message_of_a_bundle_can_be_set(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let (run, place) = git_run(&server, &[("a.txt", "a\n")]).await;
+    let (run, folder) = git_run(&server, &[("a.txt", "a\n")]).await;
     run.create("n.txt", "n\n").await;
     let query = "bundle?authorName=An%20Agent&authorEmail=an@agent.example&branch=fix/it&message=Say%20n%0A%0Abecause";
-    let file = keep(&place, &get(&run, query).await);
-    git(&place, &["fetch", "-q", file.to_str().unwrap(), "fix/it:agent"]);
-    let told = git(&place, &["log", "-1", "--format=%an|%ae|%cn|%s|%b", "agent"]);
-    assert_eq!(told.trim_end(), "An Agent|an@agent.example|An Agent|Say n|because");
-    // One reason that fits a line is the whole message.
-    let file = keep(&place, &get(&run, "bundle?branch=b").await);
-    git(&place, &["fetch", "-q", file.to_str().unwrap(), "b:b"]);
-    assert_eq!(git(&place, &["log", "-1", "--format=%B", "b"]).trim_end(), "test");
+    let file = save(&folder, &get(&run, query).await);
+    git(&folder, &["fetch", "-q", file.to_str().unwrap(), "fix/it:agent"]);
+    let commit = git(&folder, &["log", "-1", "--format=%an|%ae|%cn|%s|%b", "agent"]);
+    assert_eq!(commit.trim_end(), "An Agent|an@agent.example|An Agent|Say n|because");
+    // A single reason that fits one line is the message.
+    let file = save(&folder, &get(&run, "bundle?branch=b").await);
+    git(&folder, &["fetch", "-q", file.to_str().unwrap(), "b:b"]);
+    assert_eq!(git(&folder, &["log", "-1", "--format=%B", "b"]).trim_end(), "test");
     for bad in [
         "authorName=",
         "authorName=a%3Cb",
@@ -110,34 +110,34 @@ async fn a_bundle_says_what_its_caller_wants_it_to_say(#[values(Backend::Sqlite)
 
 #[rstest]
 #[tokio::test]
-async fn a_bundle_of_any_other_run_is_a_history_of_its_own(
+async fn a_bundle_of_a_run_without_git_contains_its_base(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
-    let place = server.template(&[]);
-    let file = keep(&place, &get(&run, "bundle").await);
-    let clone = place.with_extension("clone");
-    git(&place, &["clone", "-q", file.to_str().unwrap(), clone.to_str().unwrap()]);
+    let folder = server.template(&[]);
+    let file = save(&folder, &get(&run, "bundle").await);
+    let clone = folder.with_extension("clone");
+    git(&folder, &["clone", "-q", file.to_str().unwrap(), clone.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(clone.join("a.txt")).unwrap(), "b\n");
     let base = run.get().await["baseCommit"].as_str().unwrap().to_owned();
     assert_eq!(git(&clone, &["rev-list", "HEAD^"]), base);
     assert_eq!(git(&clone, &["show", "HEAD^:a.txt"]), "a");
-    assert!(commit_all(&clone, "goes on").len() == 40);
+    assert!(commit_all(&clone, "second").len() == 40);
 }
 
 #[rstest]
 #[tokio::test]
-async fn no_bundle_holds_what_policy_hides_of_the_base(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_bundle_contains_no_denied_file_of_the_base(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files =
         [(".env", "KEY=marked\n"), ("keys/id_rsa", "marked\n"), ("private/p.txt", "marked\n"), ("a.txt", "a\n")];
     let policy = json!({"policy": {"deny": ["private/**"]}});
     let (server, run) = Run::shared_with(backend, &files, policy).await;
     run.create("sub/n.txt", "n\n").await;
-    let place = server.template(&[]);
-    let file = keep(&place, &get(&run, "bundle").await);
-    let clone = place.with_extension("clone");
-    git(&place, &["clone", "-q", file.to_str().unwrap(), clone.to_str().unwrap()]);
+    let folder = server.template(&[]);
+    let file = save(&folder, &get(&run, "bundle").await);
+    let clone = folder.with_extension("clone");
+    git(&folder, &["clone", "-q", file.to_str().unwrap(), clone.to_str().unwrap()]);
     assert_eq!(git(&clone, &["ls-tree", "-r", "--name-only", "HEAD"]), "a.txt\nsub/n.txt");
     assert_eq!(git(&clone, &["ls-tree", "-r", "--name-only", "HEAD^"]), "a.txt");
     let all = git(&clone, &["cat-file", "--batch-all-objects", "--batch"]);
@@ -146,7 +146,7 @@ async fn no_bundle_holds_what_policy_hides_of_the_base(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn what_leaves_a_run_needs_its_permission(#[values(Backend::Sqlite)] backend: Backend) {
+async fn each_export_needs_its_permission(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let both = ["file:diff", "file:read"];
     for (what, held, may) in [
@@ -181,10 +181,10 @@ async fn what_leaves_a_run_needs_its_permission(#[values(Backend::Sqlite)] backe
 
 #[rstest]
 #[tokio::test]
-async fn a_patch_of_any_length_is_streamed_in_flat_memory(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_patch_is_streamed_in_constant_memory(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    // Warm, so that what is measured is the patch's own.
+    // The first export loads state that later ones share.
     assert_eq!(get(&run, "patch").await.status, 200);
     let line = format!("{}\n", "x".repeat(99));
     for file in 0..12 {

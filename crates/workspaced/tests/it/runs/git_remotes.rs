@@ -1,4 +1,4 @@
-//! Git sources elsewhere: which hosts are asked at all, and what git reaches while it works.
+//! Remote git sources: which hosts are contacted, and which files the git process can reach.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,17 +9,19 @@ use serde_json::json;
 
 use crate::harness::{Backend, Server, Setup, put};
 
-/// Whether anybody connects while `action` runs.
+/// Runs `action` and returns whether a connection was made meanwhile.
 async fn is_reached<T>(listener: &TcpListener, action: impl Future<Output = T>) -> (T, bool) {
     listener.set_nonblocking(true).unwrap();
     let outcome = action.await;
-    // Where somebody has connected, the kernel has it by now.
+    // The kernel has queued any connection by now.
     (outcome, listener.accept().is_ok())
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_host_that_is_not_public_is_not_asked(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_host_without_a_public_address_is_not_contacted(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -33,7 +35,7 @@ async fn a_host_that_is_not_public_is_not_asked(#[values(Backend::Sqlite, Backen
             problem["detail"].as_str().or(problem["message"].as_str()).unwrap().contains("no public address"),
             "{problem:#}"
         );
-        assert!(!reached, "{host} was connected to");
+        assert!(!reached, "{host} was contacted");
     }
     for host in
         ["[::1]", "[fe80::1]", "10.0.0.1", "169.254.169.254", "192.168.0.1", "100.64.0.1", "no-such-host.invalid"]
@@ -50,7 +52,7 @@ async fn a_host_that_is_not_public_is_not_asked(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn a_host_that_the_operator_lists_is_asked_itself_and_by_no_proxy(#[values("flag", "environment")] given: &str) {
+async fn an_allowed_host_is_contacted_directly_without_a_proxy(#[values("flag", "environment")] given: &str) {
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", proxy.local_addr().unwrap());
     let mut setup = Setup::new(Backend::Sqlite);
@@ -66,27 +68,27 @@ async fn a_host_that_the_operator_lists_is_asked_itself_and_by_no_proxy(#[values
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let closing = listener.try_clone().unwrap();
-    // Ends the connection, so that git gives up.
+    // Closes the connection, so that git fails.
     let accepted = std::thread::spawn(move || closing.accept().map(drop).is_ok());
     let body = json!({"source": {"type": "git", "url": format!("https://localhost:{port}/a.git")}});
     let operator = server.operator();
     let request = tokio::time::timeout(Duration::from_mins(1), operator.post("/v1/runs", body));
     let (answer, by_proxy) = is_reached(&proxy, request).await;
-    answer.expect("git gives up").refused("INVALID_REQUEST");
+    answer.expect("git fails in time").refused("INVALID_REQUEST");
     assert!(accepted.join().unwrap() && !by_proxy);
     let other = json!({"source": {"type": "git", "url": format!("https://127.0.0.1:{port}/a.git")}});
     server.operator().post("/v1/runs", other).await.refused("INVALID_REQUEST");
 }
 
-/// A program called `git` that first copies what it can reach into its git folder.
-fn nosy_git(server: &Server, database: &str) -> std::path::PathBuf {
-    // Two folders down, since what lies beside the folder of a program is in reach with it.
-    let folder = server.home.join("nosy/bin");
+/// Installs a program named `git` that records which files it can read and then runs git.
+fn install_recording_git(server: &Server, database: &str) -> std::path::PathBuf {
+    // Two folders deep, because the sandbox allows the parent of a program's folder.
+    let folder = server.home.join("recording/bin");
     let script = format!(
         "#!/bin/sh\n\
          case \"$1\" in --git-dir) dir=$2 ;; esac\n\
-         for place in '{database}' '{data}/checkpoint.key' '{data}/workspaces/other/repo/a.txt'; do\n\
-         if cat \"$place\" > /dev/null 2> /dev/null; then echo \"$place\" >> \"$dir/reached\"; fi\n\
+         for file in '{database}' '{data}/checkpoint.key' '{data}/workspaces/other/repo/a.txt'; do\n\
+         if cat \"$file\" > /dev/null 2> /dev/null; then echo \"$file\" >> \"$dir/reached\"; fi\n\
          done\n\
          exec /usr/bin/git \"$@\"\n",
         data = server.data_dir().display(),
@@ -98,13 +100,13 @@ fn nosy_git(server: &Server, database: &str) -> std::path::PathBuf {
 
 #[rstest]
 #[tokio::test]
-async fn git_reaches_neither_the_database_nor_the_key_nor_another_run(#[values("auto", "off")] sandbox: &str) {
+async fn git_cannot_read_the_database_the_key_or_another_run(#[values("auto", "off")] sandbox: &str) {
     let mut server = Server::start_with(Setup::new(Backend::Sqlite).arg("--sandbox", sandbox)).await;
     let template = server.template(&[("a.txt", "secret of another run\n")]);
     server.run(json!({"runId": "other", "source": {"type": "directory", "path": template}})).await;
     let database = server.data_dir().join("workspaced.db");
     assert!(database.exists() && server.data_dir().join("checkpoint.key").exists());
-    let folder = nosy_git(&server, database.to_str().unwrap());
+    let folder = install_recording_git(&server, database.to_str().unwrap());
     server.kill();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     server.setup.env.push(("PATH".to_owned(), path));
@@ -116,11 +118,11 @@ async fn git_reaches_neither_the_database_nor_the_key_nor_another_run(#[values("
     let reached = std::fs::read_to_string(reached).unwrap_or_default();
     let confined = server.log().contains("landlock") || server.log().contains("sandboxed");
     if confined {
-        assert_eq!(reached, "", "git reached what is not its own");
+        assert_eq!(reached, "", "git could read files outside its sandbox");
     } else {
         assert!(reached.contains("workspaced.db") && reached.contains("a.txt"), "{reached}");
     }
-    // And does what it is there for.
+    // Git still works for the run.
     run.create("c.txt", "c\n").await;
     assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 1);
     let bundle = run.operator.get(&format!("/v1/runs/{}/bundle", run.id)).await;
@@ -128,7 +130,7 @@ async fn git_reaches_neither_the_database_nor_the_key_nor_another_run(#[values("
 }
 
 #[tokio::test]
-async fn the_sandbox_is_never_the_whole_file_system() {
+async fn a_setting_that_would_allow_the_root_folder_is_refused() {
     let server = Server::prepare(Setup::new(Backend::Sqlite)).await;
     for args in [
         ["--database-url", "sqlite:///workspaced-test-of-the-root.db"],
@@ -136,8 +138,8 @@ async fn the_sandbox_is_never_the_whole_file_system() {
         ["--import-root", "/"],
     ] {
         let done = server.command("serve").args(args).output().unwrap();
-        let told = String::from_utf8(done.stderr).unwrap();
-        assert!(done.status.code() == Some(2) && told.contains("root folder"), "{args:?}: {told}");
+        let stderr = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.code() == Some(2) && stderr.contains("root folder"), "{args:?}: {stderr}");
         assert!(!std::path::Path::new(args[1]).is_file());
     }
     for host in ["https://host", "host/path", "host:443", "user@host"] {

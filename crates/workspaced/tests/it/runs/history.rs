@@ -1,4 +1,4 @@
-//! The history of a run: what has changed since a caller looked, and the files as they were at any record.
+//! The history of a run: diffs in conflicts, and files at any record.
 
 use reqwest::Method;
 use rstest::rstest;
@@ -10,7 +10,7 @@ const FIRST: &str = "one\ntwo\nthree\nfour\nfive\n";
 const SECOND: &str = "one\n2\nthree\nfour\nfive\n";
 const THIRD: &str = "one\n2\nthree\nfour\nfive\nsix\n";
 
-/// A call of the files plane on the version `old`.
+/// Calls a file route with the expected version `old`.
 async fn store(run: &Run, method: Method, path: &str, old: Option<&[u8]>, body: &[u8]) -> Answer {
     let request = run.agent.request(method, &format!("/v1/runs/{}/files/{path}", run.id)).header("x-reason", "r");
     let request = match old {
@@ -20,10 +20,10 @@ async fn store(run: &Run, method: Method, path: &str, old: Option<&[u8]>, body: 
     run.agent.send(request.body(body.to_vec())).await
 }
 
-/// Every call that may find another version than `seen` at `path`.
+/// Returns the refusal of every kind of call that expects version `seen` of `path`.
 async fn conflicts(run: &Run, path: &str, seen: &str) -> Vec<Value> {
     let expected = sha256(seen);
-    let mut told = Vec::new();
+    let mut refusals = Vec::new();
     for (tool, input) in [
         ("write_file", json!({"path": path, "content": "mine\n", "expectedSha256": expected, "reason": "r"})),
         (
@@ -33,52 +33,54 @@ async fn conflicts(run: &Run, path: &str, seen: &str) -> Vec<Value> {
         ("delete_file", json!({"path": path, "expectedSha256": expected, "reason": "r"})),
         ("move_file", json!({"from": path, "to": "moved.txt", "expectedSha256": expected, "reason": "r"})),
     ] {
-        told.push(run.call(tool, input).await.refused("WRITE_CONFLICT"));
+        refusals.push(run.call(tool, input).await.refused("WRITE_CONFLICT"));
     }
     for method in [Method::PUT, Method::DELETE] {
         let refused = store(run, method, path, Some(seen.as_bytes()), b"mine\n").await.is(412);
         assert_eq!(refused["code"], "WRITE_CONFLICT");
-        told.push(refused);
+        refusals.push(refused);
     }
-    told
+    refusals
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_conflict_tells_what_has_changed_since(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_conflict_contains_the_diff_from_the_expected_version(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("a.txt", FIRST)]).await;
-    // The second writer.
+    // A concurrent writer.
     run.replace("a.txt", SECOND, &sha256(FIRST)).await.ok();
-    for told in conflicts(&run, "a.txt", FIRST).await {
-        let diff = told["diff"].as_str().unwrap_or_else(|| panic!("{told:#}"));
+    for conflict in conflicts(&run, "a.txt", FIRST).await {
+        let diff = conflict["diff"].as_str().unwrap_or_else(|| panic!("{conflict:#}"));
         assert!(diff.starts_with("diff --git a/a.txt b/a.txt\n") && diff.contains("\n-two\n+2\n three\n"), "{diff}");
-        assert_eq!(told["currentSha256"], sha256(SECOND));
+        assert_eq!(conflict["currentSha256"], sha256(SECOND));
     }
     run.replace("a.txt", THIRD, &sha256(SECOND)).await.ok();
     for (seen, gone) in [(FIRST, true), (SECOND, false)] {
-        for told in conflicts(&run, "a.txt", seen).await {
-            let diff = told["diff"].as_str().unwrap();
+        for conflict in conflicts(&run, "a.txt", seen).await {
+            let diff = conflict["diff"].as_str().unwrap();
             assert_eq!((diff.contains("\n-two\n+2\n"), diff.contains("\n+six\n")), (gone, true), "{diff}");
         }
     }
     run.put("a.txt", "one\n2\nfrom outside\n");
     let outside = run.ok("read_file", json!({"path": "a.txt"})).await["sha256"].clone();
-    for told in conflicts(&run, "a.txt", THIRD).await {
-        assert!(told["diff"].as_str().unwrap().contains("\n+from outside\n"), "{told:#}");
-        assert_eq!(told["currentSha256"], outside);
+    for conflict in conflicts(&run, "a.txt", THIRD).await {
+        assert!(conflict["diff"].as_str().unwrap().contains("\n+from outside\n"), "{conflict:#}");
+        assert_eq!(conflict["currentSha256"], outside);
     }
-    for told in conflicts(&run, "a.txt", "a version that nobody has\n").await {
-        assert_eq!(told.get("diff"), None, "{told:#}");
+    for conflict in conflicts(&run, "a.txt", "a version that nobody has\n").await {
+        assert_eq!(conflict.get("diff"), None, "{conflict:#}");
     }
     std::fs::remove_file(run.repo.join("a.txt")).unwrap();
     let input = json!({"path": "a.txt", "content": "x\n", "expectedSha256": sha256(THIRD), "reason": "r"});
-    let told = run.call("write_file", input).await.refused("WRITE_CONFLICT");
-    assert!(told["diff"].as_str().unwrap().contains("+++ /dev/null\n"), "{told:#}");
+    let conflict = run.call("write_file", input).await.refused("WRITE_CONFLICT");
+    assert!(conflict["diff"].as_str().unwrap().contains("+++ /dev/null\n"), "{conflict:#}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_conflict_tells_nothing_that_the_caller_may_not_read(
+async fn a_conflict_contains_no_diff_that_the_caller_may_not_read(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let long = "one of many lines\n".repeat(4000);
@@ -89,8 +91,8 @@ async fn a_conflict_tells_nothing_that_the_caller_may_not_read(
     let cut = run.replace("long.txt", "short\n", &sha256(&long)).await.ok();
     assert_eq!(cut["deletions"], 4000);
     let stale = json!({"path": "long.txt", "content": "x\n", "expectedSha256": sha256(&long), "reason": "r"});
-    let told = run.call("write_file", stale).await.refused("WRITE_CONFLICT");
-    let diff = told["diff"].as_str().unwrap();
+    let conflict = run.call("write_file", stale).await.refused("WRITE_CONFLICT");
+    let diff = conflict["diff"].as_str().unwrap();
     assert!((15_000..17_000).contains(&diff.len()), "{}", diff.len());
     assert!(diff.lines().last().unwrap().starts_with("\\ cut here"), "{diff}");
     store(&run, Method::PUT, "pic.bin", Some(b"\0a"), b"\0b").await.ok();
@@ -105,14 +107,14 @@ async fn a_conflict_tells_nothing_that_the_caller_may_not_read(
         ..run.clone()
     };
     let stale = json!({"path": "a.txt", "content": "x\n", "expectedSha256": sha256(FIRST), "reason": "r"});
-    let told = blind.call("write_file", stale.clone()).await.refused("WRITE_CONFLICT");
-    assert_eq!(told.get("diff"), None, "a token that may not read");
+    let conflict = blind.call("write_file", stale.clone()).await.refused("WRITE_CONFLICT");
+    assert_eq!(conflict.get("diff"), None, "a diff for a token without file:read");
     assert!(run.call("write_file", stale).await.refused("WRITE_CONFLICT")["diff"].is_string());
 }
 
-/// What three tools tell of all files; at a record where `at` names one.
+/// Returns the answers of three tools for all files, at record `at` if given.
 async fn view(run: &Run, files: &[&str], at: Option<u64>) -> Vec<Value> {
-    let mut told = Vec::new();
+    let mut answers = Vec::new();
     let listing = json!({"maxDepth": 20, "includeHidden": true});
     let calls = [("list_dir", listing), ("list_dir", json!({"path": "dir"})), ("diff_workspace", json!({}))];
     let reads = files.iter().map(|path| ("read_file", json!({"path": path})));
@@ -127,14 +129,14 @@ async fn view(run: &Run, files: &[&str], at: Option<u64>) -> Vec<Value> {
         for member in ["atSeq", "toolCallId", "seq", "headHash", "message", "hint"] {
             answer.as_object_mut().unwrap().remove(member);
         }
-        told.push(answer);
+        answers.push(answer);
     }
-    told
+    answers
 }
 
 #[rstest]
 #[tokio::test]
-async fn the_files_of_every_record_can_be_looked_at(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_files_at_every_record_can_be_read(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let base = [
         ("a.txt", FIRST),
         ("dir/b.txt", "b\r\n"),
@@ -170,12 +172,12 @@ async fn the_files_of_every_record_can_be_looked_at(#[values(Backend::Sqlite, Ba
         };
         states.push((done["seq"].as_u64().unwrap(), view(&run, &paths, None).await));
     }
-    // Whatever comes later, from outside too, changes nothing of what was.
+    // Later changes, including external ones, do not change the history.
     run.put("noext", "from outside\n");
     run.put("dir/b.txt", "from outside\n");
     for (seq, was) in &states {
-        for (then, told) in was.iter().zip(view(&run, &paths, Some(*seq)).await) {
-            assert_eq!(*then, told, "at {seq}");
+        for (then, now) in was.iter().zip(view(&run, &paths, Some(*seq)).await) {
+            assert_eq!(*then, now, "at {seq}");
         }
     }
     let (at, _) = states[1];
@@ -189,14 +191,16 @@ async fn the_files_of_every_record_can_be_looked_at(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn the_past_has_bounds_and_says_what_it_has_lost(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn historical_reads_are_limited_and_report_missing_content(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let server = crate::harness::Server::shared(backend).await;
     let docs = server.template(&[("m.txt", "m\n")]);
-    let place = server.template(&[("a.txt", "a\n"), ("dir/b.txt", "b\n")]);
-    std::os::unix::fs::symlink("a.txt", place.join("link")).unwrap();
+    let folder = server.template(&[("a.txt", "a\n"), ("dir/b.txt", "b\n")]);
+    std::os::unix::fs::symlink("a.txt", folder.join("link")).unwrap();
     let run = server
         .run(json!({
-            "source": {"type": "directory", "path": place},
+            "source": {"type": "directory", "path": folder},
             "mounts": [{"name": "docs", "description": "d", "path": docs}],
             "policy": {"budget": {"maxBytes": 2_000_000, "maxInsertions": 100_000, "maxDeletions": 100_000}},
         }))
@@ -231,12 +235,15 @@ async fn the_past_has_bounds_and_says_what_it_has_lost(#[values(Backend::Sqlite,
     run.call("list_dir", json!({"path": "none", "atSeq": 0})).await.refused("NOT_FOUND");
     let one = run.ok("list_dir", json!({"atSeq": 0, "maxEntries": 1})).await;
     assert_eq!((one["entries"].as_array().unwrap().len(), &one["truncated"]), (1, &json!(true)));
-    // Calls that are one change see the files as they will be; what was is read by itself.
+    // An atomic batch reads its own changes, so it refuses historical reads.
     let write = json!({"tool": "write_file", "input": {"path": "n.txt", "content": "n\n", "reason": "r"}});
     let back = json!({"tool": "read_file", "input": {"path": "a.txt", "atSeq": 0}});
     let path = format!("/v1/runs/{}/batch", run.id);
-    let told = run.agent.post(&path, json!({"atomic": true, "calls": [write, back]})).await.ok();
-    assert_eq!((&told["failedCall"], &told["results"][1]["answer"]["code"]), (&json!(1), &json!("INVALID_REQUEST")));
+    let conflict = run.agent.post(&path, json!({"atomic": true, "calls": [write, back]})).await.ok();
+    assert_eq!(
+        (&conflict["failedCall"], &conflict["results"][1]["answer"]["code"]),
+        (&json!(1), &json!("INVALID_REQUEST"))
+    );
     let one_by_one = run.agent.post(&path, json!({"calls": [back]})).await.ok();
     assert_eq!(one_by_one["results"][0]["answer"]["sha256"], sha256("a\n"), "{one_by_one:#}");
     let shallow = run.ok("list_dir", json!({"atSeq": 0, "maxDepth": 1})).await;

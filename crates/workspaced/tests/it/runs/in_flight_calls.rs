@@ -1,5 +1,5 @@
-//! The end of a run or of a token holds for what is under way: nothing is recorded or applied after it was answered, and
-//! streams end.
+//! Calls in flight when their run is closed or their token ends: nothing is recorded or applied after the answer to the
+//! close, and streams end.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,25 +13,25 @@ use tokio::task::JoinHandle;
 
 use crate::harness::{Answer, Backend, Client, Run, Server, Setup, sha256, tar_of};
 
-/// A server of which one call can be held immediately before it is recorded.
-async fn holding(backend: Backend) -> (Server, PathBuf) {
+/// Starts a server on which a call can be paused immediately before it is recorded.
+async fn start_with_pause(backend: Backend) -> (Server, PathBuf) {
     Server::start_armed(Setup::new(backend)).await
 }
 
-/// Has the next call held that reaches its record.
-fn hold_next(file: &Path) {
+/// Pauses the next call that reaches its record.
+fn pause_next(file: &Path) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let _ = std::fs::remove_file(held_file(file));
-    // Another text each time: passes are counted by it.
+    let _ = std::fs::remove_file(pause_file(file));
+    // A new text each time, because the failpoint counts passes by its text.
     std::fs::write(file, format!("record.begin:1:hold:{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap();
 }
 
-fn held_file(file: &Path) -> PathBuf {
+fn pause_file(file: &Path) -> PathBuf {
     file.with_extension("held")
 }
 
-async fn until_held(file: &Path) {
-    until("no call reached its record", || held_file(file).exists()).await;
+async fn until_paused(file: &Path) {
+    until("no call reached its record", || pause_file(file).exists()).await;
 }
 
 async fn until(otherwise: &str, is_so: impl Fn() -> bool) {
@@ -42,24 +42,24 @@ async fn until(otherwise: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Waits until the run is told to be in `state`.
+/// Waits until the run is in `state`.
 async fn until_state(run: &Run, state: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while run.get().await["state"] != state {
-        assert!(Instant::now() < deadline, "the run never is {state}");
+        assert!(Instant::now() < deadline, "the run does not reach {state}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// What is under way.
+/// The kind of call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum UnderWay {
+enum InFlight {
     Write,
     LargeUpload,
     DryRun,
     Batch,
-    Question,
-    BatchQuestion,
+    PendingWrite,
+    PendingBatch,
     Approval,
 }
 
@@ -69,17 +69,17 @@ fn write(path: &str) -> Value {
     json!({"path": path, "content": "new\n", "reason": "r"})
 }
 
-/// Asks for a change of the lockfile; the approval.
+/// Requests a change of the lockfile. Returns the approval.
 async fn ask(run: &Run) -> String {
     let asked = run.call("write_file", write(LOCKFILE)).await.refused("APPROVAL_REQUIRED");
     asked["approvalId"].as_str().unwrap().to_owned()
 }
 
-impl UnderWay {
-    /// Sends it; what it needs is there before the server is told to hold a call.
+impl InFlight {
+    /// Sends the call. Prepares what the call needs before the server pauses calls.
     async fn send(self, run: &Run, file: &Path) -> JoinHandle<Answer> {
         let approval = if self == Self::Approval { ask(run).await } else { String::new() };
-        hold_next(file);
+        pause_next(file);
         let run = run.clone();
         tokio::spawn(async move {
             let batch = |path: &str| json!({"atomic": true, "calls": [{"tool": "write_file", "input": write(path)}]});
@@ -97,8 +97,8 @@ impl UnderWay {
                     run.agent.send(upload.body(vec![b'x'; 2 << 20])).await
                 }
                 Self::Batch => run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch("new.txt")).await,
-                Self::BatchQuestion => run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch(LOCKFILE)).await,
-                Self::Question => run.call("write_file", write(LOCKFILE)).await,
+                Self::PendingBatch => run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch(LOCKFILE)).await,
+                Self::PendingWrite => run.call("write_file", write(LOCKFILE)).await,
                 Self::Approval => {
                     let path = format!("/v1/approvals/{approval}/approve");
                     run.operator.post(&path, json!({"decidedBy": "ada"})).await
@@ -110,19 +110,19 @@ impl UnderWay {
 
 #[rstest]
 #[tokio::test]
-async fn after_the_answer_to_a_close_nothing_is_recorded_or_applied(
+async fn nothing_is_recorded_or_applied_after_the_answer_to_a_close(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("closed", "deleted")] end: &str,
 ) {
-    use UnderWay::{Approval, Batch, BatchQuestion, DryRun, LargeUpload, Question, Write};
+    use InFlight::{Approval, Batch, DryRun, LargeUpload, PendingBatch, PendingWrite, Write};
 
-    let (server, file) = holding(backend).await;
-    for under_way in [Write, LargeUpload, DryRun, Batch, Question, BatchQuestion, Approval] {
-        let roomy = json!({"policy": {"budget": {"maxBytes": 8 << 20}}});
-        let run = server.run_with_files(&[("a.txt", "a\n")], roomy).await;
+    let (server, file) = start_with_pause(backend).await;
+    for under_way in [Write, LargeUpload, DryRun, Batch, PendingWrite, PendingBatch, Approval] {
+        let large_budget = json!({"policy": {"budget": {"maxBytes": 8 << 20}}});
+        let run = server.run_with_files(&[("a.txt", "a\n")], large_budget).await;
         run.create("before.txt", "x\n").await;
         let call = under_way.send(&run, &file).await;
-        until_held(&file).await;
+        until_paused(&file).await;
         let ending = tokio::spawn({
             let (run, end) = (run.clone(), end.to_owned());
             async move {
@@ -139,9 +139,9 @@ async fn after_the_answer_to_a_close_nothing_is_recorded_or_applied(
         let (call, ended) = (call.await.unwrap(), ending.await.unwrap().ok());
         assert_eq!(ended["state"], end, "{under_way:?}");
         match under_way {
-            // One of its calls is at fault, or all of them are: each is answered so.
-            Batch | BatchQuestion => assert!(call.text().contains("RUN_CLOSED"), "{under_way:?}: {}", call.text()),
-            // Whoever was first has ended it.
+            // A batch reports the refusal for each of its calls.
+            Batch | PendingBatch => assert!(call.text().contains("RUN_CLOSED"), "{under_way:?}: {}", call.text()),
+            // The decision that came first has ended the approval.
             Approval => assert!(!call.text().contains("\"approved\""), "{}", call.text()),
             _ => drop(call.refused("RUN_CLOSED")),
         }
@@ -160,7 +160,7 @@ async fn after_the_answer_to_a_close_nothing_is_recorded_or_applied(
 
 #[rstest]
 #[tokio::test]
-async fn an_import_that_ends_after_the_close_leaves_no_files(
+async fn an_import_that_completes_after_the_close_leaves_no_files(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
@@ -174,22 +174,22 @@ async fn an_import_that_ends_after_the_close_leaves_no_files(
         async move { operator.put(&path, body).await }
     });
     let writing = || std::fs::read_dir(server.data_dir().join("workspaces")).unwrap().count() > 1;
-    until("nothing comes in", writing).await;
+    until("the import does not start", writing).await;
     run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
     send.send(Ok(Bytes::copy_from_slice(&archive[600..]))).await.unwrap();
     drop(send);
     import.await.unwrap().refused("RUN_CLOSED");
-    let told = run.get().await;
+    let shown = run.get().await;
     assert_eq!(
-        (&told["state"], told.get("baseCommit").unwrap_or(&Value::Null)),
+        (&shown["state"], shown.get("baseCommit").unwrap_or(&Value::Null)),
         (&json!("closed"), &Value::Null),
-        "{told}"
+        "{shown}"
     );
     assert!(!server.workspace(&run.id).exists());
     run.call("list_dir", json!({})).await.refused("RUN_CLOSED");
 }
 
-/// A further token of `run`, its ID and a client with it.
+/// Creates a token of `run`. Returns its ID and a client with it.
 async fn token(run: &Run, expires_at: Option<&str>) -> (String, Client) {
     let body = expires_at.map_or(json!({}), |expires_at| json!({"expiresAt": expires_at}));
     let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), body).await.is(201);
@@ -204,11 +204,11 @@ async fn revoke(run: &Run, token: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn a_token_that_ends_while_its_call_is_under_way_is_answered_nothing(
+async fn a_call_in_flight_is_refused_when_its_token_ends(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(true, false)] by_revocation: bool,
 ) {
-    let (mut server, file) = holding(backend).await;
+    let (mut server, file) = start_with_pause(backend).await;
     server.stop();
     let clock = server.data_dir().join("clock");
     std::fs::write(&clock, "0").unwrap();
@@ -220,7 +220,7 @@ async fn a_token_that_ends_while_its_call_is_under_way_is_answered_nothing(
     for call in 0..calls {
         let expires_at = (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds + 1800)).to_string();
         let (id, client) = token(&run, (!by_revocation).then_some(&expires_at)).await;
-        hold_next(&file);
+        pause_next(&file);
         let (tools, batch, export) = (tools.clone(), batch.clone(), format!("/v1/runs/{}/archive", run.id));
         let under_way = tokio::spawn(async move {
             match call {
@@ -234,7 +234,7 @@ async fn a_token_that_ends_while_its_call_is_under_way_is_answered_nothing(
                 _ => client.get(&export).await,
             }
         });
-        until_held(&file).await;
+        until_paused(&file).await;
         if by_revocation {
             revoke(&run, &id).await;
         } else {
@@ -259,7 +259,7 @@ async fn a_token_that_ends_while_its_call_is_under_way_is_answered_nothing(
     assert_eq!(run.verify().await["intact"], true);
 }
 
-/// Bytes that no compression makes fewer.
+/// Returns bytes that do not compress.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let byte = || {
@@ -271,7 +271,7 @@ fn noise(count: usize) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test]
-async fn what_is_being_sent_ends_with_its_token(
+async fn downloads_and_streams_end_with_their_token(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(true, false)] by_revocation: bool,
 ) {
@@ -280,9 +280,9 @@ async fn what_is_being_sent_ends_with_its_token(
     std::fs::write(&clock, "0").unwrap();
     server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
     server.restart();
-    let place = server.template(&[("a.txt", "a\n")]);
-    std::fs::write(place.join("large.bin"), noise(48 << 20)).unwrap();
-    let run = server.run(json!({"source": {"type": "directory", "path": place}})).await;
+    let folder = server.template(&[("a.txt", "a\n")]);
+    std::fs::write(folder.join("large.bin"), noise(48 << 20)).unwrap();
+    let run = server.run(json!({"source": {"type": "directory", "path": folder}})).await;
     let expires_at = (jiff::Timestamp::now() + jiff::SignedDuration::from_mins(30)).to_string();
     let (id, client) = token(&run, (!by_revocation).then_some(&expires_at)).await;
     let mut events = client.stream(&format!("/v1/runs/{}/changes", run.id), None).await;
@@ -296,19 +296,19 @@ async fn what_is_being_sent_ends_with_its_token(
         assert!(download.chunk().await.unwrap().is_some());
         downloads.push(download);
     }
-    // The operator's own go on.
+    // A download by the operator continues.
     let request = run.operator.request(Method::GET, &format!("/v1/runs/{}/files/large.bin", run.id));
-    let unharmed = request.send().await.unwrap();
+    let unaffected = request.send().await.unwrap();
 
     if by_revocation {
         revoke(&run, &id).await;
     } else {
         std::fs::write(&clock, "3600").unwrap();
-        // Each looks at the clock once a second.
+        // Downloads and streams check the clock once a second.
         tokio::time::sleep(Duration::from_millis(1500)).await;
     }
     let end = async { while events.chunk().await.unwrap().is_some() {} };
-    tokio::time::timeout(Duration::from_secs(20), end).await.expect("the events go on");
+    tokio::time::timeout(Duration::from_secs(20), end).await.expect("the stream did not end");
     for mut download in downloads {
         let rest = async {
             while let Some(piece) = download.chunk().await? {
@@ -317,15 +317,15 @@ async fn what_is_being_sent_ends_with_its_token(
             Ok::<(), reqwest::Error>(())
         };
         let rest =
-            tokio::time::timeout(Duration::from_secs(20), rest).await.expect("a download neither goes on nor ends");
-        assert!(rest.is_err(), "a part is taken for the whole");
+            tokio::time::timeout(Duration::from_secs(20), rest).await.expect("a download neither continued nor ended");
+        assert!(rest.is_err(), "an aborted download looked complete");
     }
-    assert_eq!(unharmed.bytes().await.unwrap().len(), 48 << 20);
+    assert_eq!(unaffected.bytes().await.unwrap().len(), 48 << 20);
 }
 
 #[rstest]
 #[tokio::test]
-async fn who_waits_for_a_person_waits_no_longer_than_the_token_is_good(
+async fn a_call_that_waits_for_a_decision_ends_with_its_token(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
@@ -341,10 +341,10 @@ async fn who_waits_for_a_person_waits_no_longer_than_the_token_is_good(
     waiting.await.unwrap().refused("UNAUTHENTICATED");
 }
 
-/// The run's own calls go on under a token that is good, however many others were revoked.
+/// A valid token of a run works after other tokens of the run were revoked.
 #[rstest]
 #[tokio::test]
-async fn a_revoked_token_ends_no_other(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn revoking_a_token_does_not_affect_others(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let (first, gone) = token(&run, None).await;
     let (_, stays) = token(&run, None).await;

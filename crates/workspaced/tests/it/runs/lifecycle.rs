@@ -1,4 +1,4 @@
-//! Runs: their life, their lists, their limits. Where they come from is in `sources.rs`.
+//! The lifecycle of runs: creation, listing, closing, deletion and expiry. See `sources.rs` for sources.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ const ZEROS: &str = "00000000000000000000000000000000000000000000000000000000000
 
 #[rstest]
 #[tokio::test]
-async fn a_run_is_answered_whole_with_a_token_that_is_shown_once(
+async fn a_new_run_is_returned_with_a_token_that_is_shown_once(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({"labels": {"ticket": "A-1"}, "ttlSeconds": 3600})).await;
-    let (told, token) = (&run.created["run"], &run.created["token"]);
+    let (shown, token) = (&run.created["run"], &run.created["token"]);
 
-    assert!(told["runId"].as_str().unwrap().starts_with("run_"), "{told:#}");
+    assert!(shown["runId"].as_str().unwrap().starts_with("run_"), "{shown:#}");
     for (member, want) in [
         ("source", json!({"type": "empty"})),
         ("labels", json!({"ticket": "A-1"})),
@@ -27,15 +27,15 @@ async fn a_run_is_answered_whole_with_a_token_that_is_shown_once(
         ("headSeq", json!(0)),
         ("headHash", json!(ZEROS)),
     ] {
-        assert_eq!(told[member], want, "{member}");
+        assert_eq!(shown[member], want, "{member}");
     }
-    assert_eq!(told["policy"]["profile"], "SUPERVISED_PR");
+    assert_eq!(shown["policy"]["profile"], "SUPERVISED_PR");
     let expected = json!({"maxFilesTouched": 20, "maxInsertions": 800, "maxDeletions": 800, "maxFilesDeleted": 5, "maxBytes": 200_000});
-    assert_eq!(told["policy"]["budget"], expected);
-    assert_eq!(told["policy"]["maxFileBytes"], 1_048_576);
-    assert_eq!(told["policy"]["maxTransferBytes"], 1_073_741_824);
-    assert!(told["createdAt"].as_str().unwrap().ends_with('Z'));
-    assert!(told["expiresAt"].as_str().unwrap() > told["createdAt"].as_str().unwrap());
+    assert_eq!(shown["policy"]["budget"], expected);
+    assert_eq!(shown["policy"]["maxFileBytes"], 1_048_576);
+    assert_eq!(shown["policy"]["maxTransferBytes"], 1_073_741_824);
+    assert!(shown["createdAt"].as_str().unwrap().ends_with('Z'));
+    assert!(shown["expiresAt"].as_str().unwrap() > shown["createdAt"].as_str().unwrap());
 
     assert!(!token["tokenId"].as_str().unwrap().is_empty());
     assert!(token["token"].as_str().unwrap().len() >= 43, "256 bits: {token}");
@@ -46,13 +46,13 @@ async fn a_run_is_answered_whole_with_a_token_that_is_shown_once(
     assert_eq!(now["import"]["files"], 0);
     let secret = token["token"].as_str().unwrap();
     for path in ["/v1/runs?limit=1000".to_owned(), format!("/v1/runs/{}", run.id)] {
-        assert!(!server.operator().get(&path).await.contains(secret), "{path} tells a token again");
+        assert!(!server.operator().get(&path).await.contains(secret), "{path} shows the token again");
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_run_id_is_taken_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_run_id_is_unique(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let body = json!({"runId": "My-run_1", "source": {"type": "empty"}});
     server.operator().post("/v1/runs", body.clone()).await.is(201);
@@ -66,7 +66,7 @@ async fn a_run_id_is_taken_once(#[values(Backend::Sqlite, Backend::Postgres)] ba
 
 #[rstest]
 #[tokio::test]
-async fn what_a_request_for_a_run_does_not_know_is_refused_and_leaves_no_run(
+async fn an_invalid_request_for_a_run_is_refused_and_creates_no_run(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
@@ -97,7 +97,7 @@ async fn what_a_request_for_a_run_does_not_know_is_refused_and_leaves_no_run(
 
 #[rstest]
 #[tokio::test]
-async fn a_closed_run_is_read_but_not_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_closed_run_can_be_read_but_not_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     run.create("b.txt", "two\n").await;
     let close = format!("/v1/runs/{}/close", run.id);
@@ -107,7 +107,7 @@ async fn a_closed_run_is_read_but_not_changed(#[values(Backend::Sqlite, Backend:
     assert_eq!(
         run.operator.post(&close, json!({})).await.ok()["closedAt"],
         closed["closedAt"],
-        "closing twice is no error"
+        "closing twice changed the time"
     );
 
     let before = run.snapshot();
@@ -128,16 +128,14 @@ async fn a_closed_run_is_read_but_not_changed(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn a_deleted_run_leaves_its_audit_and_nothing_else(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_deleted_run_keeps_only_its_audit(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let uri = run.create("b.txt", "two\n").await["artifactUris"][0].as_str().unwrap().to_owned();
     let before = run.audit().await;
 
     let answer = run.operator.delete(&format!("/v1/runs/{}", run.id)).await;
     assert!([200, 204].contains(&answer.status), "{}", answer.text());
-    assert!(!server.workspace(&run.id).exists(), "the files are still there");
+    assert!(!server.workspace(&run.id).exists(), "the files still exist");
     assert_eq!(run.get().await["state"], "deleted");
     assert_eq!(run.audit().await, before);
     assert_eq!(run.verify().await["intact"], true);
@@ -148,19 +146,19 @@ async fn a_deleted_run_leaves_its_audit_and_nothing_else(
     {
         assert_ne!(run.call(tool, input).await.refusal(), "INTERNAL");
     }
-    assert!(!server.workspace(&run.id).exists(), "a call brought the folder back");
+    assert!(!server.workspace(&run.id).exists(), "a call recreated the folder");
     let again = run.operator.delete(&format!("/v1/runs/{}", run.id)).await;
     assert!([200, 204].contains(&again.status), "{}", again.text());
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_run_closes_when_its_time_is_over(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_run_closes_when_it_expires(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({"ttlSeconds": 1})).await;
     run.create("a.txt", "in time\n").await;
     tokio::time::sleep(Duration::from_millis(1300)).await;
-    // The run's token ends with the run, or the run is closed: either way nothing more is written.
+    // Either the token has ended with the run or the run is closed. In both cases the write is refused.
     let answer = run.call("write_file", json!({"path": "b.txt", "content": "late\n", "reason": "r"})).await;
     assert!(["RUN_CLOSED", "UNAUTHENTICATED"].contains(&answer.refusal().as_str()), "{}", answer.text());
     assert!(!run.repo.join("b.txt").exists());
@@ -169,7 +167,7 @@ async fn a_run_closes_when_its_time_is_over(#[values(Backend::Sqlite, Backend::P
 
 #[rstest]
 #[tokio::test]
-async fn lists_go_page_by_page(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn lists_are_paginated(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::start(backend).await;
     let operator = server.operator();
     let mut made = Vec::new();
@@ -185,7 +183,7 @@ async fn lists_go_page_by_page(#[values(Backend::Sqlite, Backend::Postgres)] bac
     assert_eq!(all, listed(&items(&operator, "/v1/runs").await));
     all.sort();
     made.sort();
-    assert_eq!(all, made, "each once");
+    assert_eq!(all, made, "each run once");
     assert!(operator.get("/v1/runs?limit=5").await.ok().get("nextCursor").is_none_or(Value::is_null));
 
     operator.post(&format!("/v1/runs/{}/close", made[0]), json!({})).await.ok();
@@ -199,23 +197,23 @@ async fn lists_go_page_by_page(#[values(Backend::Sqlite, Backend::Postgres)] bac
 
 #[rstest]
 #[tokio::test]
-async fn a_run_counts_what_it_has_been_through(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_run_counts_its_calls(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("Cargo.lock", "# lock\n"), (".env", "A=1\n")]).await;
     run.create("a.txt", "x\n").await;
     run.call("read_file", json!({"path": ".env"})).await.refused("POLICY_DENIED_SECRET");
     run.call("write_file", json!({"path": "b", "content": "", "reason": "r", "dryRun": true})).await.ok();
     let lock = json!({"path": "Cargo.lock", "content": "# new\n", "expectedSha256": crate::harness::sha256("# lock\n"), "reason": "r"});
     run.call("write_file", lock).await.refused("APPROVAL_REQUIRED");
-    let told = run.get().await;
-    assert_eq!(told["counts"], json!({"calls": 4, "mutations": 1, "denied": 1, "pendingApprovals": 1}));
+    let shown = run.get().await;
+    assert_eq!(shown["counts"], json!({"calls": 4, "mutations": 1, "denied": 1, "pendingApprovals": 1}));
     let last = run.last_record().await;
-    assert_eq!((&told["headSeq"], &told["headHash"]), (&last["seq"], &last["hash"]));
-    assert_eq!(told["state"], "awaiting_approval");
+    assert_eq!((&shown["headSeq"], &shown["headHash"]), (&last["seq"], &last["hash"]));
+    assert_eq!(shown["state"], "awaiting_approval");
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_unknown_run_is_not_found_by_operators(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_operator_gets_not_found_for_an_unknown_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let operator = server.operator();
     for path in ["", "/audit", "/audit/verify", "/archive", "/tool-calls/x", "/artifacts/x"] {

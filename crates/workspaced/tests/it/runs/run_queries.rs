@@ -1,4 +1,4 @@
-//! What a run is asked besides its tools: outcomes, bounds, policy, changes, drift, its patch, batches.
+//! Queries of a run: outcomes of calls, limits, policy, changes, drift, the patch and batches.
 
 use std::time::{Duration, Instant};
 
@@ -17,17 +17,17 @@ async fn explain(run: &Run, question: Value) -> Answer {
 
 #[rstest]
 #[tokio::test]
-async fn a_call_that_waits_is_answered_once_it_is_decided(
+async fn a_waiting_query_returns_when_the_approval_is_decided(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("Cargo.lock", "old\n")]).await;
     let input = json!({"toolCallId": "ask", "path": "Cargo.lock", "content": "new\n",
         "expectedSha256": sha256("old\n"), "reason": "r"});
     let asked = run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
-    let at_once = Instant::now();
+    let started = Instant::now();
     assert_eq!(get(&run, "tool-calls/ask").await.ok()["outcome"], "pending");
     assert_eq!(get(&run, "tool-calls/ask?waitSeconds=1").await.ok()["outcome"], "pending");
-    assert!(at_once.elapsed() >= Duration::from_secs(1));
+    assert!(started.elapsed() >= Duration::from_secs(1));
     let waiting = tokio::spawn({
         let run = run.clone();
         async move { get(&run, "tool-calls/ask?waitSeconds=1000").await.ok() }
@@ -36,15 +36,15 @@ async fn a_call_that_waits_is_answered_once_it_is_decided(
     assert!(!waiting.is_finished());
     let approve = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
     run.operator.post(&approve, json!({"decidedBy": "ada"})).await.ok();
-    let told = waiting.await.unwrap();
-    assert_eq!((&told["outcome"], &told["approval"]["state"]), (&json!("ok"), &json!("approved")));
-    assert!(at_once.elapsed() < Duration::from_secs(30), "decided, not timed out");
+    let call = waiting.await.unwrap();
+    assert_eq!((&call["outcome"], &call["approval"]["state"]), (&json!("ok"), &json!("approved")));
+    assert!(started.elapsed() < Duration::from_secs(30), "the query timed out");
     get(&run, "tool-calls/ask?waitSeconds=soon").await.refused("INVALID_REQUEST");
 }
 
 #[rstest]
 #[tokio::test]
-async fn every_bound_is_told_to_whoever_uses_tools(#[values(Backend::Sqlite)] backend: Backend) {
+async fn limits_are_readable_by_agents_and_operators(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     for client in [&run.agent, &run.operator] {
         let limits = client.get("/v1/limits").await.ok();
@@ -59,7 +59,7 @@ async fn every_bound_is_told_to_whoever_uses_tools(#[values(Backend::Sqlite)] ba
 
 #[rstest]
 #[tokio::test]
-async fn a_bound_that_is_set_is_the_bound_that_is_told_and_kept(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_configured_limit_is_reported_and_enforced(#[values(Backend::Sqlite)] backend: Backend) {
     let settings = [
         ("--max-body-bytes", 70_000, "/requests/maxBodyBytes"),
         ("--max-archive-bytes", 80_000, "/requests/maxArchiveBytes"),
@@ -83,10 +83,10 @@ async fn a_bound_that_is_set_is_the_bound_that_is_told_and_kept(#[values(Backend
     let setup = settings.iter().fold(Setup::new(backend), |setup, (flag, value, _)| setup.arg(flag, value));
     let server = Server::start_with(setup).await;
     let limits = server.operator().get("/v1/limits").await.ok();
-    for (flag, value, place) in settings {
-        assert_eq!(limits.pointer(place), Some(&json!(value)), "{flag}: {limits:#}");
+    for (flag, value, pointer) in settings {
+        assert_eq!(limits.pointer(pointer), Some(&json!(value)), "{flag}: {limits:#}");
     }
-    // What tools are bounded by is what they keep to.
+    // The tools enforce the reported limits.
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let bound = |name: &str| usize::try_from(limits["tools"][name].as_u64().unwrap()).unwrap();
     let most = |what: usize| vec![json!("a.txt"); what];
@@ -104,7 +104,7 @@ async fn a_bound_that_is_set_is_the_bound_that_is_told_and_kept(#[values(Backend
         ("read_file", &id, bound("maxToolCallIdCharacters"), 200),
         ("read_file", &step, bound("maxStepIdCharacters"), 200),
     ] {
-        assert_eq!(run.call(tool, input(bound)).await.status, at_bound, "{tool} at its bound");
+        assert_eq!(run.call(tool, input(bound)).await.status, at_bound, "{tool} at its limit");
         run.call(tool, input(bound + 1)).await.refused("INVALID_REQUEST");
     }
     let body = json!({"path": "b.txt", "content": "x".repeat(70_000), "reason": "r"});
@@ -113,7 +113,7 @@ async fn a_bound_that_is_set_is_the_bound_that_is_told_and_kept(#[values(Backend
 
 #[rstest]
 #[tokio::test]
-async fn policy_says_beforehand_what_it_would_decide_and_why(#[values(Backend::Sqlite)] backend: Backend) {
+async fn policy_decisions_can_be_queried_with_their_reasons(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("a.txt", "a\n"), ("Cargo.lock", "l\n"), (".env", "A=1\n"), ("shut/b.txt", "b\n")];
     let policy = json!({"policy": {"deny": ["shut/**"], "budget": {"maxInsertions": 1}}});
     let (_server, run) = Run::shared_with(backend, &files, policy).await;
@@ -127,13 +127,13 @@ async fn policy_says_beforehand_what_it_would_decide_and_why(#[values(Backend::S
         ("shut/b.txt", "TEXT_DOC", "DENY", "DENY", "deny:shut/**"),
         ("target/x.rs", "GENERATED", "ALLOW", "DENY", "kind:GENERATED"),
     ] {
-        let told = explain(&run, json!({"path": path})).await.ok();
-        let one = &told["paths"][0];
-        assert_eq!(one["kind"], kind, "{path}: {told:#}");
-        assert_eq!(one["read"]["decision"], read, "{path}: {told:#}");
-        assert_eq!(one["mutate"]["decision"], mutate, "{path}: {told:#}");
+        let answer = explain(&run, json!({"path": path})).await.ok();
+        let one = &answer["paths"][0];
+        assert_eq!(one["kind"], kind, "{path}: {answer:#}");
+        assert_eq!(one["read"]["decision"], read, "{path}: {answer:#}");
+        assert_eq!(one["mutate"]["decision"], mutate, "{path}: {answer:#}");
         let reasons = one["mutate"]["reasons"].to_string().to_lowercase();
-        assert!(reasons.contains(&rule.to_lowercase()), "{path}: {told:#}");
+        assert!(reasons.contains(&rule.to_lowercase()), "{path}: {answer:#}");
     }
     let patch = |file: &str, old: &str, new: &str| {
         format!("--- a/{file}\n+++ b/{file}\n@@ -1 +1,{} @@\n-{old}\n{new}", new.lines().count())
@@ -145,9 +145,9 @@ async fn policy_says_beforehand_what_it_would_decide_and_why(#[values(Backend::S
         (patch(".env", "A=1", "+A=2\n"), "DENY", json!("POLICY_DENIED_SECRET")),
         (patch("a.txt", "wrong", "+b\n"), "ALLOW", json!("PATCH_CONFLICT")),
     ] {
-        let told = explain(&run, json!({"patch": patch})).await.ok();
-        assert_eq!(told["patch"]["decision"], decision, "{patch}: {told:#}");
-        assert_eq!(told["patch"].get("code").unwrap_or(&Value::Null), &code, "{patch}");
+        let answer = explain(&run, json!({"patch": patch})).await.ok();
+        assert_eq!(answer["patch"]["decision"], decision, "{patch}: {answer:#}");
+        assert_eq!(answer["patch"].get("code").unwrap_or(&Value::Null), &code, "{patch}");
     }
     for (question, code) in [
         (json!({}), "INVALID_REQUEST"),
@@ -157,13 +157,13 @@ async fn policy_says_beforehand_what_it_would_decide_and_why(#[values(Backend::S
     ] {
         explain(&run, question).await.refused(code);
     }
-    assert_eq!(run.audit().await.len(), before, "a question is no call");
+    assert_eq!(run.audit().await.len(), before, "a policy query left a record");
     assert_eq!(run.on_disk("a.txt"), "a\n");
 }
 
 #[rstest]
 #[tokio::test]
-async fn changes_are_told_in_order_and_page_by_page(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn changes_are_listed_in_order_and_paginated(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     assert_eq!(get(&run, "changes").await.ok(), json!({"items": [], "nextSince": 0, "more": false}));
     run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
@@ -196,9 +196,7 @@ async fn changes_are_told_in_order_and_page_by_page(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn changes_follow_as_events_and_go_on_without_a_gap(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn changes_are_streamed_without_a_gap(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     run.create("one.txt", "1\n").await;
     let path = format!("/v1/runs/{}/changes", run.id);
@@ -207,7 +205,7 @@ async fn changes_follow_as_events_and_go_on_without_a_gap(
     let mut until = async |needle: &str| {
         while !text.contains(needle) {
             let piece = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await.expect(needle);
-            text.push_str(&String::from_utf8_lossy(&piece.unwrap().expect("the stream goes on")));
+            text.push_str(&String::from_utf8_lossy(&piece.unwrap().expect("an open stream")));
         }
         text.clone()
     };
@@ -223,7 +221,7 @@ async fn changes_follow_as_events_and_go_on_without_a_gap(
 
 #[rstest]
 #[tokio::test]
-async fn drift_is_what_no_call_has_done(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn drift_lists_external_changes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("a.txt", "a\n"), ("b.txt", "b\n"), ("c.txt", "c\n"), ("d.txt", "d\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     run.replace("a.txt", "A\n", &sha256("a\n")).await.ok();
@@ -238,7 +236,7 @@ async fn drift_is_what_no_call_has_done(#[values(Backend::Sqlite, Backend::Postg
     run.put("n.txt", "nn\n");
     std::fs::remove_file(run.repo.join("d.txt")).unwrap();
     let drift = get(&run, "drift").await.ok();
-    let told: Vec<_> = drift["items"]
+    let found: Vec<_> = drift["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -252,7 +250,7 @@ async fn drift_is_what_no_call_has_done(#[values(Backend::Sqlite, Backend::Postg
         ("n.txt", "modified"),
         ("new.txt", "created"),
     ];
-    assert_eq!(told, expected, "{drift:#}");
+    assert_eq!(found, expected, "{drift:#}");
     assert_eq!(drift["items"][0]["expectedSha256"], sha256("A\n"));
     assert_eq!(drift["items"][0]["actualSha256"], sha256("a\n"));
     assert_eq!(run.last_record().await["tool"], "drift");
@@ -260,7 +258,7 @@ async fn drift_is_what_no_call_has_done(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn drift_of_the_executable_bit_alone_is_told_as_such(#[values(Backend::Sqlite)] backend: Backend) {
+async fn drift_of_the_executable_bit_is_a_mode_change(#[values(Backend::Sqlite)] backend: Backend) {
     use std::os::unix::fs::PermissionsExt as _;
 
     let (_server, run) = Run::shared(backend, &[("run.sh", "#!/bin/sh\n"), ("a.txt", "a\n")]).await;
@@ -275,30 +273,30 @@ async fn drift_of_the_executable_bit_alone_is_told_as_such(#[values(Backend::Sql
 
 #[rstest]
 #[tokio::test]
-async fn the_hash_that_a_patch_tells_follows_what_hides_and_shows_files(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_diff_hash_in_an_answer_follows_ignore_rules(#[values(Backend::Sqlite)] backend: Backend) {
     let unasked = json!({"policy": {"requireApprovalIf": []}});
     let (_server, run) = Run::shared_with(backend, &[("a.txt", "a\n")], unasked).await;
     run.create("x.log", "x\n").await;
     run.put("y.log", "y\n");
     let patch = async |old: &str, new: &str| {
-        let told = run.patch(&format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-{old}\n+{new}\n")).await.ok();
-        assert_eq!(told["newWorkspaceDiffSha256"], json!(run.diff_sha256().await), "{old} to {new}");
+        let answer = run.patch(&format!("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-{old}\n+{new}\n")).await.ok();
+        assert_eq!(answer["newWorkspaceDiffSha256"], json!(run.diff_sha256().await), "{old} to {new}");
     };
     patch("a", "b").await;
     run.create(".gitignore", "*.log\n").await;
     patch("b", "c").await;
     run.replace(".gitignore", "", &sha256("*.log\n")).await.ok();
     patch("c", "d").await;
-    // A dry run that would bring a file back to its base leaves it among those that differ.
+    // After a dry run that would restore a file, the file still counts as changed.
     let dry = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-d\n+a\n", "reason": "r", "dryRun": true});
     run.call("apply_patch", dry).await.ok();
-    let told = run.patch("--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+n\n").await.ok();
-    assert_eq!(told["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
+    let answer = run.patch("--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+n\n").await.ok();
+    assert_eq!(answer["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
 }
 
 #[rstest]
 #[tokio::test]
-async fn the_patch_makes_the_base_into_the_tree(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_patch_transforms_the_base_into_the_tree(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "one\ntwo"), ("gone.txt", "g\n"), (".env", "A=1\n")]).await;
     let empty = get(&run, "patch").await;
     assert_eq!((empty.status, empty.body.len()), (200, 0));
@@ -309,18 +307,18 @@ async fn the_patch_makes_the_base_into_the_tree(#[values(Backend::Sqlite)] backe
     let patch = get(&run, "patch").await;
     assert!(patch.header("content-type").starts_with("text/x-diff"));
     assert!(!patch.contains("A="), "{}", patch.text());
-    let (place, _) = server.repository(&[("a.txt", "one\ntwo"), ("gone.txt", "g\n")]);
-    std::fs::write(place.join("../p.diff"), &patch.body).unwrap();
-    crate::harness::git(&place, &["apply", "../p.diff"]);
-    assert_eq!(std::fs::read_to_string(place.join("a.txt")).unwrap(), "one\n2");
-    assert_eq!(std::fs::read_to_string(place.join("new/n.txt")).unwrap(), "n\n");
-    assert!(!place.join("gone.txt").exists());
+    let (folder, _) = server.repository(&[("a.txt", "one\ntwo"), ("gone.txt", "g\n")]);
+    std::fs::write(folder.join("../p.diff"), &patch.body).unwrap();
+    crate::harness::git(&folder, &["apply", "../p.diff"]);
+    assert_eq!(std::fs::read_to_string(folder.join("a.txt")).unwrap(), "one\n2");
+    assert_eq!(std::fs::read_to_string(folder.join("new/n.txt")).unwrap(), "n\n");
+    assert!(!folder.join("gone.txt").exists());
     assert_eq!(run.last_record().await["tool"], "patch");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_batch_is_its_calls_one_by_one(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_batch_runs_its_calls_one_by_one(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let path = format!("/v1/runs/{}/batch", run.id);
     let calls = json!([
@@ -338,7 +336,7 @@ async fn a_batch_is_its_calls_one_by_one(#[values(Backend::Sqlite, Backend::Post
     assert_eq!(done["results"][1]["answer"]["content"], "n\n");
     assert_eq!(done["results"][2]["answer"]["code"], "NOT_FOUND");
     assert_eq!(done["results"][3]["answer"]["code"], "TOOL_NOT_FOUND");
-    assert_eq!(run.audit().await.len(), 4, "each call that reaches a tool has its record");
+    assert_eq!(run.audit().await.len(), 4, "each call of a known tool has a record");
     let stopped = run.agent.post(&path, json!({"calls": calls, "stopOnError": true})).await.ok();
     assert_eq!((stopped["results"].as_array().unwrap().len(), &stopped["skipped"]), (3, &json!(2)));
     assert_eq!(stopped["results"][0]["answer"]["seq"], done["results"][0]["answer"]["seq"], "a replay");

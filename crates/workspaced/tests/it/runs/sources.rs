@@ -1,4 +1,4 @@
-//! Where runs come from: a folder, a repository, an archive. All of it comes in, or no run is left.
+//! Sources of runs: folders, repositories and archives. A failed import leaves no run.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -11,54 +11,56 @@ fn left_out(run: &Value) -> Vec<&str> {
     run["import"]["leftOut"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect()
 }
 
-async fn refused_without_a_run(server: &Server, source: Value) -> Value {
+async fn assert_source_refused(server: &Server, source: Value) -> Value {
     let body = json!({"runId": "refused", "source": source});
     let problem = server.operator().post("/v1/runs", body).await.refused("INVALID_REQUEST");
     server.operator().get("/v1/runs/refused").await.refused("RUN_NOT_FOUND");
     let folders = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
     let names = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    assert_eq!(names.filter(|name| name.contains("refused")).count(), 0, "something is left on disk");
+    assert_eq!(names.filter(|name| name.contains("refused")).count(), 0, "a refused import left files");
     problem
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_comes_in_without_its_git(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_folder_is_imported_without_git_folders(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let (place, _) =
+    let (folder, _) =
         server.repository(&[("README.md", "hi\n"), ("src/main.rs", "fn main() {}\n"), ("run.sh", "#!/bin/sh\n")]);
-    put(&place, "nested/.git/config", "[core]\n");
-    put(&place, "nested/file.txt", "kept\n");
-    put(&place, "sub/.GIT", "gitdir: ../elsewhere\n");
-    std::fs::set_permissions(place.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::os::unix::fs::symlink("src/main.rs", place.join("link.rs")).unwrap();
+    put(&folder, "nested/.git/config", "[core]\n");
+    put(&folder, "nested/file.txt", "kept\n");
+    put(&folder, "sub/.GIT", "gitdir: ../elsewhere\n");
+    std::fs::set_permissions(folder.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("src/main.rs", folder.join("link.rs")).unwrap();
 
-    let run = server.run(json!({"source": {"type": "directory", "path": place}})).await;
-    let told = run.until_open().await;
-    assert_eq!(left_out(&told).iter().filter(|path| path.to_lowercase().ends_with(".git")).count(), 3, "{told:#}");
+    let run = server.run(json!({"source": {"type": "directory", "path": folder}})).await;
+    let shown = run.until_open().await;
+    assert_eq!(left_out(&shown).iter().filter(|path| path.to_lowercase().ends_with(".git")).count(), 3, "{shown:#}");
     let tree = run.snapshot();
     assert!(tree.keys().all(|path| !path.to_lowercase().split('/').any(|name| name == ".git")), "{tree:#?}");
     assert_eq!(run.on_disk("nested/file.txt"), "kept\n");
     assert!(tree["run.sh"].starts_with("755 "), "{}", tree["run.sh"]);
     assert_eq!(tree["link.rs"], "-> src/main.rs");
-    assert_eq!(told["import"]["progress"], "done");
-    assert!(told["import"]["files"].as_u64().unwrap() >= 4, "{told:#}");
-    assert!(told["import"]["bytes"].as_u64().unwrap() > 20);
-    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0, "a run starts without a difference");
-    put(&place, "README.md", "changed behind its back\n");
-    assert_eq!(run.on_disk("README.md"), "hi\n", "a run has its own copy");
+    assert_eq!(shown["import"]["progress"], "done");
+    assert!(shown["import"]["files"].as_u64().unwrap() >= 4, "{shown:#}");
+    assert!(shown["import"]["bytes"].as_u64().unwrap() > 20);
+    assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0, "a new run differs from its base");
+    put(&folder, "README.md", "changed after the import\n");
+    assert_eq!(run.on_disk("README.md"), "hi\n", "the run does not have its own copy");
 }
 
 #[rstest]
 #[tokio::test]
-async fn only_what_lies_under_an_import_root_comes_in(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn only_folders_under_an_import_root_are_imported(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let inside = server.template(&[("a", "a")]);
     let root = server.import_root();
     std::os::unix::fs::symlink("/etc", root.join("etc")).unwrap();
     let secret = server.home.join("outside");
     put(&secret, "f", "x");
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for path in [
         secret.clone(),
         "/etc".into(),
@@ -72,19 +74,19 @@ async fn only_what_lies_under_an_import_root_comes_in(#[values(Backend::Sqlite, 
         "".into(),
     ] {
         let path = path.to_str().unwrap();
-        let problem = refused_without_a_run(&server, json!({"type": "directory", "path": path})).await;
-        refused_without_a_run(&server, json!({"type": "git", "url": path})).await;
-        told.push(problem["message"].as_str().unwrap().to_owned());
+        let problem = assert_source_refused(&server, json!({"type": "directory", "path": path})).await;
+        assert_source_refused(&server, json!({"type": "git", "url": path})).await;
+        messages.push(problem["message"].as_str().unwrap().to_owned());
     }
-    told.pop();
-    told.dedup();
-    assert_eq!(told.len(), 1, "what is there and forbidden is told apart from what is not there: {told:?}");
+    messages.pop();
+    messages.dedup();
+    assert_eq!(messages.len(), 1, "forbidden and missing folders get different messages: {messages:?}");
     std::fs::remove_file(root.join("etc")).unwrap();
 }
 
 #[rstest]
 #[tokio::test]
-async fn nothing_of_the_services_own_folder_comes_in(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn nothing_of_the_data_folder_is_imported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::prepare(crate::harness::Setup::new(backend)).await;
     let (home, data) = (server.home.clone(), server.data_dir());
     server.setup = server.setup.clone().env("WORKSPACED_IMPORT_ROOTS", home.to_str().unwrap());
@@ -104,8 +106,8 @@ async fn nothing_of_the_services_own_folder_comes_in(#[values(Backend::Sqlite, B
         server.import_root().join("link/below"),
         server.import_root().join("../data"),
     ] {
-        let directory = refused_without_a_run(&server, json!({"type": "directory", "path": path})).await;
-        let git = refused_without_a_run(&server, json!({"type": "git", "url": path})).await;
+        let directory = assert_source_refused(&server, json!({"type": "directory", "path": path})).await;
+        let git = assert_source_refused(&server, json!({"type": "git", "url": path})).await;
         let mounts = json!([{"name": "own", "description": "d", "path": path}]);
         let body = json!({"runId": "refused", "source": {"type": "empty"}, "mounts": mounts});
         let mount = server.operator().post("/v1/runs", body).await.refused("INVALID_REQUEST");
@@ -114,54 +116,54 @@ async fn nothing_of_the_services_own_folder_comes_in(#[values(Backend::Sqlite, B
             assert!(message.contains("its own data"), "{message}");
         }
     }
-    // A repository elsewhere that keeps its objects there.
-    let (place, _) = server.repository(&[("a.txt", "a\n")]);
+    // A repository elsewhere that uses objects of the data folder.
+    let (folder, _) = server.repository(&[("a.txt", "a\n")]);
     let objects = data.join("below/.git/objects");
-    std::fs::write(place.join(".git/objects/info/alternates"), format!("{}\n", objects.display())).unwrap();
-    refused_without_a_run(&server, json!({"type": "git", "url": place})).await;
+    std::fs::write(folder.join(".git/objects/info/alternates"), format!("{}\n", objects.display())).unwrap();
+    assert_source_refused(&server, json!({"type": "git", "url": folder})).await;
     let template = server.template(&[("a.txt", "a\n")]);
     server.run(json!({"source": {"type": "directory", "path": template}})).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn without_an_import_root_nothing_of_this_machine_comes_in(
+async fn without_an_import_root_no_local_folder_is_imported(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let setup = crate::harness::Setup::new(backend).env("WORKSPACED_IMPORT_ROOTS", "");
     let server = Server::start_with(setup).await;
-    let place = server.template(&[("a", "a")]);
-    refused_without_a_run(&server, json!({"type": "directory", "path": place})).await;
-    refused_without_a_run(&server, json!({"type": "git", "url": place})).await;
+    let folder = server.template(&[("a", "a")]);
+    assert_source_refused(&server, json!({"type": "directory", "path": folder})).await;
+    assert_source_refused(&server, json!({"type": "git", "url": folder})).await;
     server.run(json!({})).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_repository_comes_in_at_its_head(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_repository_is_imported_at_its_head(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
-    let (place, first) = server.repository(&[("a.txt", "one\n"), ("dir/b.txt", "b\n")]);
-    git(&place, &["tag", "v1"]);
-    put(&place, "a.txt", "two\n");
-    let second = commit_all(&place, "second");
-    put(&place, "a.txt", "not committed\n");
-    put(&place, "untracked.txt", "not committed\n");
+    let (folder, first) = server.repository(&[("a.txt", "one\n"), ("dir/b.txt", "b\n")]);
+    git(&folder, &["tag", "v1"]);
+    put(&folder, "a.txt", "two\n");
+    let second = commit_all(&folder, "second");
+    put(&folder, "a.txt", "not committed\n");
+    put(&folder, "untracked.txt", "not committed\n");
 
-    let head = server.run(json!({"source": {"type": "git", "url": place}})).await;
+    let head = server.run(json!({"source": {"type": "git", "url": folder}})).await;
     assert_eq!(head.get().await["baseCommit"], second.as_str());
     assert_eq!(head.on_disk("a.txt"), "two\n");
     assert!(!head.repo.join("untracked.txt").exists());
     assert!(!head.repo.join(".git").exists());
     for reference in ["v1", first.as_str()] {
-        let run = server.run(json!({"source": {"type": "git", "url": place, "ref": reference}})).await;
+        let run = server.run(json!({"source": {"type": "git", "url": folder, "ref": reference}})).await;
         assert_eq!(run.get().await["baseCommit"], first.as_str(), "{reference}");
         assert_eq!(run.on_disk("a.txt"), "one\n", "{reference}");
     }
     for bad in ["none-such", "--upload-pack=id", "a b", ""] {
-        refused_without_a_run(&server, json!({"type": "git", "url": place, "ref": bad})).await;
+        assert_source_refused(&server, json!({"type": "git", "url": folder, "ref": bad})).await;
     }
     let no_repository = server.template(&[("a", "a")]);
-    refused_without_a_run(&server, json!({"type": "git", "url": no_repository})).await;
+    assert_source_refused(&server, json!({"type": "git", "url": no_repository})).await;
 }
 
 async fn prepared(server: &Server) -> Run {
@@ -172,13 +174,13 @@ async fn prepared(server: &Server) -> Run {
 
 #[rstest]
 #[tokio::test]
-async fn an_archive_is_sent_once_the_run_is_made(
+async fn an_archive_is_uploaded_after_the_run_is_created(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(false, true)] gzipped: bool,
 ) {
     let server = Server::shared(backend).await;
     let run = prepared(&server).await;
-    assert_ne!(run.call("list_dir", json!({})).await.status, 200, "no tool works while the run prepares");
+    assert_ne!(run.call("list_dir", json!({})).await.status, 200, "a tool works before the archive is uploaded");
     let tar = tar_of(&[("src/a.rs", b"fn a() {}\n"), ("docs/x.md", b"# x\n"), (".git/config", b"[core]\n")]);
     let body = if gzipped { gzip(&tar) } else { tar };
     let archive = format!("/v1/runs/{}/archive", run.id);
@@ -186,9 +188,9 @@ async fn an_archive_is_sent_once_the_run_is_made(
     let answer = run.operator.put(&archive, body.clone()).await;
     assert!((200..300).contains(&answer.status), "{}", answer.text());
 
-    let told = run.until_open().await;
-    assert_eq!(left_out(&told), [".git"], "{told:#}");
-    assert_eq!(told["import"]["files"], 2);
+    let shown = run.until_open().await;
+    assert_eq!(left_out(&shown), [".git"], "{shown:#}");
+    assert_eq!(shown["import"]["files"], 2);
     let page = run.ok("read_file", json!({"path": "src/a.rs", "format": "raw"})).await;
     assert_eq!(
         (page["content"].as_str(), page["sha256"].as_str()),
@@ -201,19 +203,19 @@ async fn an_archive_is_sent_once_the_run_is_made(
 
 #[rstest]
 #[tokio::test]
-async fn a_file_that_an_archive_holds_twice_is_one_file(
+async fn a_duplicate_file_in_an_archive_is_imported_once(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
     let run = prepared(&server).await;
     let body = tar_of(&[("a.txt", b"first\n"), ("b.txt", b"b\n"), ("./a.txt", b"second and longer\n")]);
     run.operator.put(&format!("/v1/runs/{}/archive", run.id), body).await.ok();
-    let told = run.until_open().await;
-    assert_eq!((&told["import"]["files"], &told["import"]["bytes"]), (&json!(2), &json!(20)), "{told:#}");
+    let shown = run.until_open().await;
+    assert_eq!((&shown["import"]["files"], &shown["import"]["bytes"]), (&json!(2), &json!(20)), "{shown:#}");
     assert_eq!(run.on_disk("a.txt"), "second and longer\n");
 }
 
-/// A tar with one entry whose header `shape` has made, past what the library's own checks would let through.
+/// Returns a tar with one entry whose header `shape` modifies, bypassing the checks of the library.
 fn tar_with(name: &[u8], shape: impl FnOnce(&mut tar::Header)) -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
     header.set_size(0);
@@ -226,7 +228,7 @@ fn tar_with(name: &[u8], shape: impl FnOnce(&mut tar::Header)) -> Vec<u8> {
     bytes
 }
 
-/// A tar whose only file has a header before its own that goes on for megabytes.
+/// Returns a tar whose only file has an extension header of several megabytes.
 fn long_name(kind: tar::EntryType) -> Vec<u8> {
     let name = vec![b'n'; 8 << 20];
     let mut header = tar::Header::new_gnu();
@@ -238,10 +240,10 @@ fn long_name(kind: tar::EntryType) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test]
-async fn nothing_of_a_hostile_archive_lands_outside(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_hostile_archive_writes_nothing_outside(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
-    // Not below the tests' own folder, whose name no answer may tell.
-    let outside = std::env::temp_dir().join(format!("landed-{}-{backend:?}", std::process::id()));
+    // Not under the root folder of the tests, which no answer may contain.
+    let outside = std::env::temp_dir().join(format!("escaped-{}-{backend:?}", std::process::id()));
     let entry = |kind: tar::EntryType, link: &'static str| {
         move |header: &mut tar::Header| {
             header.set_entry_type(kind);
@@ -250,37 +252,37 @@ async fn nothing_of_a_hostile_archive_lands_outside(#[values(Backend::Sqlite, Ba
     };
     let absolute = outside.to_str().unwrap().to_owned();
     let hostile: Vec<(&str, Vec<u8>)> = vec![
-        ("parent", tar_with(b"../../../landed", |_| ())),
-        ("parent within", tar_with(b"a/../../../../landed", |_| ())),
+        ("parent", tar_with(b"../../../escaped", |_| ())),
+        ("parent within", tar_with(b"a/../../../../escaped", |_| ())),
         ("absolute", tar_with(absolute.as_bytes(), |_| ())),
         ("link out", tar_with(b"link", entry(tar::EntryType::Symlink, "/etc/passwd"))),
-        ("link up", tar_with(b"link", entry(tar::EntryType::Symlink, "../../../landed"))),
+        ("link up", tar_with(b"link", entry(tar::EntryType::Symlink, "../../../escaped"))),
         ("hard link out", tar_with(b"link", entry(tar::EntryType::Link, "/etc/passwd"))),
         ("device", tar_with(b"dev", entry(tar::EntryType::Char, ""))),
         ("fifo", tar_with(b"fifo", entry(tar::EntryType::Fifo, ""))),
         ("a name of megabytes", gzip(&long_name(tar::EntryType::GNULongName))),
         ("a link of megabytes", gzip(&long_name(tar::EntryType::GNULongLink))),
         ("extensions of megabytes", gzip(&long_name(tar::EntryType::XHeader))),
-        ("no archive", b"this is no archive at all, whatever its length may be".repeat(40)),
+        ("no archive", b"this is not an archive, and that is true for any size".repeat(40)),
         ("cut gzip", gzip(&tar_of(&[("a", &[7; 9000])]))[..40].to_vec()),
         ("cut tar", tar_of(&[("a", &[7; 9000])])[..2000].to_vec()),
     ];
     for (what, body) in hostile {
         let run = prepared(&server).await;
         let answer = run.operator.put(&format!("/v1/runs/{}/archive", run.id), body).await;
-        assert!(!outside.exists(), "{what} got out");
-        let told = run.get().await;
+        assert!(!outside.exists(), "{what} escaped");
+        let shown = run.get().await;
         if answer.status >= 400 {
             assert_ne!(answer.refusal(), "INTERNAL", "{what}");
             assert!(answer.body.len() < 2000, "{what}: {} bytes of answer", answer.body.len());
-            assert_eq!(told["state"], "preparing", "{what}");
+            assert_eq!(shown["state"], "preparing", "{what}");
             let good = run.operator.put(&format!("/v1/runs/{}/archive", run.id), tar_of(&[("ok", b"ok\n")])).await;
-            assert!((200..300).contains(&good.status), "{what}: the run takes no other archive: {}", good.text());
+            assert!((200..300).contains(&good.status), "{what}: the run refuses a valid archive: {}", good.text());
             run.until_open().await;
             assert_eq!(run.snapshot().into_keys().collect::<Vec<_>>(), ["ok"], "{what}");
         } else {
-            // A link that leads out may come in as itself; nothing that follows it comes out.
-            assert_eq!(left_out(&told).len() + run.snapshot().len(), 1, "{what}: {told:#}");
+            // A link to a path outside may be imported. Tools do not follow it.
+            assert_eq!(left_out(&shown).len() + run.snapshot().len(), 1, "{what}: {shown:#}");
             for tool in ["read_file", "search_text"] {
                 let answer = run.call(tool, json!({"path": "link", "query": "root"}).without(tool)).await;
                 assert!(!answer.text().contains("root:"), "{what}: {}", answer.text());
@@ -306,9 +308,7 @@ impl Without for Value {
 
 #[rstest]
 #[tokio::test]
-async fn what_git_ignores_stays_in_the_tree_and_out_of_sight(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn ignored_files_are_imported_and_not_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files =
         [(".gitignore", "*.log\nlocal/\n"), ("a.log", "noise\n"), ("local/x.txt", "noise\n"), ("b.txt", "noise\n")];
     let (_server, run) = Run::shared(backend, &files).await;

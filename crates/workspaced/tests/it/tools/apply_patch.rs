@@ -1,4 +1,4 @@
-//! `apply_patch`: what it takes, what it refuses, and that it is whole or not at all.
+//! `apply_patch`: accepted and refused patches, and atomicity.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ rename to src/c.rs
 
 #[rstest]
 #[tokio::test]
-async fn many_files_change_in_one_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_patch_changes_many_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let answer = run.patch(MANY).await.ok();
     assert_eq!((&answer["applied"], &answer["dryRun"]), (&json!(true), &json!(false)));
@@ -91,7 +91,9 @@ async fn many_files_change_in_one_call(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn one_bad_section_leaves_all_as_it_was(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_invalid_section_leaves_every_file_unchanged(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     run.put("target/gen.rs", "g\n");
     run.put("Cargo.lock", "l\n");
@@ -120,7 +122,7 @@ async fn one_bad_section_leaves_all_as_it_was(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn what_no_patch_may_hold_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn invalid_patches_are_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let tree = run.snapshot();
     let b = "--- a/src/b.rs\n+++ b/src/b.rs\n";
@@ -146,8 +148,8 @@ async fn what_no_patch_may_hold_is_refused(#[values(Backend::Sqlite, Backend::Po
         ("a deletion that leaves lines", "--- a/src/b.rs\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n".into(), &["PATCH_CONFLICT", "PATCH_INVALID"]),
     ];
     for (what, patch, codes) in table {
-        let told = run.patch(&patch).await.refusal();
-        assert!(codes.contains(&told.as_str()), "{what}: {told}");
+        let code = run.patch(&patch).await.refusal();
+        assert!(codes.contains(&code.as_str()), "{what}: {code}");
         assert_eq!(run.snapshot(), tree, "{what}");
     }
     for bad in
@@ -159,7 +161,7 @@ async fn what_no_patch_may_hold_is_refused(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn a_hunk_moves_to_a_unique_place_only_and_says_so(
+async fn a_hunk_applies_at_another_line_only_if_it_is_unique_there(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let numbered = (1..=40).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
@@ -170,7 +172,7 @@ async fn a_hunk_moves_to_a_unique_place_only_and_says_so(
     assert_eq!(answer["files"][0]["offsets"], json!([{"hunk": 1, "offset": 27}]));
     assert!(!answer["warnings"].as_array().unwrap().is_empty());
     assert!(run.on_disk("a.txt").contains("line 29\nthirty\nline 31\n"));
-    // Neither twin stands at line 3, and nobody can tell which was meant.
+    // Neither candidate starts at line 3, so the target is ambiguous.
     let problem = run
         .patch("--- a/twins.txt\n+++ b/twins.txt\n@@ -3,3 +3,3 @@\n x\n-same\n+other\n y\n")
         .await
@@ -178,8 +180,8 @@ async fn a_hunk_moves_to_a_unique_place_only_and_says_so(
     assert_eq!(problem["path"], "twins.txt", "{problem:#}");
     assert_eq!(problem["hunk"], 1);
     run.patch("--- a/twins.txt\n+++ b/twins.txt\n@@ -4,3 +4,3 @@\n x\n-same\n+other\n y\n").await.ok();
-    assert_eq!(run.on_disk("twins.txt"), "x\nsame\ny\nx\nother\ny\nz\n", "where its context stands, it applies");
-    // One letter of the context is different: no fuzz.
+    assert_eq!(run.on_disk("twins.txt"), "x\nsame\ny\nx\nother\ny\nz\n", "a hunk at the given line was refused");
+    // A context that differs in one letter does not match.
     run.patch("--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n lime 1\n-line 2\n+two\n line 3\n")
         .await
         .refused("PATCH_CONFLICT");
@@ -187,7 +189,7 @@ async fn a_hunk_moves_to_a_unique_place_only_and_says_so(
 
 #[rstest]
 #[tokio::test]
-async fn expectations_are_checked_before_anything(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn expected_versions_are_checked_first(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let patch = "--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-# hi\n+# bye\n";
     let with = |extra: Value| {
@@ -209,7 +211,7 @@ async fn expectations_are_checked_before_anything(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn a_dry_run_of_a_patch_changes_no_hash(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_dry_run_of_a_patch_changes_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let (tree, diff) = (run.snapshot(), run.diff_sha256().await);
     let dry = run.ok("apply_patch", json!({"patch": MANY, "reason": "r", "dryRun": true})).await;
@@ -223,7 +225,7 @@ async fn a_dry_run_of_a_patch_changes_no_hash(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn line_endings_and_missing_ends_stay_as_they_are(
+async fn line_endings_and_missing_final_newlines_are_kept(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let files = [("crlf.txt", "a\r\nb\r\nc\r\n"), ("open.txt", "a\nb"), ("bom.txt", "\u{feff}a\nb\n")];
@@ -239,14 +241,14 @@ async fn line_endings_and_missing_ends_stay_as_they_are(
 
 #[rstest]
 #[tokio::test]
-async fn a_patch_and_its_reverse_give_the_tree_back(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_patch_and_its_reverse_restore_the_tree(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let tree = run.snapshot();
     let forth = "--- a/src/a.rs\n+++ b/src/a.rs\n@@ -1,3 +1,2 @@\n 1\n-2\n 3\n--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+n\n--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n";
     let back = "--- a/src/a.rs\n+++ b/src/a.rs\n@@ -1,2 +1,3 @@\n 1\n+2\n 3\n--- a/n.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-n\n--- /dev/null\n+++ b/gone.txt\n@@ -0,0 +1 @@\n+g\n";
-    let there = run.patch(forth).await.ok();
+    let forward = run.patch(forth).await.ok();
     assert_ne!(run.snapshot(), tree);
-    assert_ne!(there["newWorkspaceDiffSha256"], sha256(""));
+    assert_ne!(forward["newWorkspaceDiffSha256"], sha256(""));
     let again = run.patch(back).await.ok();
     assert_eq!(run.snapshot(), tree);
     assert_eq!(again["newWorkspaceDiffSha256"], sha256(""));
@@ -254,21 +256,21 @@ async fn a_patch_and_its_reverse_give_the_tree_back(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn renames_mean_the_tree_before_the_patch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn renames_refer_to_the_tree_before_the_patch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let renamed = |from: &str, to: &str| format!("diff --git a/{from} b/{to}\nrename from {from}\nrename to {to}\n");
     let (a, b) = (run.on_disk("src/a.rs"), run.on_disk("src/b.rs"));
     let answer = run.patch(&(renamed("src/a.rs", "src/b.rs") + &renamed("src/b.rs", "src/a.rs"))).await.ok();
     assert_eq!((run.on_disk("src/a.rs"), run.on_disk("src/b.rs")), (b.clone(), a.clone()));
     assert_eq!(answer["filesTouched"], json!(["src/a.rs", "src/b.rs"]));
-    // The artifact of a swap is a patch that swaps back.
+    // The artifact of a swap is a patch that reverts it.
     let artifact = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;
     run.patch(&artifact).await.ok();
     assert_eq!((run.on_disk("src/a.rs"), run.on_disk("src/b.rs")), (a.clone(), b));
 
-    let anew =
+    let recreated =
         "diff --git a/src/a.rs b/src/a.rs\nnew file mode 100644\n--- /dev/null\n+++ b/src/a.rs\n@@ -0,0 +1 @@\n+new\n";
-    let answer = run.patch(&(renamed("src/a.rs", "src/z.rs") + anew)).await.ok();
+    let answer = run.patch(&(renamed("src/a.rs", "src/z.rs") + recreated)).await.ok();
     assert_eq!((run.on_disk("src/z.rs"), run.on_disk("src/a.rs")), (a, "new\n".to_owned()));
     assert_eq!((&answer["insertions"], &answer["deletions"]), (&json!(1), &json!(0)));
     let artifact = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;

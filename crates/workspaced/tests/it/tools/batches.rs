@@ -1,4 +1,4 @@
-//! Atomic batches: calls that are one change, each with its own record.
+//! Atomic batches: calls that are applied as one change, each with its own record.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ fn call(tool: &str, input: impl Into<Value>) -> Value {
     json!({"tool": tool, "input": input.into()})
 }
 
-/// A call that makes the file at `path`.
+/// Returns a call that creates the file at `path`.
 fn write(id: &str, path: &str, content: &str) -> Value {
     call("write_file", json!({"toolCallId": id, "path": path, "content": content, "reason": format!("why {id}")}))
 }
 
-fn statuses(told: &Value) -> Vec<u64> {
-    told["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect()
+fn statuses(response: &Value) -> Vec<u64> {
+    response["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect()
 }
 
-fn codes(told: &Value) -> Vec<&str> {
+fn codes(response: &Value) -> Vec<&str> {
     let code = |one: &'_ Value| -> &'static str { one["answer"]["code"].as_str().unwrap_or("").to_owned().leak() };
-    told["results"].as_array().unwrap().iter().map(code).collect()
+    response["results"].as_array().unwrap().iter().map(code).collect()
 }
 
-/// Calls of every kind, each upon those before it.
-fn a_whole_change() -> Value {
+/// Returns calls of every kind, each of which depends on the calls before it.
+fn dependent_calls() -> Value {
     let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n--- /dev/null\n+++ b/made/p.txt\n@@ -0,0 +1 @@\n+p\n";
     let edit = |id: &str, path: &str, old: &str, new: &str| {
         let input = json!({"toolCallId": id, "path": path, "oldString": old, "newString": new, "reason": "r"});
@@ -66,15 +66,15 @@ const FILES: [(&str, &str); 3] = [("a.txt", "one\ntwo\n"), ("gone.txt", "g\n"), 
 
 #[rstest]
 #[tokio::test]
-async fn calls_are_planned_one_upon_another_and_done_together(
+async fn calls_build_on_each_other_and_are_applied_together(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &FILES).await;
-    let told = batch(&run, a_whole_change()).await.ok();
-    assert_eq!(statuses(&told), [200; 12], "{told:#}");
-    assert_eq!((&told["ok"], told.get("failedCall")), (&json!(true), None));
-    assert_eq!(told["results"][4]["answer"]["content"], "gamma delta\n");
-    assert_eq!(told["results"][9]["answer"]["exists"], false);
+    let response = batch(&run, dependent_calls()).await.ok();
+    assert_eq!(statuses(&response), [200; 12], "{response:#}");
+    assert_eq!((&response["ok"], response.get("failedCall")), (&json!(true), None));
+    assert_eq!(response["results"][4]["answer"]["content"], "gamma delta\n");
+    assert_eq!(response["results"][9]["answer"]["exists"], false);
     assert_eq!((run.on_disk("n.txt"), run.on_disk("a.txt")), ("gamma delta\n".into(), "one\n2\n".into()));
     assert_eq!(run.on_disk("moved.txt"), "P\n");
     for gone in ["gone.txt", "made/p.txt", "passing.txt"] {
@@ -90,42 +90,42 @@ async fn calls_are_planned_one_upon_another_and_done_together(
         (&second["oldSha256"], &second["newSha256"]),
         (&json!(sha256("alpha beta\n")), &json!(sha256("gamma beta\n")))
     );
-    for (place, record) in records.iter().enumerate().filter(|(_, record)| record["mutates"] == true) {
-        let answer = &told["results"][place]["answer"];
+    for (index, record) in records.iter().enumerate().filter(|(_, record)| record["mutates"] == true) {
+        let answer = &response["results"][index]["answer"];
         assert_eq!((&answer["seq"], &answer["toolCallId"]), (&record["seq"], &record["toolCallId"]));
         let diff = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;
         assert!(diff.starts_with("diff --git "), "{diff}");
     }
     assert!(
-        run.artifact(told["results"][3]["answer"]["artifactUris"][0].as_str().unwrap()).await.contains("-gamma beta")
+        run.artifact(response["results"][3]["answer"]["artifactUris"][0].as_str().unwrap())
+            .await
+            .contains("-gamma beta")
     );
-    // What the later calls change is not in the hash that the patch tells; a patch behind them all tells all.
+    // The diff hash of the patch excludes later calls. A patch after the batch includes them.
     let last = run.patch("--- a/kept.txt\n+++ b/kept.txt\n@@ -1 +1 @@\n-k\n+K\n").await.ok();
     assert_eq!(last["newWorkspaceDiffSha256"], json!(run.diff_sha256().await));
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_batch_that_comes_again_is_answered_as_the_first_time(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_repeated_batch_gets_the_first_answer(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
-    let first = batch(&run, a_whole_change()).await.ok();
+    let first = batch(&run, dependent_calls()).await.ok();
     let (tree, records) = (run.snapshot(), run.audit().await);
-    let again = batch(&run, a_whole_change()).await.ok();
-    for place in [1, 2, 3, 5, 6, 7, 8, 10, 11] {
-        assert_eq!(again["results"][place], first["results"][place]);
+    let again = batch(&run, dependent_calls()).await.ok();
+    for index in [1, 2, 3, 5, 6, 7, 8, 10, 11] {
+        assert_eq!(again["results"][index], first["results"][index]);
     }
     assert_eq!(run.snapshot(), tree);
     let more = run.audit().await.split_off(records.len());
     assert!(
         more.iter().all(|record| record["mutates"] == false) && more.len() == 3,
-        "reads are done afresh: {more:#?}"
+        "reads are executed again: {more:#?}"
     );
-    // A single call of it comes again as any call does.
+    // A call of the batch can be repeated by itself.
     let single = json!({"toolCallId": "c1", "path": "n.txt", "content": "alpha beta\n", "reason": "why c1"});
     assert_eq!(run.ok("write_file", single).await, first["results"][1]["answer"]);
-    // What was made before cannot become a part of something else.
+    // A recorded call cannot be part of another batch.
     let mixed = batch(&run, json!([write("new", "x.txt", "x\n"), write("c1", "n.txt", "alpha beta\n")])).await.ok();
     assert_eq!(codes(&mixed), ["BATCH_NOT_DONE", "TOOL_CALL_ID_REUSED"], "{mixed:#}");
     let other = batch(&run, json!([write("new-2", "x.txt", "x\n"), write("c1", "n.txt", "other\n")])).await.ok();
@@ -136,7 +136,7 @@ async fn a_batch_that_comes_again_is_answered_as_the_first_time(
 
 #[rstest]
 #[tokio::test]
-async fn a_failing_third_change_leaves_nothing_of_the_first_two(
+async fn a_failing_third_call_leaves_nothing_of_the_first_two(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &FILES).await;
@@ -154,18 +154,18 @@ async fn a_failing_third_change_leaves_nothing_of_the_first_two(
         json!({"toolCallId": "w3", "path": "a.txt", "content": "3\n", "reason": "r",
         "expectedSha256": sha256("stale")}),
     );
-    let told = batch(&run, calls(stale.clone())).await.ok();
-    assert_eq!(statuses(&told), [424, 424, 409, 424], "{told:#}");
-    assert_eq!((&told["ok"], &told["failedCall"]), (&json!(false), &json!(2)));
-    assert_eq!(codes(&told), ["BATCH_NOT_DONE", "BATCH_NOT_DONE", "WRITE_CONFLICT", "BATCH_NOT_DONE"]);
-    assert_eq!(told["results"][2]["answer"]["currentSha256"], sha256("one\ntwo\n"));
-    let left = &told["results"][0]["answer"];
-    assert!(left["message"].as_str().unwrap().contains("call 2") && left["hint"].is_string(), "{left:#}");
+    let response = batch(&run, calls(stale.clone())).await.ok();
+    assert_eq!(statuses(&response), [424, 424, 409, 424], "{response:#}");
+    assert_eq!((&response["ok"], &response["failedCall"]), (&json!(false), &json!(2)));
+    assert_eq!(codes(&response), ["BATCH_NOT_DONE", "BATCH_NOT_DONE", "WRITE_CONFLICT", "BATCH_NOT_DONE"]);
+    assert_eq!(response["results"][2]["answer"]["currentSha256"], sha256("one\ntwo\n"));
+    let first = &response["results"][0]["answer"];
+    assert!(first["message"].as_str().unwrap().contains("call 2") && first["hint"].is_string(), "{first:#}");
     assert_eq!(run.snapshot(), before);
     let records = run.audit().await;
     assert_chain(&run.id, &records);
     assert_eq!(records.len(), 4);
-    for (record, result) in records.iter().zip(told["results"].as_array().unwrap()) {
+    for (record, result) in records.iter().zip(response["results"].as_array().unwrap()) {
         assert_eq!((&record["outcome"], &record["code"]), (&json!("refused"), &result["answer"]["code"]));
         assert_eq!(
             (&record["seq"], &record["toolCallId"]),
@@ -174,14 +174,14 @@ async fn a_failing_third_change_leaves_nothing_of_the_first_two(
         assert_eq!(record["pathsWritten"], json!([]));
     }
     assert_eq!(run.get().await["counts"]["mutations"], 0);
-    // The same once more answers the same and runs nothing.
+    // A repeated batch gets the same answer and applies nothing.
     let again = batch(&run, calls(stale)).await.ok();
     assert_eq!(
         (statuses(&again), &again["failedCall"]),
         (vec![424, 200, 409, 424], &json!(2)),
-        "reads are done afresh"
+        "reads are executed again"
     );
-    assert_eq!(again["results"][2], told["results"][2]);
+    assert_eq!(again["results"][2], response["results"][2]);
     for (bad, status, code) in [
         (
             json!({"tool": "write_file", "input": {"path": ".env", "content": "x", "reason": "r"}}),
@@ -205,8 +205,12 @@ async fn a_failing_third_change_leaves_nothing_of_the_first_two(
         let calls = json!([
             {"tool": "write_file", "input": {"path": "5/6.txt", "content": "6\n", "reason": "r"}}, bad,
         ]);
-        let told = batch(&run, calls).await.ok();
-        assert_eq!((statuses(&told), codes(&told)), (vec![424, status], vec!["BATCH_NOT_DONE", code]), "{told:#}");
+        let response = batch(&run, calls).await.ok();
+        assert_eq!(
+            (statuses(&response), codes(&response)),
+            (vec![424, status], vec!["BATCH_NOT_DONE", code]),
+            "{response:#}"
+        );
     }
     assert_eq!(run.snapshot(), before);
     assert_chain(&run.id, &run.audit().await);
@@ -214,31 +218,31 @@ async fn a_failing_third_change_leaves_nothing_of_the_first_two(
 
 #[rstest]
 #[tokio::test]
-async fn budgets_count_over_the_whole_batch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn budgets_apply_to_the_whole_batch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let policy = json!({"policy": {"budget": {"maxFilesTouched": 2}, "runBudget": {"maxInsertions": 5}}});
     let (_server, run) = Run::shared_with(backend, &[], policy).await;
     let three = json!([write("a", "1.txt", "1\n"), write("b", "2.txt", "2\n"), write("c", "3.txt", "3\n")]);
-    let told = batch(&run, three).await.ok();
-    assert_eq!(codes(&told), ["BATCH_NOT_DONE", "BATCH_NOT_DONE", "PATCH_BUDGET_EXCEEDED"], "{told:#}");
-    assert_eq!(told["results"][2]["answer"]["reasons"], json!(["budget:maxFilesTouched"]));
+    let response = batch(&run, three).await.ok();
+    assert_eq!(codes(&response), ["BATCH_NOT_DONE", "BATCH_NOT_DONE", "PATCH_BUDGET_EXCEEDED"], "{response:#}");
+    assert_eq!(response["results"][2]["answer"]["reasons"], json!(["budget:maxFilesTouched"]));
     let edit = |old: &str, new: &str| {
         call("edit_file", json!({"path": "1.txt", "oldString": old, "newString": new, "reason": "r"}))
     };
-    // One file that changes several times is touched once.
-    let told =
+    // A file that changes several times counts once.
+    let response =
         batch(&run, json!([write("d", "1.txt", "1\n"), edit("1", "2"), edit("2", "3"), write("e", "2.txt", "2\n")]))
             .await;
-    assert_eq!(told.ok()["ok"], true, "{}", told.text());
-    let told = batch(&run, json!([edit("3", "4"), edit("4", "5")])).await.ok();
-    assert_eq!(codes(&told), ["BATCH_NOT_DONE", "PATCH_BUDGET_EXCEEDED"], "{told:#}");
-    assert_eq!(told["results"][1]["answer"]["reasons"], json!(["runBudget:maxInsertions"]));
-    assert_eq!(batch(&run, json!([edit("3", "4")])).await.ok()["ok"], true, "what is left is left");
+    assert_eq!(response.ok()["ok"], true, "{}", response.text());
+    let response = batch(&run, json!([edit("3", "4"), edit("4", "5")])).await.ok();
+    assert_eq!(codes(&response), ["BATCH_NOT_DONE", "PATCH_BUDGET_EXCEEDED"], "{response:#}");
+    assert_eq!(response["results"][1]["answer"]["reasons"], json!(["runBudget:maxInsertions"]));
+    assert_eq!(batch(&run, json!([edit("3", "4")])).await.ok()["ok"], true, "the rest of the budget is not available");
     assert_eq!(run.on_disk("1.txt"), "4\n");
 }
 
 #[rstest]
 #[tokio::test]
-async fn one_approval_stands_for_the_whole_batch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_approval_covers_the_whole_batch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("Cargo.lock", "old\n"), ("a.txt", "a\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     let calls = |name: &str| {
@@ -252,21 +256,21 @@ async fn one_approval_stands_for_the_whole_batch(#[values(Backend::Sqlite, Backe
             ),
         ])
     };
-    let decide = async |told: &Value, verb: &str| {
-        let id = told["results"][0]["answer"]["approvalId"].as_str().unwrap();
+    let decide = async |response: &Value, verb: &str| {
+        let id = response["results"][0]["answer"]["approvalId"].as_str().unwrap();
         run.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"decidedBy": "ada"})).await.ok()
     };
     let before = run.snapshot();
-    let told = batch(&run, calls("denied")).await.ok();
-    assert_eq!((statuses(&told), &told["ok"]), (vec![202, 424, 202], &json!(false)), "{told:#}");
-    assert_eq!(told["results"][0]["answer"]["approvalId"], told["results"][2]["answer"]["approvalId"]);
+    let response = batch(&run, calls("denied")).await.ok();
+    assert_eq!((statuses(&response), &response["ok"]), (vec![202, 424, 202], &json!(false)), "{response:#}");
+    assert_eq!(response["results"][0]["answer"]["approvalId"], response["results"][2]["answer"]["approvalId"]);
     assert_eq!(run.get().await["state"], "awaiting_approval");
-    assert_eq!(decide(&told, "deny").await["state"], "denied");
+    assert_eq!(decide(&response, "deny").await["state"], "denied");
     assert_eq!((run.snapshot(), run.get().await["state"].clone()), (before.clone(), json!("open")));
     let stale = batch(&run, calls("stale")).await.ok();
-    let told = batch(&run, calls("approved")).await.ok();
-    assert_eq!(run.snapshot(), before, "it waits");
-    let approved = decide(&told, "approve").await;
+    let response = batch(&run, calls("approved")).await.ok();
+    assert_eq!(run.snapshot(), before, "a pending batch was applied");
+    let approved = decide(&response, "approve").await;
     assert_eq!((&approved["state"], &approved["tool"]), (&json!("approved"), &json!("batch")));
     assert_eq!(approved["reason"], "why approved-1\nbump");
     assert_eq!(approved["files"].as_array().unwrap().len(), 2);
@@ -277,18 +281,22 @@ async fn one_approval_stands_for_the_whole_batch(#[values(Backend::Sqlite, Backe
         assert_eq!(call["approval"]["state"], "approved");
     }
     let tree = run.snapshot();
-    assert_eq!(decide(&stale, "approve").await["state"], "failed", "what it was bound to has changed");
+    assert_eq!(
+        decide(&stale, "approve").await["state"],
+        "failed",
+        "an approval was granted although a file has changed"
+    );
     let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/stale-1", run.id)).await.ok();
     assert_eq!(call["code"], "WRITE_CONFLICT", "{call:#}");
     assert_eq!((run.snapshot(), run.get().await["state"].clone()), (tree, json!("open")));
     let again = batch(&run, calls("approved")).await.ok();
-    assert_eq!(again["results"][2], told["results"][2], "a repetition is answered as the first time");
+    assert_eq!(again["results"][2], response["results"][2], "a repetition got another answer");
     assert_chain(&run.id, &run.audit().await);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_dry_batch_changes_nothing_and_is_dry_as_a_whole(
+async fn a_dry_run_of_a_batch_changes_nothing_and_includes_every_call(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("Cargo.lock", "l\n")]).await;
@@ -297,13 +305,17 @@ async fn a_dry_batch_changes_nothing_and_is_dry_as_a_whole(
     };
     let before = run.snapshot();
     let edit = json!({"path": "n.txt", "oldString": "n", "newString": "m", "reason": "r", "dryRun": true});
-    let told = batch(&run, json!([dry("n.txt", "n\n"), call("edit_file", edit)])).await.ok();
-    assert_eq!(statuses(&told), [200, 200], "{told:#}");
-    assert_eq!(told["results"][1]["answer"]["oldSha256"], sha256("n\n"), "upon the call before it");
-    assert_eq!(told["results"][1]["answer"]["artifactUris"], json!([]));
-    let told = batch(&run, json!([dry("n.txt", "n\n"), dry("yarn.lock", "l\n")])).await.ok();
-    assert_eq!(statuses(&told), [202, 202]);
-    assert!(told["results"][0]["answer"].get("approvalId").is_none());
+    let response = batch(&run, json!([dry("n.txt", "n\n"), call("edit_file", edit)])).await.ok();
+    assert_eq!(statuses(&response), [200, 200], "{response:#}");
+    assert_eq!(
+        response["results"][1]["answer"]["oldSha256"],
+        sha256("n\n"),
+        "a call of a dry run ignores the call before it"
+    );
+    assert_eq!(response["results"][1]["answer"]["artifactUris"], json!([]));
+    let response = batch(&run, json!([dry("n.txt", "n\n"), dry("yarn.lock", "l\n")])).await.ok();
+    assert_eq!(statuses(&response), [202, 202]);
+    assert!(response["results"][0]["answer"].get("approvalId").is_none());
     let mixed = json!([dry("n.txt", "n\n"), write("w", "m.txt", "m\n")]);
     batch(&run, mixed).await.refused("INVALID_REQUEST");
     assert_eq!((run.snapshot(), run.get().await["state"].clone()), (before, json!("open")));
@@ -311,7 +323,7 @@ async fn a_dry_batch_changes_nothing_and_is_dry_as_a_whole(
 
 #[rstest]
 #[tokio::test]
-async fn a_batch_is_checked_before_any_of_it(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_batch_is_validated_before_any_call_runs(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("d/b.txt", "b\n")]).await;
     run.link("link.txt", "a.txt");
     batch(&run, json!([write("same", "1.txt", ""), write("same", "2.txt", "")])).await.refused("INVALID_REQUEST");
@@ -319,7 +331,7 @@ async fn a_batch_is_checked_before_any_of_it(#[values(Backend::Sqlite)] backend:
     assert!(unknown["message"].as_str().unwrap().contains("call 1"), "{unknown:#}");
     assert!(run.audit().await.is_empty());
     let edit = || call("edit_file", json!({"path": "a.txt", "oldString": "a", "newString": "A", "reason": "r"}));
-    // A read that looks at more than the files that change comes before them, or in a batch of its own.
+    // A read of files that do not change must precede the mutations or be in another batch.
     for (read, status) in [
         (call("list_dir", json!({})), 400),
         (call("search_text", json!({"query": "a"})), 400),
@@ -329,80 +341,81 @@ async fn a_batch_is_checked_before_any_of_it(#[values(Backend::Sqlite)] backend:
         (call("list_dir", json!({"path": "d"})), 200),
         (call("read_file", json!({"path": "d/b.txt"})), 200),
     ] {
-        let told = batch(&run, json!([edit(), read])).await.ok();
-        assert_eq!(told["results"][1]["status"], status, "{told:#}");
+        let response = batch(&run, json!([edit(), read])).await.ok();
+        assert_eq!(response["results"][1]["status"], status, "{response:#}");
         if status == 200 {
             run.replace("a.txt", "a\n", &sha256("A\n")).await.ok();
         }
         assert_eq!(run.on_disk("a.txt"), "a\n");
     }
-    let told = batch(&run, json!([edit(), call("read_files", json!({"paths": ["a.txt", "./a.txt"]}))])).await.ok();
-    assert_eq!(told["ok"], true, "{told:#}");
-    assert!(told["results"][1]["answer"].to_string().contains(&sha256("A\n")), "{told:#}");
-    // One permission that is missing refuses the whole.
+    let response = batch(&run, json!([edit(), call("read_files", json!({"paths": ["a.txt", "./a.txt"]}))])).await.ok();
+    assert_eq!(response["ok"], true, "{response:#}");
+    assert!(response["results"][1]["answer"].to_string().contains(&sha256("A\n")), "{response:#}");
+    // A missing permission for one call refuses the batch.
     let reader = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": ["file:read"]})).await;
     let mut reading = run.clone();
     reading.agent = run.agent.with_token(reader.is(201)["token"].as_str());
-    let told =
+    let response =
         batch(&reading, json!([call("read_file", json!({"path": "a.txt"})), write("w", "1.txt", "")])).await.ok();
-    assert_eq!(codes(&told), ["BATCH_NOT_DONE", "FORBIDDEN"], "{told:#}");
+    assert_eq!(codes(&response), ["BATCH_NOT_DONE", "FORBIDDEN"], "{response:#}");
     run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
-    let told = batch(&run, json!([call("read_file", json!({"path": "a.txt"})), write("w2", "1.txt", "")])).await.ok();
-    assert_eq!(codes(&told), ["BATCH_NOT_DONE", "RUN_CLOSED"], "{told:#}");
+    let response =
+        batch(&run, json!([call("read_file", json!({"path": "a.txt"})), write("w2", "1.txt", "")])).await.ok();
+    assert_eq!(codes(&response), ["BATCH_NOT_DONE", "RUN_CLOSED"], "{response:#}");
     assert_eq!(batch(&run, json!([call("read_file", json!({"path": "a.txt"}))])).await.ok()["ok"], true);
     assert_chain(&run.id, &run.audit().await);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_kill_leaves_all_of_a_batch_or_nothing(
+async fn a_kill_during_a_batch_is_atomic(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("pipeline.staged", "pipeline.journalled", "pipeline.applied")] place: &str,
+    #[values("pipeline.staged", "pipeline.journalled", "pipeline.applied")] failpoint: &str,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&FILES, json!({})).await;
     let before = run.snapshot();
     server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), place.into())];
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), failpoint.into())];
     server.restart();
     let run = server.reconnect(&run);
     let path = format!("/v1/runs/{}/batch", run.id);
-    let body = json!({"atomic": true, "calls": a_whole_change()});
+    let body = json!({"atomic": true, "calls": dependent_calls()});
     let died = run.agent.try_send(run.agent.request(reqwest::Method::POST, &path).json(&body)).await;
-    assert!(died.is_err(), "it lived through {place}");
+    assert!(died.is_err(), "the server survived {failpoint}");
     server.wait(Duration::from_secs(10));
     server.setup.env.clear();
     server.restart();
     let run = server.reconnect(&run);
     let records = run.audit().await;
     assert_chain(&run.id, &records);
-    if place == "pipeline.staged" {
+    if failpoint == "pipeline.staged" {
         assert_eq!((run.snapshot(), records.len()), (before, 0));
     } else {
         assert_eq!(records.len(), 12, "{records:#?}");
         assert_eq!((run.on_disk("n.txt"), run.on_disk("moved.txt")), ("gamma delta\n".into(), "P\n".into()));
         assert!(!run.repo.join("passing.txt").exists());
     }
-    assert_eq!(batch(&run, a_whole_change()).await.ok()["ok"], true, "the same again settles it");
+    assert_eq!(batch(&run, dependent_calls()).await.ok()["ok"], true, "the repeated batch fails");
     assert_eq!(run.on_disk("n.txt"), "gamma delta\n");
-    run.create("later.txt", "takes changes\n").await;
+    run.create("later.txt", "after the recovery\n").await;
     assert!(becomes_empty(&server.workspace(&run.id).join("tmp")).await);
     assert_eq!(run.verify().await["intact"], true);
 }
 
 #[rstest]
 #[tokio::test]
-async fn calls_of_a_batch_are_looked_back_at_and_undone_like_any_other(
+async fn calls_of_a_batch_can_be_read_historically_and_reverted(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &FILES).await;
-    let files = |run: &Run| run.snapshot().into_iter().filter(|(_, told)| told.contains(' ')).collect::<Vec<_>>();
+    let files = |run: &Run| run.snapshot().into_iter().filter(|(_, entry)| entry.contains(' ')).collect::<Vec<_>>();
     let before = files(&run);
-    let told = batch(&run, a_whole_change()).await.ok();
-    let seq = |place: usize| told["results"][place]["answer"]["seq"].clone();
-    for (place, content) in [(1, "alpha beta\n"), (2, "gamma beta\n"), (3, "gamma delta\n")] {
-        let read = json!({"path": "n.txt", "format": "raw", "atSeq": seq(place)});
-        assert_eq!(run.ok("read_file", read).await["content"], content, "as call {place} left it");
+    let response = batch(&run, dependent_calls()).await.ok();
+    let seq = |index: usize| response["results"][index]["answer"]["seq"].clone();
+    for (index, content) in [(1, "alpha beta\n"), (2, "gamma beta\n"), (3, "gamma delta\n")] {
+        let read = json!({"path": "n.txt", "format": "raw", "atSeq": seq(index)});
+        assert_eq!(run.ok("read_file", read).await["content"], content, "after call {index}");
     }
     run.ok("revert_calls", json!({"toolCallIds": ["c3"], "reason": "r"})).await;
     assert_eq!(run.on_disk("n.txt"), "gamma beta\n");

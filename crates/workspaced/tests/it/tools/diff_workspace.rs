@@ -1,4 +1,4 @@
-//! `diff_workspace`: every input with its default and its most, every member of the output.
+//! `diff_workspace`: every input with its default and maximum, every member of the output.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::harness::{Backend, Run, Server, Setup, git, put, sha256};
 
 #[rstest]
 #[tokio::test]
-async fn a_fresh_run_has_no_difference(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_new_run_has_an_empty_diff(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
     let diff = run.ok("diff_workspace", json!({})).await;
     for (member, want) in [
@@ -27,47 +27,48 @@ async fn a_fresh_run_has_no_difference(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn what_is_known_to_differ_is_told_without_a_look_at_the_tree(
+async fn known_changes_are_listed_without_a_check_of_the_tree(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("dir/b.txt", "b\n"), ("c.txt", "c\n")]).await;
     let repo = server.repo(&run.id);
-    let told = async |input: Value| {
+    let listed = async |input: Value| {
         let diff = run.ok("diff_workspace", input).await;
         let paths: Vec<_> = diff["files"].as_array().unwrap().iter().map(|file| file["path"].clone()).collect();
         (json!(paths), diff["treeChecked"].clone(), diff["diffSha256"].clone())
     };
     let quick = || json!({"checkTree": false});
-    // Nobody has looked yet: the first look is at the whole tree.
+    // The first call checks the whole tree.
     put(&repo, "dir/b.txt", "from outside\n");
-    let first = told(quick()).await;
+    let first = listed(quick()).await;
     assert_eq!((&first.0, &first.1), (&json!(["dir/b.txt"]), &Value::Null));
     run.replace("a.txt", "A\n", &sha256("a\n")).await.ok();
-    let known = told(quick()).await;
+    let known = listed(quick()).await;
     assert_eq!((&known.0, &known.1), (&json!(["a.txt", "dir/b.txt"]), &json!(false)));
-    assert_eq!(told(json!({})).await, (known.0.clone(), Value::Null, known.2.clone()));
-    assert_eq!(told(json!({"checkTree": false, "path": "dir"})).await.0, json!(["dir/b.txt"]));
-    assert_eq!(told(json!({"checkTree": false, "path": "a.txt"})).await.0, json!(["a.txt"]));
+    assert_eq!(listed(json!({})).await, (known.0.clone(), Value::Null, known.2.clone()));
+    assert_eq!(listed(json!({"checkTree": false, "path": "dir"})).await.0, json!(["dir/b.txt"]));
+    assert_eq!(listed(json!({"checkTree": false, "path": "a.txt"})).await.0, json!(["a.txt"]));
 
-    // What is known is looked at as it is now; the rest is not looked at until somebody asks for it.
+    // Known paths are compared again. Other paths are not checked unless requested.
     put(&repo, "c.txt", "from outside\n");
     put(&repo, "dir/b.txt", "b\n");
-    assert_eq!(told(quick()).await.0, json!(["a.txt"]));
-    assert_eq!(told(json!({"path": "c.txt"})).await.0, json!(["c.txt"]));
-    assert_eq!(told(quick()).await.0, json!(["a.txt"]));
-    assert_eq!(told(json!({})).await.0, json!(["a.txt", "c.txt"]));
-    let after = told(quick()).await;
+    assert_eq!(listed(quick()).await.0, json!(["a.txt"]));
+    assert_eq!(listed(json!({"path": "c.txt"})).await.0, json!(["c.txt"]));
+    assert_eq!(listed(quick()).await.0, json!(["a.txt"]));
+    assert_eq!(listed(json!({})).await.0, json!(["a.txt", "c.txt"]));
+    let after = listed(quick()).await;
     assert_eq!((&after.0, &after.1), (&json!(["a.txt", "c.txt"]), &json!(false)));
 }
 
-/// A change of which nobody was told is known to differ all the same, and counts against the run's budget.
+/// An interrupted change is known to differ and counts against the run's budget.
 #[rstest]
 #[tokio::test]
-async fn a_change_that_was_cut_short_is_known_once_it_is_settled(
+async fn an_interrupted_change_is_known_after_it_is_reconciled(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("pipeline.journalled", "pipeline.applied")] place: &str,
+    #[values("pipeline.journalled", "pipeline.applied")] failpoint: &str,
 ) {
-    let server = Server::start_with(Setup::new(backend).env("WORKSPACED_FAILPOINT", &format!("{place}:2:panic"))).await;
+    let server =
+        Server::start_with(Setup::new(backend).env("WORKSPACED_FAILPOINT", &format!("{failpoint}:2:panic"))).await;
     let policy = json!({"policy": {"runBudget": {"maxInsertions": 3}}});
     let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;
     run.create("1.txt", "1\n").await;
@@ -84,7 +85,9 @@ async fn a_change_that_was_cut_short_is_known_once_it_is_settled(
 
 #[rstest]
 #[tokio::test]
-async fn every_change_is_told_and_git_can_apply_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_diff_contains_every_change_and_git_can_apply_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let files = [
         ("keep.txt", "k\n"),
         ("edit.txt", "1\n2\n3\n"),
@@ -105,26 +108,24 @@ async fn every_change_is_told_and_git_can_apply_it(#[values(Backend::Sqlite, Bac
     assert_eq!((&diff["insertions"], &diff["deletions"]), (&json!(5), &json!(4)));
     let text = diff["diff"].as_str().unwrap();
     assert_eq!(diff["diffSha256"], sha256(text));
-    let told: Vec<_> = diff["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
-    let mut sorted = told.clone();
+    let paths: Vec<_> = diff["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    let mut sorted = paths.clone();
     sorted.sort_unstable();
-    assert_eq!(told, sorted);
+    assert_eq!(paths, sorted);
     assert!(diff["stat"].as_str().unwrap().contains("edit.txt"));
 
-    let place = server.template(&files);
-    git(&place, &["init", "-q"]);
+    let folder = server.template(&files);
+    git(&folder, &["init", "-q"]);
     put(&server.home, "applied.patch", text);
-    git(&place, &["apply", "--whitespace=nowarn", "../../applied.patch"]);
-    std::fs::remove_dir_all(place.join(".git")).unwrap();
-    let applied = crate::harness::snapshot(&place);
+    git(&folder, &["apply", "--whitespace=nowarn", "../../applied.patch"]);
+    std::fs::remove_dir_all(folder.join(".git")).unwrap();
+    let applied = crate::harness::snapshot(&folder);
     assert_eq!(applied, run.snapshot());
 }
 
 #[rstest]
 #[tokio::test]
-async fn parts_and_cuts_are_told_without_changing_the_hash(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn partial_and_truncated_diffs_keep_the_hash(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     run.create("a/x.txt", &"a line of text\n".repeat(200)).await;
     run.create("b/y.txt", "y\n").await;
@@ -141,7 +142,7 @@ async fn parts_and_cuts_are_told_without_changing_the_hash(
     let shown = cut["diff"].as_str().unwrap();
     assert!(shown.len() <= 500 && whole["diff"].as_str().unwrap().starts_with(shown), "{shown}");
     assert_eq!((&cut["truncated"], &cut["diffSha256"]), (&json!(true), &whole["diffSha256"]));
-    assert_eq!(cut["filesChanged"], 2, "what is cut is the text alone");
+    assert_eq!(cut["filesChanged"], 2, "truncation changed the counts");
     for (input, code) in [
         (json!({"path": "none-such"}), "NOT_FOUND"),
         (json!({"path": "../x"}), "PATH_REJECTED"),
@@ -154,7 +155,7 @@ async fn parts_and_cuts_are_told_without_changing_the_hash(
 
 #[rstest]
 #[tokio::test]
-async fn a_removed_file_can_still_be_asked_for(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_path_of_a_removed_file_is_accepted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("dir/gone.txt", "g\n")]).await;
     run.patch("--- a/dir/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n").await.ok();
     let diff = run.ok("diff_workspace", json!({"path": "dir/gone.txt"})).await;
@@ -163,7 +164,7 @@ async fn a_removed_file_can_still_be_asked_for(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn binary_ignored_and_secret_files_keep_their_content(
+async fn the_content_of_binary_ignored_and_secret_files_is_not_shown(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let files = [(".gitignore", "*.log\n"), (".env", "PASSWORD=hunter2\n")];
@@ -178,35 +179,31 @@ async fn binary_ignored_and_secret_files_keep_their_content(
         assert!(!answer.contains(secret), "{}", answer.text());
     }
     let diff = answer.ok();
-    let told: Vec<(&str, &Value)> = diff["files"]
+    let listed: Vec<(&str, &Value)> = diff["files"]
         .as_array()
         .unwrap()
         .iter()
         .map(|file| (file["path"].as_str().unwrap(), &file["binary"]))
         .collect();
-    assert!(told.contains(&("ok.txt", &json!(false))) && told.contains(&("pic.bin", &json!(true))), "{diff:#}");
-    assert!(!told.iter().any(|(path, _)| *path == "x.log"));
+    assert!(listed.contains(&("ok.txt", &json!(false))) && listed.contains(&("pic.bin", &json!(true))), "{diff:#}");
+    assert!(!listed.iter().any(|(path, _)| *path == "x.log"));
 }
 
 #[rstest]
 #[tokio::test]
-async fn the_diff_does_not_follow_an_agent_that_rewrites_the_ignore_rules(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_diff_ignores_rules_written_by_the_agent(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("src/a.rs", "fn a() {}\n"), (".gitignore", "*.log\n")];
     let unasked = json!({"policy": {"requireApprovalIf": []}});
     let (_server, run) = Run::shared_with(backend, &files, unasked).await;
     run.replace("src/a.rs", "fn evil() {}\n", &sha256("fn a() {}\n")).await.ok();
     run.replace(".gitignore", "*\n", &sha256("*.log\n")).await.ok();
     let diff = run.ok("diff_workspace", json!({})).await;
-    assert!(diff["diff"].as_str().unwrap().contains("fn evil"), "a tracked file cannot be hidden: {diff:#}");
+    assert!(diff["diff"].as_str().unwrap().contains("fn evil"), "a tracked file is hidden: {diff:#}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn files_that_do_not_fit_are_counted_all_the_same(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn files_that_do_not_fit_the_answer_are_counted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     let folder = format!("{}/", "d".repeat(200)).repeat(17);
     for number in 0..700 {
@@ -230,7 +227,7 @@ async fn files_that_do_not_fit_are_counted_all_the_same(
         let patch = run.operator.get(&format!("/v1/runs/{}/patch", run.id)).await;
         assert_eq!(diff["diffSha256"], sha256(&patch.body));
     }
-    // What is known to differ is known of all.
+    // All changed paths are known, including those that did not fit.
     let diff = run.ok("diff_workspace", json!({"checkTree": false, "statOnly": true})).await;
     assert_eq!((&diff["filesChanged"], &diff["treeChecked"]), (&json!(700), &json!(false)));
     drop(server);

@@ -1,4 +1,4 @@
-//! `edit_file`, `delete_file`, `move_file`, `revert_calls` and `read_files`: the further tools of the catalogue.
+//! `edit_file`, `delete_file`, `move_file`, `revert_calls` and `read_files`.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ async fn edit(run: &Run, path: &str, old: &str, new: &str, extra: Value) -> Answ
 
 #[rstest]
 #[tokio::test]
-async fn a_text_that_stands_once_is_edited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_unique_text_is_replaced(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.rs", TEXT)]).await;
     let answer = edit(&run, "a.rs", "fn b() {\n    one();", "fn b() {\n    two();", json!({})).await.ok();
     assert_eq!(
@@ -38,14 +38,14 @@ async fn a_text_that_stands_once_is_edited(#[values(Backend::Sqlite, Backend::Po
     let all = edit(&run, "a.rs", "}", "};", json!({"replaceAll": true})).await.ok();
     assert_eq!(all["replacements"], 2);
     for (old, new) in [("", "x"), ("fn", "fn")] {
-        let told = edit(&run, "a.rs", old, new, json!({})).await.refusal();
-        assert_eq!(told, "INVALID_REQUEST", "{old:?} → {new:?}");
+        let code = edit(&run, "a.rs", old, new, json!({})).await.refusal();
+        assert_eq!(code, "INVALID_REQUEST", "{old:?} → {new:?}");
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_edit_keeps_what_it_does_not_touch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_edit_keeps_line_endings_and_other_text(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let table = [
         ("crlf.txt", "a\r\nb\r\nc\r\n", "a\nb", "a\nB", "a\r\nB\r\nc\r\n"),
         ("mixed.txt", "a\r\nb\nc\r\n", "b", "B", "a\r\nB\nc\r\n"),
@@ -65,7 +65,7 @@ async fn an_edit_keeps_what_it_does_not_touch(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn a_file_is_deleted_by_its_version(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_deletion_needs_the_current_version(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("d/a.txt", "a\n"), ("b.txt", "b\n")]).await;
     let delete = |path: &str, version: &str| json!({"path": path, "expectedSha256": sha256(version), "reason": "r"});
     let mut dry = delete("b.txt", "b\n");
@@ -89,7 +89,7 @@ async fn a_file_is_deleted_by_its_version(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn a_file_moves_where_nothing_is(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_is_moved_only_to_a_free_path(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n"), ("target/g", "g\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     let tree = run.snapshot();
@@ -119,11 +119,11 @@ async fn a_file_moves_where_nothing_is(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn one_bad_path_never_fails_the_rest(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_unreadable_path_does_not_fail_read_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("a.txt", "a\n"), (".env", "A=1\n"), (".gitignore", "*.log\n"), ("x.log", "l\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     run.put("pic.bin", [0, 1, 2]);
-    let told = run.ok("read_files", json!({"paths": ["a.txt", "none", "../x", ".env", "x.log", "pic.bin"]})).await;
+    let answer = run.ok("read_files", json!({"paths": ["a.txt", "none", "../x", ".env", "x.log", "pic.bin"]})).await;
     for (path, status) in [
         ("a.txt", "OK"),
         ("none", "NOT_FOUND"),
@@ -132,17 +132,17 @@ async fn one_bad_path_never_fails_the_rest(#[values(Backend::Sqlite, Backend::Po
         ("x.log", "IGNORED"),
         ("pic.bin", "UNSUPPORTED_BINARY"),
     ] {
-        assert_eq!(told["files"][path]["status"], status, "{path}: {told:#}");
+        assert_eq!(answer["files"][path]["status"], status, "{path}: {answer:#}");
     }
-    assert_eq!(told["files"]["a.txt"]["sha256"], sha256("a\n"));
-    assert!(!told.to_string().contains("A=1"));
+    assert_eq!(answer["files"]["a.txt"]["sha256"], sha256("a\n"));
+    assert!(!answer.to_string().contains("A=1"));
     let many: Vec<String> = (0..51).map(|number| format!("{number}")).collect();
     run.call("read_files", json!({"paths": many})).await.refused("INVALID_REQUEST");
 }
 
 #[rstest]
 #[tokio::test]
-async fn read_files_tells_a_first_file_of_any_size_and_then_what_still_fits(
+async fn read_files_returns_the_first_file_and_then_those_that_fit(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("small.txt", "s\n"), ("empty.txt", "")]).await;
@@ -151,16 +151,16 @@ async fn read_files_tells_a_first_file_of_any_size_and_then_what_still_fits(
     {
         run.put(path, "x".repeat(bytes));
     }
-    let told = async |paths: &[&str]| run.ok("read_files", json!({"paths": paths})).await["files"].clone();
+    let read = async |paths: &[&str]| run.ok("read_files", json!({"paths": paths})).await["files"].clone();
     for path in ["most.txt", "half.txt"] {
-        let one = told(&[path]).await[path].clone();
+        let one = read(&[path]).await[path].clone();
         assert_eq!((&one["status"], one["content"].as_str()), (&json!("OK"), Some(&*run.on_disk(path))), "{path}");
     }
-    let more = told(&["more.txt"]).await["more.txt"].clone();
+    let more = read(&["more.txt"]).await["more.txt"].clone();
     assert_eq!(more["status"], "FILE_TOO_LARGE");
     assert_eq!((&more["limit"], &more["actual"]), (&json!(1 << 20), &json!((1 << 20) + 1)), "{more:#}");
-    // What tells nothing takes no room; from the first that tells something on, all of them are bounded together.
-    let files = told(&["none", "empty.txt", "half.txt", "small.txt", "fits.txt"]).await;
+    // Empty results do not count. The limit applies to all files after the first with content.
+    let files = read(&["none", "empty.txt", "half.txt", "small.txt", "fits.txt"]).await;
     for (path, status) in
         [("none", "NOT_FOUND"), ("empty.txt", "OK"), ("half.txt", "OK"), ("small.txt", "FILE_TOO_LARGE")]
     {
@@ -169,7 +169,7 @@ async fn read_files_tells_a_first_file_of_any_size_and_then_what_still_fits(
     assert!(files["small.txt"]["message"].as_str().unwrap().contains("600000 bytes already"), "{}", files["small.txt"]);
     assert_eq!((&files["small.txt"]["limit"], &files["small.txt"]["actual"]), (&json!(512 * 1024), &json!(600_002)));
     assert_eq!((files["none"].get("limit"), files["half.txt"].get("actual")), (None, None));
-    let files = told(&["fits.txt", "half.txt", "small.txt"]).await;
+    let files = read(&["fits.txt", "half.txt", "small.txt"]).await;
     for (path, status) in [("fits.txt", "OK"), ("half.txt", "FILE_TOO_LARGE"), ("small.txt", "OK")] {
         assert_eq!(files[path]["status"], status, "{path}");
     }
@@ -177,7 +177,9 @@ async fn read_files_tells_a_first_file_of_any_size_and_then_what_still_fits(
 
 #[rstest]
 #[tokio::test]
-async fn calls_are_undone_newest_first_all_or_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn calls_are_reverted_newest_first_and_atomically(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let start = run.snapshot();
     let first = run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
@@ -195,7 +197,7 @@ async fn calls_are_undone_newest_first_all_or_nothing(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_version_of_a_file_that_is_not_there_is_a_conflict_that_says_so(
+async fn an_expected_version_of_a_missing_file_is_a_conflict(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("gone.txt", "a\n")]).await;
@@ -211,10 +213,10 @@ async fn a_version_of_a_file_that_is_not_there_is_a_conflict_that_says_so(
         ("gone.txt", "CREATE_OR_REPLACE", "does not exist any more"),
         ("made.txt", "CREATE_OR_REPLACE", "does not exist any more"),
     ] {
-        let told = run.call("write_file", write(path, mode)).await.refused("WRITE_CONFLICT");
-        assert!(told["message"].as_str().unwrap().contains(says), "{path} {mode}: {told:#}");
-        assert!(told["hint"].as_str().unwrap().contains("Leave expectedSha256 out"), "{told:#}");
-        assert_eq!((told.get("currentSha256"), &told["path"]), (None, &json!(path)));
+        let answer = run.call("write_file", write(path, mode)).await.refused("WRITE_CONFLICT");
+        assert!(answer["message"].as_str().unwrap().contains(says), "{path} {mode}: {answer:#}");
+        assert!(answer["hint"].as_str().unwrap().contains("Leave expectedSha256 out"), "{answer:#}");
+        assert_eq!((answer.get("currentSha256"), &answer["path"]), (None, &json!(path)));
     }
     for path in ["never.txt", "gone.txt"] {
         run.call("write_file", write(path, "REPLACE_EXISTING")).await.refused("NOT_FOUND");

@@ -1,4 +1,4 @@
-//! A file and a folder of one name: never both, and each may come where the other was.
+//! Files and folders with the same name: both cannot exist, and each can replace the other.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Run, Server, Setup, Snapshot, assert_chain, assert_consistent, recover, sha256};
 
-fn make(path: &str) -> String {
+fn creation(path: &str) -> String {
     format!("diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+a\n")
 }
 
-/// Takes away a file that holds `a`.
-fn unmake(path: &str) -> String {
+/// Returns a patch that deletes a file with content `a`.
+fn deletion(path: &str) -> String {
     let git = format!("diff --git a/{path} b/{path}\ndeleted file mode 100644\n");
     git + &format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n")
 }
 
-/// A patch that renames or copies.
-fn bring(how: &str, from: &str, to: &str) -> String {
+/// Returns a patch that renames or copies a file.
+fn transfer(how: &str, from: &str, to: &str) -> String {
     format!("diff --git a/{from} b/{to}\nsimilarity index 100%\n{how} from {from}\n{how} to {to}\n")
 }
 
@@ -41,7 +41,7 @@ async fn batch(run: &Run, calls: Value) -> Answer {
     run.agent.post(&format!("/v1/runs/{}/batch", run.id), json!({"atomic": true, "calls": calls})).await
 }
 
-/// The files alone.
+/// Returns the files without folders.
 fn files(run: &Run) -> Snapshot {
     run.snapshot().into_iter().filter(|(_, what)| what != "directory").collect()
 }
@@ -50,7 +50,7 @@ fn names(run: &Run) -> Vec<String> {
     files(run).into_keys().collect()
 }
 
-/// The call is refused with `code`, tried and done, and nothing comes of it.
+/// Asserts that the call and its dry run are refused with `code` and change nothing. Returns the refusal.
 async fn assert_refused(run: &Run, tool: &str, mut input: Value, code: &str) -> Value {
     let before = run.snapshot();
     input["dryRun"] = json!(true);
@@ -64,23 +64,23 @@ async fn assert_refused(run: &Run, tool: &str, mut input: Value, code: &str) -> 
 
 #[rstest]
 #[tokio::test]
-async fn no_patch_makes_a_file_and_one_beneath_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn no_patch_creates_a_file_and_a_file_under_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a", "a\n"), ("d/x", "a\n"), ("q.x", "a\n")]).await;
     let plain = |path: &str| format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+a\n");
     let edit_x = "diff --git a/d/x b/d/x\n--- a/d/x\n+++ b/d/x\n@@ -1 +1 @@\n-a\n+b\n".to_owned();
     for (sections, path, code) in [
-        ([make("q"), make("q/r")], "q/r", "PATCH_INVALID"),
+        ([creation("q"), creation("q/r")], "q/r", "PATCH_INVALID"),
         ([plain("q"), plain("q/r")], "q/r", "PATCH_INVALID"),
-        ([make("q"), make("q/r/s/t")], "q/r/s/t", "PATCH_INVALID"),
-        ([bring("rename", "a", "q"), make("q/r")], "q/r", "PATCH_INVALID"),
-        ([bring("copy", "a", "q"), make("q/r/s")], "q/r/s", "PATCH_INVALID"),
-        ([bring("rename", "a", "q"), bring("copy", "d/x", "q/x")], "q/x", "PATCH_INVALID"),
-        // A fault of the patch itself comes before all that the tree and policy say.
-        ([make(".env"), make(".env/x")], ".env/x", "PATCH_INVALID"),
-        ([edit_x, make("d")], "d/x", "PATCH_INVALID"),
-        // What another section only reads stays.
-        ([bring("copy", "d/x", "d"), make("n")], "d", "NOT_A_FILE"),
-        ([bring("copy", "a", "a/x"), make("n")], "a/x", "NOT_A_DIRECTORY"),
+        ([creation("q"), creation("q/r/s/t")], "q/r/s/t", "PATCH_INVALID"),
+        ([transfer("rename", "a", "q"), creation("q/r")], "q/r", "PATCH_INVALID"),
+        ([transfer("copy", "a", "q"), creation("q/r/s")], "q/r/s", "PATCH_INVALID"),
+        ([transfer("rename", "a", "q"), transfer("copy", "d/x", "q/x")], "q/x", "PATCH_INVALID"),
+        // An invalid patch is reported before conflicts and denials.
+        ([creation(".env"), creation(".env/x")], ".env/x", "PATCH_INVALID"),
+        ([edit_x, creation("d")], "d/x", "PATCH_INVALID"),
+        // The source of a copy remains.
+        ([transfer("copy", "d/x", "d"), creation("n")], "d", "NOT_A_FILE"),
+        ([transfer("copy", "a", "a/x"), creation("n")], "a/x", "NOT_A_DIRECTORY"),
     ] {
         let (one, other) = (sections.concat(), sections.into_iter().rev().collect::<String>());
         for patch in [one, other] {
@@ -89,32 +89,30 @@ async fn no_patch_makes_a_file_and_one_beneath_it(#[values(Backend::Sqlite, Back
         }
     }
     let before = run.snapshot();
-    let patch = json!({"patch": make("q") + &make("q/r"), "reason": "r"});
-    let told = batch(&run, json!([call("apply_patch", &patch)])).await.ok();
-    assert_eq!(told["results"][0]["answer"]["code"], "PATCH_INVALID", "{told:#}");
+    let patch = json!({"patch": creation("q") + &creation("q/r"), "reason": "r"});
+    let output = batch(&run, json!([call("apply_patch", &patch)])).await.ok();
+    assert_eq!(output["results"][0]["answer"]["code"], "PATCH_INVALID", "{output:#}");
     assert_eq!(run.snapshot(), before);
-    run.create("later", "takes changes\n").await;
+    run.create("later", "after the collision\n").await;
     assert_chain(&run.id, &run.audit().await);
 }
 
 #[rstest]
 #[tokio::test]
-async fn no_revert_brings_back_a_file_and_one_beneath_it(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn no_revert_restores_a_file_and_a_file_under_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let passing = json!([call("write_file", &write("q/r")), call("delete_file", &drop("q/r"))]);
-    let told = batch(&run, passing).await.ok();
-    let first = told["results"][1]["answer"]["toolCallId"].clone();
+    let output = batch(&run, passing).await.ok();
+    let first = output["results"][1]["answer"]["toolCallId"].clone();
     run.ok("write_file", write("q")).await;
     let second = run.ok("delete_file", drop("q")).await["toolCallId"].clone();
     let both = json!({"toolCallIds": [first, second], "reason": "r"});
     let refused = assert_refused(&run, "revert_calls", both.clone(), "REVERT_CONFLICT").await;
     assert_eq!(refused["path"], "q/r");
-    let told = batch(&run, json!([call("write_file", &write("n")), call("revert_calls", &both)])).await.ok();
-    assert_eq!(told["results"][1]["answer"]["code"], "REVERT_CONFLICT", "{told:#}");
+    let output = batch(&run, json!([call("write_file", &write("n")), call("revert_calls", &both)])).await.ok();
+    assert_eq!(output["results"][1]["answer"]["code"], "REVERT_CONFLICT", "{output:#}");
     assert!(run.snapshot().is_empty());
-    // One of the two may come back, and then the other not.
+    // One of the two can be restored. The other then cannot.
     run.ok("revert_calls", json!({"toolCallIds": [second], "reason": "r"})).await;
     assert_refused(&run, "revert_calls", json!({"toolCallIds": [first], "reason": "r"}), "NOT_A_DIRECTORY").await;
     assert_eq!(names(&run), ["q"]);
@@ -123,9 +121,7 @@ async fn no_revert_brings_back_a_file_and_one_beneath_it(
 
 #[rstest]
 #[tokio::test]
-async fn a_file_takes_the_place_of_a_folder_that_holds_none(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_file_replaces_a_folder_without_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("m", "a\n")]).await;
     let start = run.snapshot();
     let put = async |path: &str| {
@@ -139,8 +135,8 @@ async fn a_file_takes_the_place_of_a_folder_that_holds_none(
         run.ok("delete_file", drop("q/r/s")).await;
         assert_refused(&run, "write_file", write("q"), "NOT_A_FILE").await;
         run.ok("delete_file", drop("q/t")).await;
-        assert!(!run.repo.join("q").exists(), "a folder that is emptied goes");
-        // One that came from elsewhere with nothing in it is a folder still to whoever needs a file.
+        assert!(!run.repo.join("q").exists(), "an emptied folder remains");
+        // An external empty folder is still a folder for calls that need a file.
         std::fs::create_dir_all(run.repo.join("q/r")).unwrap();
         assert_refused(&run, "delete_file", drop("q"), "NOT_A_FILE").await;
         let edit = json!({"path": "q/r", "oldString": "a", "newString": "b", "reason": "r"});
@@ -150,7 +146,7 @@ async fn a_file_takes_the_place_of_a_folder_that_holds_none(
         assert_refused(&run, "write_file", replace, "NOT_A_FILE").await;
         let input = match how {
             "write_file" => write("q"),
-            "apply_patch" => json!({"patch": make("q"), "reason": "r"}),
+            "apply_patch" => json!({"patch": creation("q"), "reason": "r"}),
             _ => json!({"from": "m", "to": "q", "expectedSha256": sha256("a\n"), "reason": "r"}),
         };
         if how == "PUT" {
@@ -174,7 +170,7 @@ async fn a_file_takes_the_place_of_a_folder_that_holds_none(
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_that_holds_anything_at_all_stays(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_folder_with_any_entry_is_not_replaced(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[(".gitignore", "*.log\n")]).await;
     run.put("ignored/deep/x.log", "x");
     run.put("secret/.env", "A=1\n");
@@ -195,9 +191,7 @@ async fn a_folder_that_holds_anything_at_all_stays(#[values(Backend::Sqlite)] ba
 
 #[rstest]
 #[tokio::test]
-async fn a_file_and_a_folder_change_places_in_one_change(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files_before = [("q", "a\n"), ("d/x", "a\n"), ("d/e/y", "b\n")];
     let (_server, run) = Run::shared(backend, &files_before).await;
     let start = files(&run);
@@ -205,12 +199,12 @@ async fn a_file_and_a_folder_change_places_in_one_change(
         "diff --git a/d/e/y b/d/e/y\ndeleted file mode 100644\n--- a/d/e/y\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"
             .to_owned();
     let table = [
-        (unmake("q") + &make("q/r"), vec!["d/e/y", "d/x", "q/r"]),
-        (make("q/r/s") + &unmake("q"), vec!["d/e/y", "d/x", "q/r/s"]),
-        (bring("rename", "q", "q/r"), vec!["d/e/y", "d/x", "q/r"]),
-        (unmake("d/x") + &gone_y + &make("d"), vec!["d", "q"]),
-        (gone_y + &bring("rename", "d/x", "d"), vec!["d", "q"]),
-        (bring("rename", "d/x", "q/x") + &bring("rename", "q", "d/x"), vec!["d/e/y", "d/x", "q/x"]),
+        (deletion("q") + &creation("q/r"), vec!["d/e/y", "d/x", "q/r"]),
+        (creation("q/r/s") + &deletion("q"), vec!["d/e/y", "d/x", "q/r/s"]),
+        (transfer("rename", "q", "q/r"), vec!["d/e/y", "d/x", "q/r"]),
+        (deletion("d/x") + &gone_y + &creation("d"), vec!["d", "q"]),
+        (gone_y + &transfer("rename", "d/x", "d"), vec!["d", "q"]),
+        (transfer("rename", "d/x", "q/x") + &transfer("rename", "q", "d/x"), vec!["d/e/y", "d/x", "q/x"]),
     ];
     for (patch, want) in table {
         let dry = run.ok("apply_patch", json!({"patch": patch, "reason": "r", "dryRun": true})).await;
@@ -223,16 +217,21 @@ async fn a_file_and_a_folder_change_places_in_one_change(
         let back = run.ok("revert_calls", json!({"toolCallIds": [done["toolCallId"]], "reason": "r"})).await;
         assert_eq!(files(&run), start, "{patch}");
         assert_eq!(run.diff_sha256().await, sha256(""));
-        // What the revert did is a patch too, by which it is taken back.
+        // The revert can be reverted, and its artifact is a patch with the same effect.
         run.ok("revert_calls", json!({"toolCallIds": [back["toolCallId"]], "reason": "r"})).await;
         assert_eq!(files(&run), after, "{patch}");
         let artifact = run.artifact(back["artifactUris"][0].as_str().unwrap()).await;
         run.patch(&artifact).await.ok();
         assert_eq!(files(&run), start, "{artifact}");
     }
-    // A folder with more in it than what goes stays.
-    assert_refused(&run, "apply_patch", json!({"patch": unmake("d/x") + &make("d"), "reason": "r"}), "NOT_A_FILE")
-        .await;
+    // A folder with another file is not replaced.
+    assert_refused(
+        &run,
+        "apply_patch",
+        json!({"patch": deletion("d/x") + &creation("d"), "reason": "r"}),
+        "NOT_A_FILE",
+    )
+    .await;
     let up = json!({"from": "q", "to": "q/q", "expectedSha256": sha256("a\n"), "reason": "r"});
     run.ok("move_file", up).await;
     let down = json!({"from": "q/q", "to": "q", "expectedSha256": sha256("a\n"), "reason": "r"});
@@ -243,7 +242,7 @@ async fn a_file_and_a_folder_change_places_in_one_change(
 
 #[rstest]
 #[tokio::test]
-async fn a_batch_changes_places_as_its_calls_say(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("q", "a\n"), ("d/x", "a\n")]).await;
     let start = files(&run);
     let swap = json!([
@@ -253,16 +252,16 @@ async fn a_batch_changes_places_as_its_calls_say(#[values(Backend::Sqlite, Backe
         call("write_file", &write("d")),
         call("move_file", &json!({"from": "q/r", "to": "q/r/s", "expectedSha256": sha256("a\n"), "reason": "r"})),
     ]);
-    let told = batch(&run, swap).await.ok();
-    assert_eq!(told["ok"], true, "{told:#}");
+    let output = batch(&run, swap).await.ok();
+    assert_eq!(output["ok"], true, "{output:#}");
     assert_eq!(names(&run), ["d", "q/r/s"]);
     for (calls, code) in [
         (json!([call("write_file", &write("n")), call("write_file", &write("n/m"))]), "NOT_A_DIRECTORY"),
         (json!([call("write_file", &write("n/m")), call("write_file", &write("n"))]), "NOT_A_FILE"),
         (json!([call("delete_file", &drop("d")), call("write_file", &write("q"))]), "NOT_A_FILE"),
     ] {
-        let told = batch(&run, calls).await.ok();
-        assert_eq!(told["results"][1]["answer"]["code"], code, "{told:#}");
+        let output = batch(&run, calls).await.ok();
+        assert_eq!(output["results"][1]["answer"]["code"], code, "{output:#}");
     }
     run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
     assert_eq!(files(&run), start);
@@ -271,7 +270,7 @@ async fn a_batch_changes_places_as_its_calls_say(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn a_revert_goes_back_to_whichever_was_there(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_revert_restores_the_earlier_file_or_folder(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     for (first, then) in [("q", "q/r"), ("q/r", "q"), ("q/r/s", "q"), ("q", "q/r/s")] {
         let (_server, run) = Run::shared(backend, &[]).await;
         run.ok("write_file", write(first)).await;
@@ -288,17 +287,17 @@ async fn a_revert_goes_back_to_whichever_was_there(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn a_kill_behind_a_name_that_was_both_is_recovered_from(
+async fn a_kill_after_a_swap_of_file_and_folder_is_recovered(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("pipeline.journalled", "apply.step", "pipeline.applied")] place: &str,
+    #[values("pipeline.journalled", "apply.step", "pipeline.applied")] failpoint: &str,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     for (first, then) in [("q", "q/r"), ("q/r", "q")] {
         let run = server.run(json!({})).await;
         let start = run.snapshot();
         server.until_journal_is_empty().await;
-        std::fs::write(&armed, place).unwrap();
-        // The journal holds a file above another, at different times.
+        std::fs::write(&armed, failpoint).unwrap();
+        // The journal contains a file and later a file under the same path.
         let calls = json!([
             call("write_file", &write(first)),
             call("delete_file", &drop(first)),
@@ -306,12 +305,12 @@ async fn a_kill_behind_a_name_that_was_both_is_recovered_from(
         ]);
         let path = format!("/v1/runs/{}/batch", run.id);
         let request = run.agent.request(Method::POST, &path).json(&json!({"atomic": true, "calls": calls}));
-        assert!(run.agent.try_send(request).await.is_err(), "it lived through {place}");
+        assert!(run.agent.try_send(request).await.is_err(), "the server survived {failpoint}");
         server.wait(Duration::from_secs(10));
         std::fs::remove_file(&armed).unwrap();
         let (run, records) = recover(&mut server, &run, &start).await;
         assert_eq!((records.len(), names(&run)), (3, vec![then.to_owned()]));
-        run.create("later", "takes changes\n").await;
+        run.create("later", "after the collision\n").await;
     }
 }
 
@@ -324,45 +323,48 @@ fn repair(server: &Server, run: &Run, accept: &str) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A server whose run got folders in the places of files while a change was pending.
+/// Returns a server whose run was changed by `obstruct` while a change was pending.
 async fn obstructed(backend: Backend, obstruct: impl Fn(&Path)) -> (Server, Run) {
-    let (mut server, run) = left_pending(backend, PENDING).await;
+    let (mut server, run) = with_pending_patch(backend, PENDING).await;
     obstruct(&run.repo);
     server.restart();
     let run = server.reconnect(&run);
     (server, run)
 }
 
-/// A server that was killed when `patch` was journalled, and nothing of it applied.
-async fn left_pending(backend: Backend, patch: &str) -> (Server, Run) {
+/// Returns a server that was killed after `patch` was journalled and before it was applied.
+async fn with_pending_patch(backend: Backend, patch: &str) -> (Server, Run) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
     server.until_journal_is_empty().await;
     std::fs::write(&armed, "pipeline.journalled").unwrap();
     let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
     let pending = run.agent.request(Method::POST, &path).json(&json!({"patch": patch, "reason": "r"}));
-    assert!(run.agent.try_send(pending).await.is_err(), "it lived through the failpoint");
+    assert!(run.agent.try_send(pending).await.is_err(), "the server survived the failpoint");
     server.wait(Duration::from_secs(10));
     std::fs::remove_file(&armed).unwrap();
     (server, run)
 }
 
-/// The run takes mutations again, and is what its ledger says, whose chain may have been bent by the test.
-async fn assert_settled(server: &mut Server, run: &Run, is_bent: bool) {
+/// Asserts that the run accepts mutations and equals its ledger. `is_tampered` if the test has changed the chain.
+async fn assert_repaired(server: &mut Server, run: &Run, is_tampered: bool) {
     server.restart();
     let run = server.reconnect(run);
     run.replace("c.txt", "C\n", &sha256("c\n")).await.ok();
     assert!(server.stop().success());
     let to = server.home.join("rebuilt").display().to_string();
     let replayed = server.command("replay").args(["--run", &run.id, "--to", &to]).output().unwrap();
-    let told = String::from_utf8_lossy(&replayed.stdout);
-    assert_eq!(replayed.status.code(), Some(i32::from(is_bent)), "{told}");
-    assert!(told.contains("every hash is as the ledger says") && told.contains("the workspace is equal"), "{told}");
+    let output = String::from_utf8_lossy(&replayed.stdout);
+    assert_eq!(replayed.status.code(), Some(i32::from(is_tampered)), "{output}");
+    assert!(
+        output.contains("every hash is as the ledger says") && output.contains("the workspace is equal"),
+        "{output}"
+    );
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_empty_folder_in_the_place_of_a_file_is_repaired(
+async fn an_empty_folder_instead_of_a_file_is_repaired(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("ledger", "tree")] accept: &str,
 ) {
@@ -374,20 +376,20 @@ async fn an_empty_folder_in_the_place_of_a_file_is_repaired(
     .await;
     run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
     assert!(server.stop().success());
-    let (code, told) = repair(&server, &run, accept);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("a.txt: expected ") && told.contains("found a folder"), "{told}");
+    let (code, output) = repair(&server, &run, accept);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("a.txt: expected ") && output.contains("found a folder"), "{output}");
     if accept == "ledger" {
         assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
     } else {
         assert_eq!(names(&run), ["c.txt"]);
     }
-    assert_settled(&mut server, &run, false).await;
+    assert_repaired(&mut server, &run, false).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_with_something_in_it_is_repaired_once_it_may_be(
+async fn a_folder_with_files_instead_of_a_file_is_repaired(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values("ledger", "tree")] accept: &str,
 ) {
@@ -395,39 +397,39 @@ async fn a_folder_with_something_in_it_is_repaired_once_it_may_be(
     run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
     assert!(server.stop().success());
     if accept == "ledger" {
-        let (code, told) = repair(&server, &run, accept);
-        assert_eq!(code, Some(1), "{told}");
-        assert!(told.contains("stands in the way"), "{told}");
-        assert_eq!(run.on_disk("new/b.txt/x.txt"), "x\n", "what nobody knows is not removed");
+        let (code, output) = repair(&server, &run, accept);
+        assert_eq!(code, Some(1), "{output}");
+        assert!(output.contains("stands in the way"), "{output}");
+        assert_eq!(run.on_disk("new/b.txt/x.txt"), "x\n", "repair removed an unknown file");
         std::fs::remove_file(run.repo.join("new/b.txt/x.txt")).unwrap();
     }
-    let (code, told) = repair(&server, &run, accept);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, output) = repair(&server, &run, accept);
+    assert_eq!(code, Some(0), "{output}");
     let want: &[&str] =
         if accept == "ledger" { &["a.txt", "c.txt", "new/b.txt"] } else { &["a.txt", "c.txt", "new/b.txt/x.txt"] };
     assert_eq!(names(&run), want);
-    assert_settled(&mut server, &run, false).await;
+    assert_repaired(&mut server, &run, false).await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_empty_folder_is_no_obstacle_to_a_pending_change(
+async fn an_empty_folder_does_not_block_a_pending_change(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run) =
         obstructed(backend, |repo| std::fs::create_dir_all(repo.join("new/b.txt/deep")).unwrap()).await;
     assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
-    run.create("later", "takes changes\n").await;
+    run.create("later", "after the collision\n").await;
     assert!(server.stop().success());
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_ledger_that_holds_a_file_and_one_beneath_it_is_repaired(
+async fn a_ledger_with_a_file_and_a_file_under_it_is_repaired(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (mut server, run) = left_pending(backend, &(make("q") + &make("q-r"))).await;
-    // What an earlier version took on, and could not carry out.
+    let (mut server, run) = with_pending_patch(backend, &(creation("q") + &creation("q-r"))).await;
+    // An earlier version recorded such a change and could not apply it.
     server.database.drop_triggers().await;
     for sql in [
         "update step set path = 'q/r' where path = 'q-r'",
@@ -441,12 +443,12 @@ async fn a_ledger_that_holds_a_file_and_one_beneath_it_is_repaired(
     refused.refused("RUN_NEEDS_REPAIR");
     assert!(server.stop().success());
     let before = run.snapshot();
-    let (code, told) = repair(&server, &run, "ledger");
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("no folder can hold both"), "{told}");
+    let (code, output) = repair(&server, &run, "ledger");
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("no folder can hold both"), "{output}");
     assert_eq!(run.snapshot(), before);
-    let (code, told) = repair(&server, &run, "tree");
-    assert_eq!(code, Some(0), "{told}");
+    let (code, output) = repair(&server, &run, "tree");
+    assert_eq!(code, Some(0), "{output}");
     assert_eq!(run.snapshot(), before);
-    assert_settled(&mut server, &run, true).await;
+    assert_repaired(&mut server, &run, true).await;
 }

@@ -1,4 +1,4 @@
-//! `stat_path`, `find_files`, `tree_stats`: what is there, without its content.
+//! `stat_path`, `find_files` and `tree_stats`: metadata without content.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn found(answer: &Value) -> Vec<&str> {
 
 #[rstest]
 #[tokio::test]
-async fn a_file_is_told_with_its_hash(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn stat_path_returns_the_hash_of_a_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("src/main.rs", "fn main() {}\n")]).await;
     let stat = run.ok("stat_path", json!({"path": "./src//main.rs"})).await;
     assert_eq!(stat["path"], "src/main.rs");
@@ -32,7 +32,7 @@ async fn a_file_is_told_with_its_hash(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn a_missing_path_is_no_error_whatever_its_name(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_missing_path_is_not_an_error(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared_with(
         backend,
         &[("a.txt", "x\n"), (".gitignore", "tmp/\n")],
@@ -48,7 +48,7 @@ async fn a_missing_path_is_no_error_whatever_its_name(#[values(Backend::Sqlite)]
         }
     }
     assert_eq!(run.ok("stat_path", json!({"path": "none.txt"})).await["writable"], true);
-    // What a tool could make is told as it would be told of the making.
+    // `writable` reports whether a tool could create the path.
     run.put("dir/b.txt", "x\n");
     run.link("way", "dir");
     for (path, code) in [
@@ -67,7 +67,7 @@ async fn a_missing_path_is_no_error_whatever_its_name(#[values(Backend::Sqlite)]
             Some(code) => drop(written.refused(code)),
         }
     }
-    // A name that policy keeps closed is told as one that is there is told: nothing more, and no error.
+    // A missing path under a denied pattern is answered like an existing one.
     for path in ["none/.env", "id_rsa", "closed/none.txt", "tmp/none.txt"] {
         let stat = run.ok("stat_path", json!({"path": path})).await;
         assert_eq!(stat["exists"], false, "{path}");
@@ -81,7 +81,7 @@ async fn a_missing_path_is_no_error_whatever_its_name(#[values(Backend::Sqlite)]
 
 #[rstest]
 #[tokio::test]
-async fn what_is_closed_is_told_without_a_hash(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_denied_file_is_returned_without_a_hash(#[values(Backend::Sqlite)] backend: Backend) {
     let files =
         [(".env", "PASSWORD=hunter2\n"), (".gitignore", "tmp/\n"), ("shut/a.txt", "x\n"), ("vendor/v.go", "x\n")];
     let (_server, run) = Run::shared_with(backend, &files, json!({"policy": {"deny": ["shut/**"]}})).await;
@@ -105,7 +105,7 @@ async fn what_is_closed_is_told_without_a_hash(#[values(Backend::Sqlite)] backen
 
 #[rstest]
 #[tokio::test]
-async fn folders_links_and_special_files_are_told_as_themselves(#[values(Backend::Sqlite)] backend: Backend) {
+async fn folders_links_and_special_files_are_reported_by_type(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("src/a.rs", "x\n"), (".env", "A=1\n")]).await;
     run.put("pic.bin", [0, 159, 146, 150]);
     run.link("in.rs", "src/a.rs");
@@ -132,7 +132,7 @@ async fn folders_links_and_special_files_are_told_as_themselves(#[values(Backend
     assert_eq!(
         run.ok("stat_path", json!({"path": "folder/a.rs"})).await["writable"],
         false,
-        "no mutation follows a link"
+        "a path through a link is writable"
     );
     assert_eq!(run.ok("stat_path", json!({"path": "pic.bin"})).await["reason"], "UNSUPPORTED_BINARY");
     run.call("stat_path", json!({"path": "outside/passwd"})).await.refused("PATH_REJECTED");
@@ -140,7 +140,7 @@ async fn folders_links_and_special_files_are_told_as_themselves(#[values(Backend
 
 #[rstest]
 #[tokio::test]
-async fn globs_find_files_by_name_and_by_path(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn globs_match_names_and_paths(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [
         ("src/main.rs", "x\n"),
         ("src/deep/er/lib.rs", "x\n"),
@@ -179,7 +179,7 @@ async fn globs_find_files_by_name_and_by_path(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn what_is_found_is_sorted_as_asked(#[values(Backend::Sqlite)] backend: Backend) {
+async fn results_are_sorted_as_requested(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("b.txt", "22\n"), ("a.txt", "1\n"), ("c.txt", "333\n")]).await;
     for (path, seconds) in [("a.txt", 300), ("b.txt", 100), ("c.txt", 200)] {
         let file = std::fs::File::options().write(true).open(run.repo.join(path)).unwrap();
@@ -200,7 +200,7 @@ async fn what_is_found_is_sorted_as_asked(#[values(Backend::Sqlite)] backend: Ba
 
 #[rstest]
 #[tokio::test]
-async fn a_search_for_files_that_makes_no_sense_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
+async fn invalid_input_of_find_files_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
     for (input, code) in [
         (json!({}), "INVALID_REQUEST"),
@@ -218,7 +218,7 @@ async fn a_search_for_files_that_makes_no_sense_is_refused(#[values(Backend::Sql
 
 #[rstest]
 #[tokio::test]
-async fn a_tree_is_counted_by_kind_and_extension(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn tree_stats_count_by_kind_and_extension(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [
         ("src/main.rs", "one\ntwo\n"),
         ("src/a/lib.RS", "no end"),
@@ -237,7 +237,7 @@ async fn a_tree_is_counted_by_kind_and_extension(#[values(Backend::Sqlite, Backe
     assert_eq!(stats["files"], 8);
     assert_eq!(stats["directories"], 2);
     assert_eq!(stats["bytes"], 8 + 6 + 5 + 8 + 5 + 4 + 8);
-    assert_eq!(stats["lines"], 2 + 1 + 1 + 1 + 2, "neither the secret's nor the binary's: {stats:#}");
+    assert_eq!(stats["lines"], 2 + 1 + 1 + 1 + 2, "lines of secret or binary files were counted: {stats:#}");
     assert_eq!(stats["byExtension"]["rs"], json!({"files": 2, "bytes": 14, "lines": 3}));
     assert_eq!(stats["byExtension"][""]["files"], 3);
     assert_eq!(stats["byKind"]["SECRET_LIKE"], json!({"files": 1, "bytes": 8, "lines": 0}));
@@ -250,7 +250,7 @@ async fn a_tree_is_counted_by_kind_and_extension(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn mounts_are_looked_at_too_and_nothing_in_them_is_writable(#[values(Backend::Sqlite)] backend: Backend) {
+async fn mounts_are_readable_and_not_writable(#[values(Backend::Sqlite)] backend: Backend) {
     let server = crate::harness::Server::shared(backend).await;
     let docs = server.template(&[("guide.md", "# hi\n")]);
     let mounts = json!([{"name": "docs", "description": "shared", "path": docs}]);

@@ -1,4 +1,4 @@
-//! One `toolCallId` is one call of its run: what it was answered once, it is answered again.
+//! Idempotency: a `toolCallId` identifies one call of its run, and a repetition gets the same answer.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -9,13 +9,13 @@ fn write(id: &str, path: &str) -> Value {
     json!({"toolCallId": id, "path": path, "content": "x\n", "reason": "r"})
 }
 
-fn same(first: &Answer, again: &Answer) {
+fn assert_same(first: &Answer, again: &Answer) {
     assert_eq!((first.status, first.json()), (again.status, again.json()), "{}", first.what);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_mutation_answers_what_it_answered_and_runs_once(
+async fn a_repeated_mutation_gets_the_first_answer_and_runs_once(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("Cargo.lock", "l\n")]).await;
@@ -43,26 +43,24 @@ async fn a_mutation_answers_what_it_answered_and_runs_once(
     assert_eq!(statuses, [200, 409, 403, 400, 200, 202, 200, 400]);
     let (tree, audit) = (run.snapshot(), run.audit().await);
     for (answer, record) in first.iter().zip(&audit) {
-        let told = answer.json();
-        assert_eq!((&told["seq"], &told["headHash"]), (&record["seq"], &record["hash"]), "{}", answer.what);
+        let body = answer.json();
+        assert_eq!((&body["seq"], &body["headHash"]), (&record["seq"], &record["hash"]), "{}", answer.what);
     }
-    // Nothing that happens in between changes what is answered.
+    // Later changes do not affect the repeated answer.
     run.put("a.txt", "three\n");
     std::fs::remove_file(run.repo.join("new.txt")).unwrap();
     for ((tool, input), first) in calls.iter().zip(&first) {
-        same(first, &run.call(tool, input.clone()).await);
+        assert_same(first, &run.call(tool, input.clone()).await);
     }
     assert!(!run.repo.join("new.txt").exists() && !run.repo.join("dry.txt").exists());
-    assert_eq!(run.audit().await, audit, "nothing ran, so there is nothing to record");
+    assert_eq!(run.audit().await, audit, "a repetition left a record");
     assert_eq!(run.get().await["counts"]["pendingApprovals"], 1);
     assert!(tree.contains_key("new.txt"));
 }
 
 #[rstest]
 #[tokio::test]
-async fn the_order_of_members_does_not_make_another_call(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_order_of_members_does_not_matter(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let post = |body: &'static str| {
         let path = format!("/v1/runs/{}/tools/write_file", run.id);
@@ -73,7 +71,7 @@ async fn the_order_of_members_does_not_make_another_call(
     let first = post(r#"{"toolCallId":"o","path":"a.txt","content":"x","reason":"r"}"#).await;
     let again = post(r#" { "reason": "r", "content": "x", "toolCallId": "o", "path": "a.txt" } "#).await;
     first.ok();
-    same(&first, &again);
+    assert_same(&first, &again);
 }
 
 #[rstest]
@@ -106,7 +104,9 @@ async fn an_id_belongs_to_one_tool_and_one_input(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn a_read_is_done_afresh_and_recorded_again(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_repeated_read_is_executed_and_recorded_again(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let read = json!({"toolCallId": "r", "path": "a.txt", "format": "raw"});
     assert_eq!(run.ok("read_file", read.clone()).await["content"], "one\n");
@@ -124,7 +124,7 @@ async fn a_read_is_done_afresh_and_recorded_again(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn an_id_is_its_run_s_own(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_id_is_unique_per_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (one, other) = (server.run(json!({})).await, server.run(json!({})).await);
     one.ok("write_file", write("w", "a.txt")).await;
@@ -152,14 +152,14 @@ async fn a_replay_needs_the_permission_of_the_call(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn the_same_call_at_the_same_time_runs_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn concurrent_repetitions_run_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for round in 0..5 {
         let id = format!("at-once-{round}");
         let input = write(&id, &format!("f{round}.txt"));
         let answers = futures_util::future::join_all((0..8).map(|_| run.call("write_file", input.clone()))).await;
         for answer in &answers {
-            same(&answers[0], answer);
+            assert_same(&answers[0], answer);
             answer.ok();
         }
         let records = run.audit().await.into_iter().filter(|record| record["toolCallId"] == id.as_str());
@@ -177,14 +177,14 @@ async fn answers_survive_a_restart(#[values(Backend::Sqlite, Backend::Postgres)]
     server.kill();
     server.restart();
     let run = server.reconnect(&run);
-    same(&done, &run.call("write_file", write("w", "a.txt")).await);
-    same(&refused, &run.call("write_file", write("s", ".env")).await);
+    assert_same(&done, &run.call("write_file", write("w", "a.txt")).await);
+    assert_same(&refused, &run.call("write_file", write("s", ".env")).await);
     run.call("write_file", write("w", "b.txt")).await.refused("TOOL_CALL_ID_REUSED");
 }
 
 #[rstest]
 #[tokio::test]
-async fn ids_have_bounds(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_length_of_ids_is_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for bad in [json!(""), json!("x".repeat(129)), json!(1), json!("a\u{0}"), json!("a\nb")] {
         run.call("list_dir", json!({"toolCallId": bad})).await.refused("INVALID_REQUEST");

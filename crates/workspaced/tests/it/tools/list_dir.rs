@@ -1,4 +1,4 @@
-//! `list_dir`: every input with its default and its most, every member of the output.
+//! `list_dir`: every input with its default and maximum, every member of the output.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn entry<'a>(listing: &'a Value, path: &str) -> &'a Value {
 
 #[rstest]
 #[tokio::test]
-async fn two_levels_are_listed_unless_asked_otherwise(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn two_levels_are_listed_by_default(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("top.txt", "x\n"), ("a/one.rs", "x\n"), ("a/b/two.rs", "x\n"), ("a/b/c/three.rs", "x\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     let listing = run.ok("list_dir", json!({})).await;
@@ -29,7 +29,11 @@ async fn two_levels_are_listed_unless_asked_otherwise(#[values(Backend::Sqlite, 
     assert_eq!(paths(&deep), ["a", "top.txt"]);
     let deep = run.ok("list_dir", json!({"path": "a", "maxDepth": 1_000_000})).await;
     assert_eq!(deep["path"], "a");
-    assert_eq!(paths(&deep), ["a/b", "a/b/c", "a/b/c/three.rs", "a/b/two.rs", "a/one.rs"], "from the root of the tree");
+    assert_eq!(
+        paths(&deep),
+        ["a/b", "a/b/c", "a/b/c/three.rs", "a/b/two.rs", "a/one.rs"],
+        "paths are not relative to the root"
+    );
     for same in ["./a", "a/", "a//", "x/../a"] {
         assert_eq!(run.ok("list_dir", json!({"path": same, "maxDepth": 1})).await["path"], "a", "{same}");
     }
@@ -37,7 +41,7 @@ async fn two_levels_are_listed_unless_asked_otherwise(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn twenty_levels_are_the_most(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn at_most_twenty_levels_are_listed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let deep: Vec<String> = (1..=25).map(|depth| format!("d{depth}")).collect();
     let (_server, run) = Run::shared(backend, &[(format!("{}/f.txt", deep.join("/")).as_str(), "x\n")]).await;
     let listing = run.ok("list_dir", json!({"maxDepth": 1000})).await;
@@ -47,7 +51,7 @@ async fn twenty_levels_are_the_most(#[values(Backend::Sqlite, Backend::Postgres)
 
 #[rstest]
 #[tokio::test]
-async fn an_entry_says_what_it_is(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_entry_has_type_kind_and_size(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [
         ("src/main.rs", "fn main() {}\n"),
         ("README.md", "# hi\n"),
@@ -84,7 +88,9 @@ async fn an_entry_says_what_it_is(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn hidden_and_ignored_entries_come_on_request(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn hidden_and_ignored_entries_are_listed_on_request(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let files = [
         (".gitignore", "*.log\n"),
         (".github/ci.yml", "x\n"),
@@ -106,14 +112,18 @@ async fn hidden_and_ignored_entries_come_on_request(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn entries_have_an_end(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_number_of_entries_is_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for number in 0..310 {
         run.put(&format!("f{number:03}.txt"), "x\n");
     }
     let listing = run.ok("list_dir", json!({})).await;
     assert_eq!((paths(&listing).len(), &listing["truncated"]), (300, &json!(true)));
-    assert_eq!((paths(&listing)[0], paths(&listing)[299]), ("f000.txt", "f299.txt"), "the first in order");
+    assert_eq!(
+        (paths(&listing)[0], paths(&listing)[299]),
+        ("f000.txt", "f299.txt"),
+        "the listing does not have the first entries"
+    );
     let exact = run.ok("list_dir", json!({"maxEntries": 310})).await;
     assert_eq!((paths(&exact).len(), &exact["truncated"]), (310, &json!(false)));
     assert_eq!(paths(&run.ok("list_dir", json!({"maxEntries": 99_999_999})).await).len(), 310);
@@ -121,9 +131,7 @@ async fn entries_have_an_end(#[values(Backend::Sqlite, Backend::Postgres)] backe
 
 #[rstest]
 #[tokio::test]
-async fn odd_names_are_listed_escaped_and_never_break_the_listing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn invalid_names_are_listed_escaped(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     use std::os::unix::ffi::OsStrExt as _;
     let (_server, run) = Run::shared(backend, &[]).await;
     for name in [&b"caf\xe9.txt"[..], b"new\nline", b"back\\slash", b"tab\t", b"\xff\xfe"] {
@@ -137,7 +145,7 @@ async fn odd_names_are_listed_escaped_and_never_break_the_listing(
 
 #[rstest]
 #[tokio::test]
-async fn what_is_no_folder_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn invalid_input_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
     for (path, code) in [
         ("a.txt", "NOT_A_DIRECTORY"),
@@ -148,8 +156,8 @@ async fn what_is_no_folder_is_refused(#[values(Backend::Sqlite, Backend::Postgre
         ("..", "PATH_REJECTED"),
         (".git", "PATH_REJECTED"),
     ] {
-        let told = run.call("list_dir", json!({"path": path})).await.refusal();
-        assert!(told == code || (path == "a.txt/b" && told == "NOT_A_DIRECTORY"), "{path}: {told}");
+        let found = run.call("list_dir", json!({"path": path})).await.refusal();
+        assert!(found == code || (path == "a.txt/b" && found == "NOT_A_DIRECTORY"), "{path}: {found}");
     }
     for bad in [
         json!({"maxDepth": 0}),
@@ -165,7 +173,7 @@ async fn what_is_no_folder_is_refused(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn entries_end_where_their_bytes_are_many(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_bytes_of_entries_are_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let folder = vec!["d".repeat(200); 17].join("/");
     let files: Vec<_> = (0..700).map(|number| format!("{folder}/{number:04}\u{1}")).collect();
     let named: Vec<_> = files.iter().map(|file| (file.as_str(), "one\n")).collect();
@@ -180,12 +188,12 @@ async fn entries_end_where_their_bytes_are_many(#[values(Backend::Sqlite, Backen
         let answer = run.call(tool, input).await;
         assert!(answer.body.len() < (2 << 20) + 65_536, "{tool}: {} bytes", answer.body.len());
         let listing = answer.ok();
-        let told = paths(&listing);
-        assert!((500..700).contains(&told.len()), "{tool}: {} entries", told.len());
+        let listed = paths(&listing);
+        assert!((500..700).contains(&listed.len()), "{tool}: {} entries", listed.len());
         assert_eq!(listing["truncated"], true, "{tool}");
-        assert!(told.iter().enumerate().all(|(at, path)| listing["path"].is_null() || *path == files[at]), "{tool}");
+        assert!(listed.iter().enumerate().all(|(at, path)| listing["path"].is_null() || *path == files[at]), "{tool}");
     }
-    // What lies in folders above is told first, and the rest as far as it fits.
+    // Parent folders are listed first, then as many entries as fit.
     let whole = run.ok("list_dir", json!({"maxDepth": 20, "maxEntries": 10_000})).await;
     assert_eq!((paths(&whole)[16], paths(&whole)[17], &whole["truncated"]), (&*folder, &*files[0], &json!(true)));
 }

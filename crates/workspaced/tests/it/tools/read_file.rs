@@ -1,4 +1,4 @@
-//! `read_file`: every input with its default and its most, every member of the output.
+//! `read_file`: every input with its default and maximum, every member of the output.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn lines(count: usize) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn two_hundred_numbered_lines_are_told_unless_asked_otherwise(
+async fn two_hundred_numbered_lines_are_returned_by_default(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let text = lines(450);
@@ -44,7 +44,7 @@ async fn two_hundred_numbered_lines_are_told_unless_asked_otherwise(
 
 #[rstest]
 #[tokio::test]
-async fn a_number_of_any_size_is_taken_as_the_most(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_large_number_is_capped_at_the_maximum(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", &lines(1200))]).await;
     let call = async |tool: &str, input: &str| {
         let path = format!("/v1/runs/{}/tools/{tool}", run.id);
@@ -72,7 +72,7 @@ async fn a_number_of_any_size_is_taken_as_the_most(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn reading_on_with_next_start_line_gives_the_whole_text(
+async fn reading_with_next_start_line_returns_the_whole_text(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let text = lines(2500) + "no end of line";
@@ -94,7 +94,7 @@ async fn reading_on_with_next_start_line_gives_the_whole_text(
 
 #[rstest]
 #[tokio::test]
-async fn content_has_at_most_64_kib(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn content_is_limited_to_64_kib(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let text = format!("{}\n", "x".repeat(999)).repeat(200);
     let (_server, run) = Run::shared(backend, &[("a.txt", &text)]).await;
     for format in ["raw", "numbered"] {
@@ -110,7 +110,7 @@ async fn content_has_at_most_64_kib(#[values(Backend::Sqlite, Backend::Postgres)
 
 #[rstest]
 #[tokio::test]
-async fn long_lines_are_cut_and_counted_when_numbered(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn long_numbered_lines_are_truncated_and_counted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let text = format!("short\n{}\n{}\n", "ü".repeat(2000), "ü".repeat(2001));
     let (_server, run) = Run::shared(backend, &[("a.txt", &text)]).await;
     let page = run.ok("read_file", json!({"path": "a.txt"})).await;
@@ -124,7 +124,7 @@ async fn long_lines_are_cut_and_counted_when_numbered(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn encodings_and_line_endings_are_told(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn encodings_and_line_endings_are_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let table = [
         ("lf.txt", &b"a\nb\n"[..], "utf-8", "lf", 2, "a\nb\n"),
@@ -139,18 +139,16 @@ async fn encodings_and_line_endings_are_told(#[values(Backend::Sqlite, Backend::
     for (path, bytes, encoding, ending, total, content) in table {
         run.put(path, bytes);
         let page = run.ok("read_file", json!({"path": path, "format": "raw"})).await;
-        let told = page["content"].as_str().unwrap().trim_start_matches('\u{feff}');
+        let text = page["content"].as_str().unwrap().trim_start_matches('\u{feff}');
         assert_eq!((&page["encoding"], &page["lineEnding"]), (&json!(encoding), &json!(ending)), "{path}");
-        assert_eq!((page["totalLines"].as_u64(), told), (Some(total), content), "{path}");
-        assert_eq!(page["sha256"], sha256(bytes), "{path}: the hash is of the bytes on disk");
+        assert_eq!((page["totalLines"].as_u64(), text), (Some(total), content), "{path}");
+        assert_eq!(page["sha256"], sha256(bytes), "{path}: the hash is not that of the bytes on disk");
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_large_file_is_read_in_part_and_a_larger_one_not_at_all(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_file_over_the_size_limit_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let extra = json!({"policy": {"maxFileBytes": 1000}});
     let (_server, run) = Run::shared_with(backend, &[], extra).await;
     run.put("fits.txt", "0123456789abcde\n".repeat(1000));
@@ -165,7 +163,9 @@ async fn a_large_file_is_read_in_part_and_a_larger_one_not_at_all(
 
 #[rstest]
 #[tokio::test]
-async fn what_is_no_readable_file_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_unreadable_path_or_invalid_input_is_refused(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("dir/a.txt", "x\n")]).await;
     run.put("pic.png", [0x89, b'P', b'N', b'G', 0, 0, 0, 1]);
     crate::harness::mkfifo(&run.repo.join("pipe"));
@@ -185,7 +185,7 @@ async fn what_is_no_readable_file_is_refused(#[values(Backend::Sqlite, Backend::
         } else {
             answer.refused(code);
         }
-        assert!(started.elapsed().as_secs() < 5, "{path} took its time");
+        assert!(started.elapsed().as_secs() < 5, "{path} took too long");
     }
     for bad in [
         json!({}),

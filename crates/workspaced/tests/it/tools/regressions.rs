@@ -1,4 +1,4 @@
-//! What has gone wrong in software of this kind, each told as a test: none of it happens here.
+//! Regression tests for known defects of similar software.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ async fn edit(run: &Run, path: &str, old: &str, new: &str, extra: Value) -> Answ
     run.call("edit_file", input).await
 }
 
-/// The names in a folder.
+/// Returns the names in a folder.
 fn names_in(folder: &Path) -> Vec<String> {
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().to_string_lossy().into_owned();
     std::fs::read_dir(folder).unwrap().map(name).collect()
@@ -28,7 +28,7 @@ fn bytes_of(run: &Run, path: &str) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test]
-async fn no_edit_turns_a_crlf_file_to_lf(#[values(Backend::Sqlite)] backend: Backend) {
+async fn an_edit_keeps_crlf(#[values(Backend::Sqlite)] backend: Backend) {
     let text = "one\r\ntwo\r\nthree\r\n";
     let (_server, run) = Run::shared(backend, &[("a.txt", text), ("b.txt", text)]).await;
     edit(&run, "a.txt", "one\ntwo", "1\n1.5\n2", json!({})).await.ok();
@@ -39,7 +39,7 @@ async fn no_edit_turns_a_crlf_file_to_lf(#[values(Backend::Sqlite)] backend: Bac
 
 #[rstest]
 #[tokio::test]
-async fn no_edit_in_ascii_corrupts_a_latin_1_file(#[values(Backend::Sqlite)] backend: Backend) {
+async fn an_ascii_edit_does_not_corrupt_a_latin_1_file(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let text = |word: &[u8]| {
         [b"Die Stra\xdfe ist gro\xdf und sch\xf6n.\n".as_slice(), word, b"\n\xc4pfel f\xfcr alle\n"].concat()
@@ -50,8 +50,8 @@ async fn no_edit_in_ascii_corrupts_a_latin_1_file(#[values(Backend::Sqlite)] bac
     edit(&run, "a.txt", "first", "second", json!({})).await.ok();
     assert_eq!(bytes_of(&run, "a.txt"), text(b"second"));
     edit(&run, "a.txt", "second", "\u{65e5}\u{672c}", json!({})).await.refused("UNSUPPORTED_BINARY");
-    assert_eq!(bytes_of(&run, "a.txt"), text(b"second"), "no question mark in place of what does not fit");
-    // A patch is told the same: its hunk matches, and could not be mended by reading the file again.
+    assert_eq!(bytes_of(&run, "a.txt"), text(b"second"), "an unencodable character was replaced");
+    // A patch gets the same refusal. Its hunk matches, so it is not a conflict.
     run.put("b.txt", "one\n");
     let patch = |new: &str| {
         format!(
@@ -66,7 +66,7 @@ async fn no_edit_in_ascii_corrupts_a_latin_1_file(#[values(Backend::Sqlite)] bac
 
 #[rstest]
 #[tokio::test]
-async fn one_file_under_two_names_in_a_patch_loses_no_change(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_patch_with_two_notations_of_one_path_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\ntwo\n")]).await;
     for other in ["./a.txt", "x/../a.txt", ".//a.txt"] {
         let patch =
@@ -78,7 +78,7 @@ async fn one_file_under_two_names_in_a_patch_loses_no_change(#[values(Backend::S
 
 #[rstest]
 #[tokio::test]
-async fn nothing_that_creates_or_moves_overwrites(#[values(Backend::Sqlite)] backend: Backend) {
+async fn creating_and_moving_do_not_overwrite(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n")]).await;
     let before = run.snapshot();
     let create = json!({"path": "b.txt", "content": "x\n", "mode": "CREATE_NEW", "reason": "r"});
@@ -98,7 +98,7 @@ async fn nothing_that_creates_or_moves_overwrites(#[values(Backend::Sqlite)] bac
 
 #[rstest]
 #[tokio::test]
-async fn nothing_is_deleted_through_a_link(#[values(Backend::Sqlite)] backend: Backend) {
+async fn deletion_does_not_follow_links(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("real/x.txt", "x\n")]).await;
     run.link("folder", "real");
     run.link("link.txt", "real/x.txt");
@@ -116,7 +116,7 @@ async fn nothing_is_deleted_through_a_link(#[values(Backend::Sqlite)] backend: B
 
 #[rstest]
 #[tokio::test]
-async fn a_lookalike_is_no_match(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_similar_text_does_not_match(#[values(Backend::Sqlite)] backend: Backend) {
     let text = "fn a() {\n    run(1);\n}\nfn b() {\n\trun(1);\n}\nfn c() {\n    run(1) ;\n}\n";
     let (_server, run) = Run::shared(backend, &[("a.rs", text)]).await;
     edit(&run, "a.rs", "  run(1);\n}\nfn c", "x", json!({})).await.refused("EDIT_NOT_FOUND");
@@ -129,17 +129,17 @@ async fn a_lookalike_is_no_match(#[values(Backend::Sqlite)] backend: Backend) {
 
 #[rstest]
 #[tokio::test]
-async fn replacing_all_by_what_holds_it_comes_to_an_end(#[values(Backend::Sqlite)] backend: Backend) {
+async fn replacing_all_with_a_text_that_contains_the_old_text_terminates(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a b a\na\n")]).await;
-    let told = edit(&run, "a.txt", "a", "aa a", json!({"replaceAll": true})).await.ok();
-    assert_eq!((&told["replacements"], run.on_disk("a.txt")), (&json!(3), "aa a b aa a\naa a\n".into()));
+    let edited = edit(&run, "a.txt", "a", "aa a", json!({"replaceAll": true})).await.ok();
+    assert_eq!((&edited["replacements"], run.on_disk("a.txt")), (&json!(3), "aa a b aa a\naa a\n".into()));
 }
 
 #[rstest]
 #[case::small(100)]
 #[case::staged(3 << 20)]
 #[tokio::test]
-async fn an_upload_that_breaks_off_leaves_the_old_file(#[case] length: usize) {
+async fn an_aborted_upload_keeps_the_old_file(#[case] length: usize) {
     let (server, run) = Run::shared(Backend::Sqlite, &[("a.txt", "old\n")]).await;
     let before = run.snapshot();
     let address = run.agent.base.trim_start_matches("http://").to_owned();
@@ -164,16 +164,16 @@ async fn an_upload_that_breaks_off_leaves_the_old_file(#[case] length: usize) {
 
 #[rstest]
 #[tokio::test]
-async fn another_content_has_another_tag_whatever_its_time_says(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_etag_depends_on_the_content_and_not_on_the_time(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "aaaa")]).await;
     let path = format!("/v1/runs/{}/files/a.txt", run.id);
     let time = std::fs::metadata(run.repo.join("a.txt")).unwrap().modified().unwrap();
     for content in ["aaaa", "bbbb", "cccc", "aaaa"] {
         run.put("a.txt", content);
         std::fs::File::options().write(true).open(run.repo.join("a.txt")).unwrap().set_modified(time).unwrap();
-        let told = run.agent.get(&path).await;
+        let answer = run.agent.get(&path).await;
         assert_eq!(
-            (told.text(), told.header("etag")),
+            (answer.text(), answer.header("etag")),
             (content.to_owned(), format!("\"{}\"", sha256(content)).as_str())
         );
         let stat = run.ok("stat_path", json!({"path": "a.txt"})).await;
@@ -183,7 +183,9 @@ async fn another_content_has_another_tag_whatever_its_time_says(#[values(Backend
 
 #[rstest]
 #[tokio::test]
-async fn a_repeated_call_is_answered_to_nobody_else(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_stored_answer_is_returned_only_to_authorized_callers(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (server, run) = Run::shared(backend, &[]).await;
     let other = server.run(json!({})).await;
     let input = json!({"toolCallId": "mine", "path": "a.txt", "content": "private\n", "reason": "r"});
@@ -202,15 +204,15 @@ async fn a_repeated_call_is_answered_to_nobody_else(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn what_is_read_is_what_stands_there_and_can_be_written_back(#[values(Backend::Sqlite)] backend: Backend) {
+async fn read_content_is_not_redacted_and_can_be_written_back(#[values(Backend::Sqlite)] backend: Backend) {
     let key = format!("{}{}", "AKIA", "Q3EGRVZ7LNKPXW2M");
     let text = format!("id = {key}\nport = 1\n");
     let (_server, run) = Run::shared(backend, &[("settings.txt", &text)]).await;
     let read = run.ok("read_file", json!({"path": "settings.txt", "format": "raw"})).await;
-    assert_eq!(read["content"], text, "nothing is blanked out that a caller would write back");
+    assert_eq!(read["content"], text, "the content was redacted");
     edit(&run, "settings.txt", "port = 1", "port = 2", json!({})).await.ok();
     assert_eq!(run.on_disk("settings.txt"), text.replace("port = 1", "port = 2"));
-    // What is hidden is hidden whole: there is nothing of it to be written back.
+    // A denied file returns no content at all.
     run.put(".env", format!("KEY={key}\n"));
     let refused = run.call("read_file", json!({"path": ".env"})).await;
     assert!(!refused.contains(&key) && refused.refusal() == "POLICY_DENIED_SECRET");
@@ -218,7 +220,7 @@ async fn what_is_read_is_what_stands_there_and_can_be_written_back(#[values(Back
 
 #[rstest]
 #[tokio::test]
-async fn a_search_goes_on_behind_a_line_of_64_kib(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_search_continues_after_a_line_of_64_kib(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for (name, length) in [("a.txt", 64 * 1024 - 1), ("b.txt", 64 * 1024), ("c.txt", 64 * 1024 + 1), ("d.txt", 700_000)]
     {
@@ -233,7 +235,7 @@ async fn a_search_goes_on_behind_a_line_of_64_kib(#[values(Backend::Sqlite)] bac
 
 #[rstest]
 #[tokio::test]
-async fn no_folder_is_made_outside_before_the_path_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_rejected_path_creates_no_folder(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let outside = server.template(&[]);
     run.link("out", outside.to_str().unwrap());
@@ -245,14 +247,14 @@ async fn no_folder_is_made_outside_before_the_path_is_refused(#[values(Backend::
     run.call("move_file", mv).await.refused("PATH_REJECTED");
     assert!(names_in(&outside).is_empty(), "{:?}", names_in(&outside));
     assert!(!run.repo.parent().unwrap().join("new").exists());
-    // A call that is refused for something else leaves no folder behind either.
+    // A call that is refused for another reason creates no folder either.
     run.call("write_file", create("made/.env/x.txt")).await.refused("POLICY_DENIED_SECRET");
     assert!(!run.repo.join("made").exists());
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_new_credential_is_refused_before_anything_is_told_of_the_file(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_new_credential_is_refused_before_the_file_is_read(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     run.put("pic.bin", b"\0\x01\xff");
     run.put("large.txt", "x\n".repeat(600_000));
@@ -266,9 +268,9 @@ async fn a_new_credential_is_refused_before_anything_is_told_of_the_file(#[value
         ("pic.bin", "CREATE_OR_REPLACE"),
         ("large.txt", "CREATE_OR_REPLACE"),
     ] {
-        let told = run.call("write_file", write(path, mode, "stale")).await;
-        assert_eq!(told.refusal(), "POLICY_DENIED_SECRET", "{path} {mode}");
-        assert!(!told.contains(&key));
+        let answer = run.call("write_file", write(path, mode, "stale")).await;
+        assert_eq!(answer.refusal(), "POLICY_DENIED_SECRET", "{path} {mode}");
+        assert!(!answer.contains(&key));
     }
     for path in ["none.txt", "a.txt", "pic.bin"] {
         edit(&run, path, "none such", &key, json!({})).await.refused("POLICY_DENIED_SECRET");

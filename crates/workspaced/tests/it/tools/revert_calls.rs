@@ -1,4 +1,4 @@
-//! `revert_calls`: what was done is taken back byte for byte, or not at all.
+//! `revert_calls`: changes are reverted byte by byte or not at all.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Snapshot, sha256};
 
-/// The files alone: as in git, a folder is there as long as something is in it.
+/// Returns the files without folders.
 fn files_of(run: &Run) -> Snapshot {
     run.snapshot().into_iter().filter(|(_, what)| what != "directory").collect()
 }
@@ -23,7 +23,7 @@ async fn revert(run: &Run, calls: &[&Value]) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn each_kind_of_change_is_taken_back_whole(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn each_kind_of_change_is_reverted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("a.txt", "one\r\ntwo\nthree"), ("dir/b.txt", "b\n"), ("c.txt", "\u{feff}c \t\n"), ("empty.txt", "")];
     let (_server, run) = Run::shared(backend, &files).await;
     std::fs::write(run.repo.join("latin.txt"), b"caf\xe9 au lait\nna\xefve\n").unwrap();
@@ -57,7 +57,7 @@ async fn each_kind_of_change_is_taken_back_whole(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn going_back_ends_while_others_go_on(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_revert_terminates_under_concurrent_writes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let mut writers = Vec::new();
@@ -66,7 +66,7 @@ async fn going_back_ends_while_others_go_on(#[values(Backend::Sqlite, Backend::P
         writers.push(tokio::spawn(async move {
             let path = format!("w{writer}.txt");
             let mut seen = run.create(&path, "0\n").await["newSha256"].clone();
-            // Bounded, so that a call that never ends is told by what it finds at last.
+            // Limited, so that the test fails instead of hanging.
             for round in 1..3_000 {
                 if ended.load(std::sync::atomic::Ordering::Relaxed) {
                     return round;
@@ -84,17 +84,17 @@ async fn going_back_ends_while_others_go_on(#[values(Backend::Sqlite, Backend::P
     let answer = run.call("revert_calls", json!({"toSeq": 0, "reason": "r", "dryRun": true})).await;
     ended.store(true, std::sync::atomic::Ordering::Relaxed);
     if answer.status != 200 {
-        // A file has changed again since its history was read.
+        // A file has changed since the revert read the history.
         answer.refused("REVERT_CONFLICT");
     }
     for writer in writers {
-        assert!(writer.await.unwrap() < 3_000, "the writers had to end first");
+        assert!(writer.await.unwrap() < 3_000, "the revert waited for the writers");
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn several_calls_go_back_to_a_record(#[values(Backend::Sqlite)] backend: Backend) {
+async fn several_calls_are_reverted_to_a_record(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "0\n")]).await;
     let mut states = vec![(0, run.snapshot())];
     for number in 1..=4 {
@@ -115,7 +115,7 @@ async fn several_calls_go_back_to_a_record(#[values(Backend::Sqlite)] backend: B
 
 #[rstest]
 #[tokio::test]
-async fn a_file_that_has_changed_since_is_a_conflict_and_nothing_changes(
+async fn a_revert_of_a_file_with_later_changes_is_a_conflict(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n")]).await;
@@ -146,7 +146,7 @@ async fn a_file_that_has_changed_since_is_a_conflict_and_nothing_changes(
     assert_eq!(run.on_disk("a.txt"), "from outside\n");
 }
 
-/// A call of the files plane: `old` is what is there, `new` what shall be.
+/// Replaces the content `old` with `new` by a file route.
 async fn store(run: &Run, path: &str, old: Option<&[u8]>, new: Option<&[u8]>) -> Value {
     let method = if new.is_some() { Method::PUT } else { Method::DELETE };
     let request = run.agent.request(method, &format!("/v1/runs/{}/files/{path}", run.id)).header("x-reason", "r");
@@ -159,7 +159,7 @@ async fn store(run: &Run, path: &str, old: Option<&[u8]>, new: Option<&[u8]>) ->
 
 #[rstest]
 #[tokio::test]
-async fn files_of_any_kind_come_back_byte_for_byte(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn files_of_any_kind_are_restored_byte_by_byte(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files = [("pic.bin", "\0\u{1}\u{2}base"), ("tool.sh", "#!/bin/sh\n"), ("a.txt", "a\n")];
     let extra = json!({"policy": {"allowModeChange": true}});
     let (_server, run) = Run::shared_with(backend, &files, extra).await;
@@ -205,22 +205,22 @@ async fn files_of_any_kind_come_back_byte_for_byte(#[values(Backend::Sqlite, Bac
         assert_eq!(files_of(&run), states[at], "call {at}: {:#}", calls[at]);
     }
     let again = revert(&run, &undone.iter().collect::<Vec<_>>()).await;
-    assert_eq!(files_of(&run), last, "all reverts reverted at once");
+    assert_eq!(files_of(&run), last, "a revert of all reverts");
     assert_eq!(again["reverted"].as_array().unwrap().len(), calls.len());
     let all = run.ok("revert_calls", json!({"toSeq": 0, "reason": "from the start"})).await;
     assert_eq!(files_of(&run), states[0], "{all:#}");
     let record = run.last_record().await;
     assert_eq!(record["seq"], all["seq"]);
     for file in record["files"].as_array().unwrap() {
-        let there = std::fs::read(run.repo.join(file["path"].as_str().unwrap())).ok().map(sha256);
-        assert_eq!(file["newSha256"].as_str().map(str::to_owned), there, "{file:#}");
+        let on_disk = std::fs::read(run.repo.join(file["path"].as_str().unwrap())).ok().map(sha256);
+        assert_eq!(file["newSha256"].as_str().map(str::to_owned), on_disk, "{file:#}");
     }
     assert_eq!(run.verify().await["intact"], true);
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_was_too_large_to_be_kept_is_a_conflict_that_says_so(
+async fn content_that_was_too_large_to_store_is_a_conflict(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
@@ -234,8 +234,8 @@ async fn what_was_too_large_to_be_kept_is_a_conflict_that_says_so(
     assert_eq!(refused["path"], "large.bin");
     assert!(refused["message"].as_str().unwrap().contains("too large to be kept"), "{refused:#}");
     assert!(refused["hint"].as_str().unwrap().contains("files plane"), "{refused:#}");
-    assert_eq!(run.snapshot(), tree, "all or nothing");
-    // Both together leave nothing that would have to come back.
+    assert_eq!(run.snapshot(), tree, "a refused revert changed the tree");
+    // A revert of both calls needs no stored content.
     revert(&run, &[&made, &gone]).await;
     assert_eq!(run.snapshot(), tree);
 }

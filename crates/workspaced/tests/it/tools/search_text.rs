@@ -1,4 +1,4 @@
-//! `search_text`: every input with its default and its most, every member of the output.
+//! `search_text`: every input with its default and maximum, every member of the output.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ async fn a_literal_is_found_in_path_order(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn a_file_that_cannot_be_searched_is_refused_where_it_is_named(
+async fn an_unsearchable_file_is_refused_if_it_is_named(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared_with(backend, &FILES, json!({"policy": {"maxFileBytes": 1000}})).await;
@@ -58,13 +58,13 @@ async fn a_file_that_cannot_be_searched_is_refused_where_it_is_named(
             assert_eq!(problem["path"], path);
         }
     }
-    // A NUL far behind the first bytes is seen once there is something to be told.
+    // A NUL after the first bytes is detected when the file has a match.
     run.call("search_text", json!({"query": "alpha", "path": "src/late.dat"})).await.refused("UNSUPPORTED_BINARY");
     let problem =
         run.call("search_text", json!({"query": "a", "path": "src/large.txt"})).await.refused("FILE_TOO_LARGE");
     assert_eq!((&problem["limit"], &problem["actual"]), (&json!(16000), &json!(18000)));
     assert_eq!(found(&run.ok("search_text", json!({"query": "alpha", "path": "utf16.txt"})).await).len(), 1);
-    // Of a folder that holds them they are left out, and those too large are named.
+    // In a folder they are skipped, and the oversized ones are listed.
     let report = run.ok("search_text", json!({"query": "beta", "path": "src"})).await;
     assert_eq!(found(&report), [("src/b.rs", 1, 4), ("src/b.rs", 2, 17)]);
     assert!(report["skipped"].to_string().contains("src/large.txt"), "{report:#}");
@@ -72,7 +72,7 @@ async fn a_file_that_cannot_be_searched_is_refused_where_it_is_named(
 
 #[rstest]
 #[tokio::test]
-async fn each_option_does_what_it_says(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn each_option_has_its_effect(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let table = [
         (json!({"query": "a.pha"}), vec![("docs/x.md", 3, 7)]),
@@ -102,7 +102,7 @@ async fn each_option_does_what_it_says(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn context_goes_up_to_three_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn context_is_limited_to_three_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "1\n2\n3\n4\nhere\n6\n7\n8\n9\n")]).await;
     for (asked, before, after) in
         [(0, vec![], vec![]), (2, vec!["3", "4"], vec!["6", "7"]), (50, vec!["2", "3", "4"], vec!["6", "7", "8"])]
@@ -114,7 +114,9 @@ async fn context_goes_up_to_three_lines(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn matches_have_an_end_and_are_the_first(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_number_of_matches_is_limited_to_the_first_ones(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let text = "hit\n".repeat(150);
     let files: Vec<(String, &str)> = (0..10).map(|number| (format!("f{number}.txt"), text.as_str())).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
@@ -130,7 +132,7 @@ async fn matches_have_an_end_and_are_the_first(#[values(Backend::Sqlite, Backend
         assert_eq!(report["truncatedReason"], "maxMatches");
         let first: Vec<_> = (0..count as u64).map(|at| (format!("f{}.txt", at / 150), at % 150 + 1)).collect();
         let got: Vec<_> = got.into_iter().map(|(path, line, _)| (path.to_owned(), line)).collect();
-        assert_eq!(got, first, "the same query on the same tree gives the same answer");
+        assert_eq!(got, first, "the result is not deterministic");
     }
     let all = run.ok("search_text", json!({"query": "hit", "path": "f0.txt", "maxMatches": 150})).await;
     assert_eq!(all["truncated"], false);
@@ -139,7 +141,7 @@ async fn matches_have_an_end_and_are_the_first(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn long_lines_and_strange_bytes_do_no_harm(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn long_lines_and_other_encodings_are_searched(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     run.put("long.txt", format!("{}needle{}\n", "x".repeat(200_000), "y".repeat(200_000)));
     run.put("latin.txt", b"caf\xe9 needle\n");
@@ -148,7 +150,7 @@ async fn long_lines_and_strange_bytes_do_no_harm(#[values(Backend::Sqlite, Backe
     let report = run.ok("search_text", json!({"query": "needle"})).await;
     let paths: Vec<_> = found(&report).into_iter().map(|(path, ..)| path).collect();
     assert!(paths.contains(&"long.txt") && paths.contains(&"crlf.txt"), "{paths:?}");
-    assert!(!paths.contains(&"nul.bin"), "binary files are not searched");
+    assert!(!paths.contains(&"nul.bin"), "a binary file was searched");
     for found in report["matches"].as_array().unwrap() {
         let snippet = found["snippet"].as_str().unwrap();
         assert!(snippet.contains("needle") && snippet.chars().count() <= 500, "{} {}", found["path"], snippet.len());
@@ -160,7 +162,7 @@ async fn long_lines_and_strange_bytes_do_no_harm(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn bad_queries_are_refused_with_a_reason(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn invalid_queries_are_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     for bad in [
         json!({}),
@@ -177,7 +179,7 @@ async fn bad_queries_are_refused_with_a_reason(#[values(Backend::Sqlite, Backend
     }
     run.call("search_text", json!({"query": "x", "path": "none-such"})).await.refused("NOT_FOUND");
     run.call("search_text", json!({"query": "x", "path": "../x"})).await.refused("PATH_REJECTED");
-    // A pattern that backtracking engines choke on is an answer like any other.
+    // An expression that is exponential in backtracking engines is fast.
     run.put("a.txt", "a".repeat(50_000));
     let started = std::time::Instant::now();
     run.ok("search_text", json!({"query": "(a+)+$b", "mode": "regex"})).await;

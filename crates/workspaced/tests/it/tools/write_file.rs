@@ -1,4 +1,4 @@
-//! `write_file` and what is true of every mutation: the expected version, all or nothing, the proof that it leaves.
+//! `write_file`, and properties of every mutation: the expected version, atomicity, the record and the artifact.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
@@ -35,7 +35,9 @@ async fn a_new_file_is_created_with_its_folders(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn replacing_needs_the_hash_of_what_is_there(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn replacing_needs_the_hash_of_the_current_content(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let (one, two) = (sha256("one\n"), sha256("two\n"));
     for mode in ["REPLACE_EXISTING", "CREATE_OR_REPLACE"] {
@@ -68,7 +70,7 @@ async fn replacing_needs_the_hash_of_what_is_there(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn a_file_that_is_gone_is_no_version(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_missing_file_is_not_replaced(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let input = |mode: &str, expected: Option<String>| {
         json!({"path": "a.txt", "content": "x\n", "mode": mode, "reason": "r"})
@@ -89,7 +91,7 @@ async fn a_file_that_is_gone_is_no_version(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn a_dry_run_answers_as_the_real_call_and_changes_nothing(
+async fn a_dry_run_has_the_answer_of_the_real_call_and_changes_nothing(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
@@ -98,7 +100,7 @@ async fn a_dry_run_answers_as_the_real_call_and_changes_nothing(
     let mut dry = input.clone();
     dry["dryRun"] = json!(true);
     let dry = run.ok("write_file", dry).await;
-    assert_eq!(dry["artifactUris"], json!([]), "nothing happened that needs a proof");
+    assert_eq!(dry["artifactUris"], json!([]), "a dry run left an artifact");
     assert_eq!((run.snapshot(), run.diff_sha256().await), (tree.clone(), diff.clone()));
     run.call("write_file", json!({"path": "a.txt", "content": "x", "reason": "r", "dryRun": true}))
         .await
@@ -117,7 +119,7 @@ async fn a_dry_run_answers_as_the_real_call_and_changes_nothing(
         .refused("POLICY_DENIED_SECRET");
     run.call("write_file", json!({"path": "Cargo.lock", "content": "x", "reason": "r", "dryRun": true})).await.is(202);
     assert_eq!(run.operator.get(&format!("/v1/approvals?state=pending&run={}", run.id)).await.status / 100, 2);
-    assert_eq!(run.get().await["counts"]["pendingApprovals"], 0, "a dry run waits for nobody");
+    assert_eq!(run.get().await["counts"]["pendingApprovals"], 0, "a dry run created an approval");
     assert_eq!((run.snapshot(), run.diff_sha256().await), (tree, diff));
 
     let real = run.ok("write_file", input).await;
@@ -133,22 +135,22 @@ async fn a_mutation_is_an_atomic_rename_that_keeps_the_mode(
 ) {
     let (server, run) = Run::shared(backend, &[]).await;
     run.put("run.sh", "#!/bin/sh\n");
-    let place = run.repo.join("run.sh");
-    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let before = place.metadata().unwrap();
-    let open = std::fs::File::open(&place).unwrap();
+    let path = run.repo.join("run.sh");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let before = path.metadata().unwrap();
+    let open = std::fs::File::open(&path).unwrap();
     run.replace("run.sh", "#!/bin/sh\nid\n", &sha256("#!/bin/sh\n")).await.ok();
-    let after = place.metadata().unwrap();
+    let after = path.metadata().unwrap();
     assert_eq!(after.permissions().mode() & 0o777, 0o755);
-    assert_ne!(before.ino(), after.ino(), "whoever reads the old file goes on with it whole");
+    assert_ne!(before.ino(), after.ino(), "the file was overwritten in place");
     assert_eq!(std::io::read_to_string(open).unwrap(), "#!/bin/sh\n");
-    assert!(run.snapshot().keys().eq(["run.sh"]), "no temporary file in the tree");
-    assert!(becomes_empty(&server.workspace(&run.id).join("tmp")).await, "no temporary file beside it");
+    assert!(run.snapshot().keys().eq(["run.sh"]), "a temporary file in the tree");
+    assert!(becomes_empty(&server.workspace(&run.id).join("tmp")).await, "a temporary file in tmp/");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_mutation_shows_in_the_diff_in_its_artifact_and_in_the_audit(
+async fn a_mutation_is_in_the_diff_its_artifact_and_the_audit(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\ntwo\n")]).await;
@@ -181,7 +183,7 @@ async fn a_mutation_shows_in_the_diff_in_its_artifact_and_in_the_audit(
 
 #[rstest]
 #[tokio::test]
-async fn writing_what_is_there_already_is_a_mutation_without_a_difference(
+async fn writing_the_current_content_is_a_mutation_without_a_diff(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
@@ -195,7 +197,7 @@ async fn writing_what_is_there_already_is_a_mutation_without_a_difference(
 
 #[rstest]
 #[tokio::test]
-async fn text_is_stored_byte_by_byte(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn text_is_stored_unchanged(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for (number, text) in ["", "no end", "crlf\r\n", "mixed\r\n\n", "\u{feff}bom\n", "tab\t \n\n\n", "🦀 ü \u{2028}\n"]
         .into_iter()
@@ -213,7 +215,7 @@ async fn text_is_stored_byte_by_byte(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn a_text_that_no_answer_holds_is_moved_and_deleted(
+async fn a_text_too_large_to_read_can_be_moved_and_deleted(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let budget = json!({"maxFilesDeleted": 1, "maxDeletions": 20_000});
@@ -249,13 +251,13 @@ async fn a_text_that_no_answer_holds_is_moved_and_deleted(
     assert!(diff.contains("rename from large.txt") && diff.contains("rename to new/b.txt"), "{diff}");
     assert!(becomes_empty(&run.repo.parent().unwrap().join("tmp")).await);
 
-    // Together with other calls a file is in memory, so that it must not be this large.
+    // A batch loads files into memory, so it refuses a file of this size.
     let batch = json!({"atomic": true, "calls": [
         {"tool": "move_file", "input": moved("new/b.txt", "c.txt", false)},
         {"tool": "write_file", "input": {"path": "d.txt", "content": "d\n", "reason": "r"}},
     ]});
-    let told = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.json();
-    assert_eq!(told["results"][0]["answer"]["code"], "FILE_TOO_LARGE", "{told:#}");
+    let batch_answer = run.agent.post(&format!("/v1/runs/{}/batch", run.id), batch).await.json();
+    assert_eq!(batch_answer["results"][0]["answer"]["code"], "FILE_TOO_LARGE", "{batch_answer:#}");
     assert_eq!(run.on_disk("new/b.txt"), text);
 
     let answer = run.ok("delete_file", deleted("new/b.txt", false)).await;
@@ -268,7 +270,7 @@ async fn a_text_that_no_answer_holds_is_moved_and_deleted(
 
 #[rstest]
 #[tokio::test]
-async fn a_reason_is_given_or_nothing_happens(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_mutation_without_a_valid_reason_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for reason in [Value::Null, json!(""), json!("x".repeat(2001)), json!(7)] {
         let mut input = json!({"path": "a.txt", "content": "x"});
@@ -296,12 +298,14 @@ async fn a_reason_is_given_or_nothing_happens(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_is_no_file_and_a_file_no_folder(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_folder_is_not_written_and_a_file_is_not_a_parent(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("dir/a.txt", "x\n")]).await;
     let write = |path: &str| json!({"path": path, "content": "x", "reason": "r"});
     run.call("write_file", write("dir")).await.refused("NOT_A_FILE");
-    let beneath_a_file = run.call("write_file", write("dir/a.txt/b")).await.refusal();
-    assert!(["NOT_A_DIRECTORY", "NOT_A_FILE", "NOT_FOUND"].contains(&beneath_a_file.as_str()), "{beneath_a_file}");
+    let under_a_file = run.call("write_file", write("dir/a.txt/b")).await.refusal();
+    assert!(["NOT_A_DIRECTORY", "NOT_A_FILE", "NOT_FOUND"].contains(&under_a_file.as_str()), "{under_a_file}");
     run.call("write_file", write("dir/")).await.refused("PATH_REJECTED");
     run.call("write_file", write(".")).await.refusal();
     assert_eq!(run.snapshot().len(), 2);
@@ -309,7 +313,7 @@ async fn a_folder_is_no_file_and_a_file_no_folder(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn of_two_writers_with_one_expected_hash_one_wins(
+async fn one_of_several_writers_with_the_same_expected_hash_succeeds(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
