@@ -189,7 +189,7 @@ async fn a_changed_tree_node_is_reported(#[values(Backend::Sqlite, Backend::Post
     server.rewrite(&run, &[&format!("update checkpoint_node set hash = {zero} where place = 0")]).await;
     let (code, text) = exit_and_stdout(&server.verify(&[]));
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("the node of the leaves 0 to 0"), "{text}");
+    assert!(text.contains("the stored node over the leaves 0 to 0"), "{text}");
     server.restart();
     let auditor = server.auditor();
     auditor.get("/v1/checkpoint/consistency?from=1").await.refused("UNAVAILABLE");
@@ -211,7 +211,7 @@ async fn no_checkpoint_is_signed_that_contradicts_an_earlier_leaf(
     server.reconnect(&run).create("more.txt", "x\n").await;
     server.reconnect(&run).create("again.txt", "x\n").await;
     assert!(server.stop().success());
-    assert!(server.log().contains("does not hold what was signed of it before"), "{}", server.log());
+    assert!(server.log().contains("does not contain what was signed of it before"), "{}", server.log());
     assert_eq!(std::fs::read(&log).unwrap(), before);
     server.assert_break_at(&run, 4, "rewritten").await;
 }
