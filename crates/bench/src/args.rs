@@ -95,7 +95,7 @@ pub(crate) struct Options {
     /// The server's binary [default: `workspaced` beside this one]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) server: Option<PathBuf>,
-    /// A further setting for the started server, such as `--server-arg=--read-threads=16`; may be repeated
+    /// A further setting for the started server, such as `--server-arg=--read-concurrency=16`; may be repeated
     #[arg(long, global = true, value_name = "SETTING")]
     pub(crate) server_arg: Vec<String>,
     /// A server that already runs, by `http://ADDRESS`; its import roots must hold `--scratch`

@@ -189,13 +189,13 @@ fn bounded(entry: Entry) -> Entry {
 impl ConcurrencyLimits {
     fn new(limits: &Limits) -> Self {
         Self {
-            read: Semaphore::new(limits.read_threads),
-            search: Semaphore::new(limits.search_threads),
-            export: RunBulkhead::new("exports", limits.export_threads),
-            write: Semaphore::new(limits.write_threads),
-            receive: RunBulkhead::new("large uploads", limits.write_threads),
-            import: Semaphore::new(limits.import_threads),
-            upload: Semaphore::new(limits.import_threads),
+            read: Semaphore::new(limits.read_concurrency),
+            search: Semaphore::new(limits.search_concurrency),
+            export: RunBulkhead::new("exports", limits.export_concurrency),
+            write: Semaphore::new(limits.write_concurrency),
+            receive: RunBulkhead::new("large uploads", limits.write_concurrency),
+            import: Semaphore::new(limits.import_concurrency),
+            upload: Semaphore::new(limits.import_concurrency),
         }
     }
 }

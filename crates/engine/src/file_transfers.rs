@@ -21,7 +21,7 @@ pub const INLINE_BYTES: usize = 1024 * 1024;
 
 /// What a call of the files plane says beside the file.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct FileCallOptions {
     /// The call, where the caller names it.
     pub tool_call_id: Option<String>,
     /// Why.
@@ -32,7 +32,7 @@ pub struct Said {
     pub refusal: Option<Refusal>,
 }
 
-impl Said {
+impl FileCallOptions {
     /// The input of a call, if what was said with it can be used.
     fn check(&self, members: Result<Map<String, Value>, Refusal>) -> Result<Map<String, Value>, Refusal> {
         match (members, self.refusal.clone()) {
@@ -73,11 +73,17 @@ pub struct Upload<F> {
 
 impl Engine {
     /// Opens a file to be sent, and records that it was.
-    pub async fn get_file(&self, run: &RunId, caller: Caller, path: &str, said: &Said) -> Result<Transfer, Failed> {
-        let members = said.members(&serde_json::json!({"path": path}));
+    pub async fn get_file(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        path: &str,
+        options: &FileCallOptions,
+    ) -> Result<Transfer, Failed> {
+        let members = options.members(&serde_json::json!({"path": path}));
         let (head, members) = CallContext::of(run, caller, &files::GET, members);
         let tool_call_id = head.tool_call_id.clone();
-        let told = self.read_call(head, said.check(members)).await;
+        let told = self.read_call(head, options.check(members)).await;
         let transfer = told.and_then(|(told, _)| {
             told.transfer.ok_or_else(|| CallError::Internal("a file that was read has no transfer".into()))
         });
@@ -91,11 +97,11 @@ impl Engine {
         caller: Caller,
         path: &str,
         expected: Option<Sha256>,
-        said: &Said,
+        options: &FileCallOptions,
     ) -> Result<Answer, Failed> {
-        let members = said.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
+        let members = options.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
         let (head, members) = CallContext::of(run, caller, &files::DELETE, members);
-        self.finish(head, said.check(members)).await
+        self.finish(head, options.check(members)).await
     }
 
     /// Stores a file: where nothing is, or where the version that the caller expects is.
@@ -104,13 +110,13 @@ impl Engine {
         run: &RunId,
         caller: Caller,
         path: &str,
-        said: &Said,
+        options: &FileCallOptions,
         upload: Upload<impl FnOnce() -> Pieces>,
     ) -> Result<Answer, Failed> {
         let expected = upload.expected;
-        let members = said.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
+        let members = options.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
         let (head, early) = CallContext::of(run, caller.clone(), &files::PUT, members);
-        let path = match (said.check(early), LogicalPath::parse_file(path)) {
+        let path = match (options.check(early), LogicalPath::parse_file(path)) {
             (Ok(_), Ok(path)) => path,
             (Err(refusal), _) => return self.finish(head, Err(refusal)).await,
             (Ok(_), Err(rule)) => return self.finish(head, Err(Refusal::path(path, rule))).await,
@@ -134,7 +140,7 @@ impl Engine {
             NewContent::Inline(_) | NewContent::Announced(_) => None,
             NewContent::Staged(file, _) => Some(file.name.clone()),
         };
-        let (head, members) = CallContext::of(run, caller, &files::PUT, said.members(&put.to_input()));
+        let (head, members) = CallContext::of(run, caller, &files::PUT, options.members(&put.to_input()));
         let tool_call_id = head.tool_call_id.clone();
         let done = match members {
             Ok(_) => self.store(head, put, staged).await,

@@ -1,37 +1,52 @@
-//! The bounds of the service.
+//! The limits of the service.
 
 use std::time::Duration;
 
-/// Every bound of the service.
+/// Every limit of the service.
 #[derive(Clone, Debug)]
 pub struct Limits {
+    /// Maximum concurrent connections.
     pub max_connections: usize,
+    /// Maximum time to receive the head of a request.
     pub header_timeout: Duration,
+    /// Maximum time to receive a JSON body, and maximum stall of an upload or a download.
     pub body_timeout: Duration,
-    /// What has to come in or go out in a second, while it is waited for.
+    /// Minimum rate of an upload or a download while the service waits for the client.
     pub min_bytes_per_second: u64,
+    /// Maximum idle time of a connection between two requests.
     pub idle_timeout: Duration,
+    /// Maximum duration of a read.
     pub request_timeout: Duration,
+    /// Maximum size of a JSON body.
     pub max_body_bytes: u64,
-    /// Bytes of bodies in memory at a time.
+    /// Maximum memory for JSON bodies of all requests.
     pub max_body_memory_bytes: u64,
-    /// Bytes of large answers in memory at a time.
+    /// Maximum memory for large responses to all requests.
     pub max_answer_memory_bytes: u64,
+    /// Maximum size of an uploaded archive.
     pub max_archive_bytes: u64,
-    /// Requests a second of one token, and how many at once.
+    /// Maximum requests per second of one token, and maximum burst; `None` if there is no limit.
     pub rate: Option<(u32, u32)>,
-    /// Requests a minute from one address without a valid token; 0 is no limit.
+    /// Maximum requests per minute from one address without a valid token; 0 if there is no limit.
     pub auth_failures_per_minute: u32,
+    /// Maximum concurrent requests of one token.
     pub token_concurrency: usize,
-    pub read_threads: usize,
-    pub search_threads: usize,
-    pub export_threads: usize,
-    pub write_threads: usize,
-    pub import_threads: usize,
+    /// Maximum concurrent reads.
+    pub read_concurrency: usize,
+    /// Maximum concurrent searches and diffs.
+    pub search_concurrency: usize,
+    /// Maximum concurrent exports.
+    pub export_concurrency: usize,
+    /// Maximum concurrent mutations, and separately uploads of large files.
+    pub write_concurrency: usize,
+    /// Maximum concurrent imports, and separately archive uploads.
+    pub import_concurrency: usize,
+    /// Maximum open runs.
     pub max_live_runs: usize,
-    /// Runs that are not deleted; `None` where they are not bounded.
+    /// Maximum number of runs that are not deleted; `None` if there is no limit.
     pub max_runs: Option<u64>,
-    /// Bytes of all runs' files; `None` where they are not bounded.
+    /// Maximum size of the files of all runs; `None` if there is no limit.
     pub max_disk_bytes: Option<u64>,
+    /// Maximum time to drain requests at shutdown.
     pub drain: Duration,
 }

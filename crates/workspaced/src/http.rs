@@ -1,44 +1,49 @@
-//! The transport: routes, who may call them, and how answers look on the wire.
+//! HTTP: every route on one page, and the layers around all of them.
 
 mod approvals;
-mod archive;
-mod artifacts;
 mod audit;
-pub(crate) mod auth;
-mod batch;
-mod changes;
-mod checkpoints;
-pub(crate) mod extract;
+mod auth;
+mod extract;
 mod files;
+mod health;
 mod limits;
-mod open;
-pub(crate) mod openapi;
-mod pace;
-mod policy;
-pub(crate) mod problem;
-pub(crate) mod request;
+mod middleware;
+mod openapi;
+mod problem;
 mod runs;
 pub(crate) mod serve;
-mod streams;
+mod token_body;
 mod tools;
-mod tree;
+mod transfer;
+
+use std::sync::LazyLock;
 
 use axum::Router;
+use axum::http::{HeaderValue, header};
 use axum::middleware::from_fn_with_state;
+use axum::response::IntoResponse;
 use axum::routing::post;
+use bytes::Bytes;
+use tower::ServiceBuilder;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::trace::TraceLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::http::extract::json_text;
 use crate::http::problem::Problem;
 use crate::service::Service;
 
-/// Every documented route. Those of the tools are documented from their catalogue, in [`openapi`].
+/// Returns every documented route. [`openapi`] documents the route of the tools, from their catalogue.
 fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .routes(routes!(runs::create_run, runs::list_runs))
         .routes(routes!(runs::get_run, runs::delete_run))
         .routes(routes!(runs::close_run))
-        .routes(routes!(archive::put_archive, archive::get_archive))
+        .routes(routes!(runs::archive::put_archive, runs::exports::get_archive))
+        .routes(routes!(runs::exports::get_patch))
+        .routes(routes!(runs::exports::get_bundle))
         .routes(routes!(runs::issue_token))
         .routes(routes!(runs::revoke_token))
         .routes(routes!(approvals::list_approvals))
@@ -47,40 +52,70 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(approvals::deny))
         .routes(routes!(audit::list_audit))
         .routes(routes!(audit::stream_audit))
-        .routes(routes!(checkpoints::get_checkpoint))
-        .routes(routes!(checkpoints::get_checkpoint_key))
-        .routes(routes!(checkpoints::prove_consistency))
-        .routes(routes!(tools::list_tools))
-        .routes(routes!(limits::get_limits))
-        .route(TOOL_PATH, post(tools::call_tool))
-        .routes(routes!(batch::batch))
-        .routes(routes!(policy::explain_policy))
-        .routes(routes!(audit::get_tool_call))
         .routes(routes!(audit::list_run_audit))
         .routes(routes!(audit::verify_run))
-        .routes(routes!(checkpoints::prove_inclusion))
-        .routes(routes!(changes::list_changes))
-        .routes(routes!(artifacts::get_artifact))
-        .routes(routes!(archive::get_patch))
-        .routes(routes!(archive::get_bundle))
-        .routes(routes!(tree::get_drift))
+        .routes(routes!(audit::get_tool_call))
+        .routes(routes!(audit::artifacts::get_artifact))
+        .routes(routes!(audit::changes::list_changes))
+        .routes(routes!(audit::checkpoints::get_checkpoint))
+        .routes(routes!(audit::checkpoints::get_checkpoint_key))
+        .routes(routes!(audit::checkpoints::prove_consistency))
+        .routes(routes!(audit::checkpoints::prove_inclusion))
+        .routes(routes!(tools::list_tools))
+        .route(tools::PATH, post(tools::call_tool))
+        .routes(routes!(tools::batch::batch))
+        .routes(routes!(tools::explain::explain_policy))
+        .routes(routes!(limits::get_limits))
         .routes(routes!(files::get_file, files::put_file, files::delete_file))
-        .routes(routes!(open::healthz))
-        .routes(routes!(open::readyz))
-        .routes(routes!(open::metrics))
-        .routes(routes!(open::openapi_json))
+        .routes(routes!(files::drift::get_drift))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+        .routes(routes!(get_openapi))
 }
 
-/// The one route of all tools.
-pub(crate) const TOOL_PATH: &str = "/v1/runs/{run}/tools/{tool}";
-
-/// The whole service behind HTTP.
+/// Returns the router of the whole service.
 pub(crate) fn router(service: Service) -> Router {
-    let (router, _document) = routes().split_for_parts();
-    router
-        .merge(open::docs())
-        .fallback(async || Problem::no_route())
+    // Applied as one layer, since each layer of a router boxes the future of every request.
+    let around_all = ServiceBuilder::new()
+        .layer(
+            TraceLayer::new_for_http()
+                .make_span_with(middleware::request_span)
+                .on_request(())
+                .on_response(middleware::log_response)
+                .on_body_chunk(())
+                .on_eos(())
+                .on_failure(()),
+        )
+        .layer(from_fn_with_state(service.clone(), middleware::answer))
+        .layer(CatchPanicLayer::custom(middleware::panic_response));
+    let around_api = ServiceBuilder::new()
+        .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")))
+        .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, HeaderValue::from_static("no-store")))
+        .layer(around_all.clone());
+    let (api, _document) = routes().split_for_parts();
+    api.fallback(async || Problem::no_route())
         .method_not_allowed_fallback(async || Problem::no_method())
-        .layer(from_fn_with_state(service.clone(), request::answer))
+        .layer(around_api)
+        .merge(health::docs().layer(around_all))
         .with_state(service)
+}
+
+/// Returns the OpenAPI document, indented.
+pub(crate) fn openapi_text() -> String {
+    // A JSON value always serialises.
+    serde_json::to_string_pretty(&openapi::document(routes().into_openapi()))
+        .map(|text| text + "\n")
+        .unwrap_or_default()
+}
+
+/// Get this document
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "open", operation_id = "getOpenApiDocument", security(()),
+    responses((status = 200, description = "The OpenAPI document.", body = serde_json::Value)),
+)]
+async fn get_openapi() -> impl IntoResponse {
+    // Built on first use and shared by all responses, since the route needs no token.
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| openapi::document(routes().into_openapi()).to_string().into());
+    json_text(TEXT.clone())
 }

@@ -1,36 +1,30 @@
-//! The service: hosts one workspace per run, and decides, carries out and records every call on it.
+//! The program: settings, startup, HTTP, administration commands and telemetry around the [`engine`].
 //!
-//! The law of this crate: only `http` knows a transport; only `pipeline` changes a file; every call is recorded.
+//! The law of this crate: only `http` knows a transport; nothing here changes a run but by the engine.
 
 mod admin;
 mod answer_memory;
+mod bootstrap;
 mod checkpoints;
 pub mod config;
+mod data_dir;
 mod http;
-mod instance;
-mod leftovers;
-mod lock;
+mod maintenance;
 mod sandbox;
 mod service;
 mod signer;
-mod start;
 mod telemetry;
-mod upkeep;
 
 use engine::CallError;
-use engine::admission::{body_memory, rate_limit as throttle, tokens};
-use engine::call as calls;
-use engine::call::policy_query as explain;
-use engine::history::{change_feed as feed, content_history as versions, snapshot as past};
-use engine::transaction as pipeline;
-use engine::{approvals, audit, clock, exports as artifacts, file_transfers as files, page, runs, tools};
+use engine::history::{content_history as versions, snapshot as past};
+use engine::{file_transfers as files, tools};
 
 pub use admin::{repair, replay, verify};
-use model::json;
+pub use bootstrap::error::StartError;
+pub use bootstrap::serve;
 pub use sandbox::{Confinement, confine};
-pub use start::{StartError, serve};
 
-/// The OpenAPI document of the service, as it is committed.
+/// Returns the OpenAPI document of the service, as committed under `openapi/`.
 pub fn openapi() -> String {
-    http::openapi::pretty_text()
+    http::openapi_text()
 }

@@ -1,4 +1,4 @@
-//! Arguments → settings → service.
+//! The command line: parses the arguments and runs a subcommand.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -10,74 +10,70 @@ use tokio::signal::unix::{SignalKind, signal};
 use workspaced::StartError;
 use workspaced::config::{Args, Command};
 
-/// Small pieces are made and freed by the thousand for each call, on one thread and on another: made for that.
+/// Every call makes many small allocations that other threads free, which mimalloc does well.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Threads that may block beyond the places that calls have: for the ledger, for opening runs, for addresses.
-const MORE_THREADS: usize = 16;
+/// Blocking threads in addition to those for calls: for the ledger, for opening runs, for name resolution.
+const EXTRA_BLOCKING_THREADS: usize = 16;
 
-/// Threads of the runtime at least: a mutation may keep one of them for a moment, and a commit another.
-const LEAST_WORKERS: usize = 3;
+/// Minimum number of threads of the runtime, so that blocking code of one call does not delay all others on a small machine.
+const MIN_WORKERS: usize = 3;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return not_understood(&error),
+        Err(error) => return usage_error(&error),
     };
     match run(args.command) {
         Ok(code) => code,
-        Err(error @ StartError::Setting(_)) => end(&error.to_string(), 2),
-        Err(error @ StartError::Failed { .. }) => end(&error.to_string(), 1),
+        Err(error @ StartError::Setting(_)) => fail(&error.to_string(), 2),
+        Err(error @ StartError::Failed { .. }) => fail(&error.to_string(), 1),
     }
 }
 
 fn run(command: Command) -> Result<ExitCode, StartError> {
     match command {
         Command::Serve(args) => {
-            #[expect(clippy::disallowed_methods, reason = "this is where settings come in")]
+            #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
             let config = args.check(&|name| std::env::var(name).ok())?;
-            // Before there is a second thread, which would not be bound.
+            // Before a second thread is started, which would not be confined.
             let confinement = workspaced::confine(&config)?;
-            let runtime = runtime(config.blocking_threads() + MORE_THREADS)?;
-            runtime.block_on(async { workspaced::serve(config, confinement, end_of_process()?).await })?;
-            // Threads that still block have nothing left that anybody was told of.
+            let runtime = runtime(config.blocking_threads() + EXTRA_BLOCKING_THREADS)?;
+            runtime.block_on(async { workspaced::serve(config, confinement, termination()?).await })?;
+            // Does not wait for threads that still block: no caller depends on their work.
             runtime.shutdown_background();
             Ok(ExitCode::SUCCESS)
         }
-        Command::Openapi => Ok(match io::stdout().write_all(workspaced::openapi().as_bytes()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
+        Command::Openapi => Ok(success_if(io::stdout().write_all(workspaced::openapi().as_bytes()).is_ok())),
+        // Exit code 1 means a broken chain; 2, that the chains could not be verified.
+        Command::Verify(args) => Ok(match block_on(workspaced::verify(args.check()?))? {
+            Ok(is_intact) => success_if(is_intact),
+            Err(error) => fail(&error.to_string(), 2),
         }),
-        Command::Verify(args) => {
-            // 1 says that something is broken: what could not be checked is told apart from it.
-            let checked = runtime(MORE_THREADS)?.block_on(workspaced::verify(args.check()?));
-            let intact = match checked {
-                Err(error) => return Ok(end(&error.to_string(), 2)),
-                Ok(intact) => intact,
-            };
-            Ok(if intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
-        Command::Replay(args) => {
-            let equal = runtime(MORE_THREADS)?.block_on(workspaced::replay(args.check()?))?;
-            Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
-        Command::Repair(args) => {
-            let settled = runtime(MORE_THREADS)?.block_on(workspaced::repair(args.check()?))?;
-            Ok(if settled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
+        Command::Replay(args) => Ok(success_if(block_on(workspaced::replay(args.check()?))??)),
+        Command::Repair(args) => Ok(success_if(block_on(workspaced::repair(args.check()?))??)),
     }
+}
+
+fn success_if(is_success: bool) -> ExitCode {
+    if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs an offline command.
+fn block_on<T>(command: impl Future<Output = T>) -> Result<T, StartError> {
+    Ok(runtime(EXTRA_BLOCKING_THREADS)?.block_on(command))
 }
 
 fn runtime(blocking_threads: usize) -> Result<Runtime, StartError> {
     let mut runtime = Builder::new_multi_thread();
-    runtime.worker_threads(std::thread::available_parallelism().map_or(2, usize::from).max(LEAST_WORKERS));
+    runtime.worker_threads(std::thread::available_parallelism().map_or(2, usize::from).max(MIN_WORKERS));
     let built = runtime.enable_all().max_blocking_threads(blocking_threads).build();
     built.map_err(|error| StartError::Failed { what: "the runtime".to_owned(), cause: error.to_string() })
 }
 
-/// Done at the first SIGTERM or SIGINT.
-fn end_of_process() -> Result<impl Future<Output = ()>, StartError> {
+/// Returns a future that completes at the first SIGTERM or SIGINT.
+fn termination() -> Result<impl Future<Output = ()>, StartError> {
     let listen = |kind| {
         signal(kind).map_err(|error| StartError::Failed { what: "signals".to_owned(), cause: error.to_string() })
     };
@@ -90,27 +86,24 @@ fn end_of_process() -> Result<impl Future<Output = ()>, StartError> {
     })
 }
 
-/// Help goes out whole; of a mistake one line is told.
-fn not_understood(error: &clap::Error) -> ExitCode {
+/// Prints help as a whole, and an error of usage on one line.
+fn usage_error(error: &clap::Error) -> ExitCode {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        },
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => success_if(error.print().is_ok()),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            end("say what to do: serve, openapi, verify, replay or repair (--help tells more)", 2)
+            fail("missing subcommand: serve, openapi, verify, replay or repair (see --help)", 2)
         }
         _ => {
             let text = error.to_string();
             let first = text.split("\n\n").next().unwrap_or_default();
             let line = first.trim_start_matches("error:").split_whitespace().collect::<Vec<_>>().join(" ");
-            end(&line, 2)
+            fail(&line, 2)
         }
     }
 }
 
-fn end(message: &str, code: u8) -> ExitCode {
-    // Nothing is left to be done where standard error is closed.
+fn fail(message: &str, code: u8) -> ExitCode {
+    // If standard error is closed the exit code remains.
     let _ = writeln!(io::stderr(), "workspaced: {message}");
     ExitCode::from(code)
 }

@@ -1,11 +1,7 @@
-//! What of the machine the process may reach, and every git that it starts: held by the kernel (Landlock), whatever a
-//! fault in here would allow. Nothing beneath the data folder or an import root is ever executed.
+//! Restricts, by Landlock, what this process and every git that it starts can access, even if the code has a fault. Nothing
+//! under the data folder or an import root is ever executed.
 
-#![expect(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "this is where the places that the process may reach are told to the kernel"
-)]
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "Landlock rules are made from paths")]
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,24 +14,24 @@ use landlock::{
 use rustix::fs::Mode;
 use workspace::{ConfineGit, GitAccess};
 
-use crate::config::{BadSetting, Config, SandboxMode};
+use crate::config::{Config, ConfigError, SandboxMode};
 
-/// The newest rights that are known here; a kernel that has fewer holds those that it has.
+/// The newest supported Landlock version. An older kernel enforces the rights that it knows.
 const RIGHTS: ABI = ABI::V6;
 
-/// What is read and never written.
+/// Rights to read.
 const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 
-/// What is read and written, and never executed; without pipes, sockets and devices.
+/// Returns the rights to read and write, but not to execute or to create pipes, sockets and devices.
 fn own_rights() -> BitFlags<AccessFs> {
     let special = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeFifo | AccessFs::MakeSock;
     AccessFs::from_all(RIGHTS) & !(AccessFs::Execute | AccessFs::IoctlDev | special)
 }
 
-/// Programs and what they load: git and its helpers.
+/// Folders of programs and libraries, for git and its helpers.
 const PROGRAMS: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/gnu/store"];
 
-/// What programs read to find libraries, names on the network, and whom to trust there.
+/// Configuration of the loader, of name resolution, and of trusted certificates.
 const CONFIGURATION: [&str; 22] = [
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -61,86 +57,90 @@ const CONFIGURATION: [&str; 22] = [
     "/run/systemd/resolve",
 ];
 
-/// What has become of the sandbox, which the log says once there is one.
+/// The outcome of [`confine`], to be logged once logging has started.
 #[derive(Debug)]
 pub struct Confinement {
     state: State,
-    /// What git may reach; `None` where the kernel confines nothing.
+    /// Confines git; `None` if there is no sandbox.
     git: Option<Arc<GitSandbox>>,
 }
 
 #[derive(Debug)]
 enum State {
     Off,
-    /// The kernel holds all that was asked for.
-    Whole,
-    /// The kernel is older and holds what it knows.
-    Partly,
-    Impossible(String),
+    /// The kernel enforces all rules.
+    Full,
+    /// The kernel enforces the rules that it knows.
+    Partial,
+    Unavailable(String),
 }
 
-/// Bounds what this process may reach from here on. To be called before it has a second thread, since the kernel binds
-/// the calling one and whatever that starts.
+/// Restricts what this process can access from now on. Must be called before a second thread is started: the kernel
+/// restricts the calling thread and its descendants.
 ///
 /// # Errors
 ///
-/// Where the settings require a sandbox and the kernel has none, or the data folder cannot be made.
-pub fn confine(config: &Config) -> Result<Confinement, BadSetting> {
-    // Whatever is made is for this user alone: workspaces, database, lock.
+/// Fails if the settings require a sandbox that the kernel does not support, or if the data folder cannot be created.
+pub fn confine(config: &Config) -> Result<Confinement, ConfigError> {
+    // New files are accessible to this user only: workspaces, database, lock.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     if config.sandbox == SandboxMode::Off {
         return Ok(Confinement { state: State::Off, git: None });
     }
-    let places = Places::of(config)?;
-    let git = Arc::new(places.of_git(config));
-    let state = match places.enforce() {
-        Ok(RulesetStatus::FullyEnforced) => State::Whole,
-        Ok(RulesetStatus::PartiallyEnforced) => State::Partly,
-        Ok(RulesetStatus::NotEnforced) => State::Impossible("the kernel has no Landlock, or it is off".to_owned()),
-        Err(error) => State::Impossible(error.to_string()),
+    let paths = AllowedPaths::of(config)?;
+    let git = Arc::new(paths.of_git(config));
+    let state = match paths.enforce() {
+        Ok(RulesetStatus::FullyEnforced) => State::Full,
+        Ok(RulesetStatus::PartiallyEnforced) => State::Partial,
+        Ok(RulesetStatus::NotEnforced) => {
+            State::Unavailable("the kernel does not support Landlock, or it is disabled".to_owned())
+        }
+        Err(error) => State::Unavailable(error.to_string()),
     };
     match state {
-        State::Impossible(why) if config.sandbox == SandboxMode::Require => {
-            Err(BadSetting(format!("--sandbox require: {why}")))
+        State::Unavailable(why) if config.sandbox == SandboxMode::Require => {
+            Err(ConfigError(format!("--sandbox require: {why}")))
         }
-        State::Off | State::Impossible(_) => Ok(Confinement { state, git: None }),
-        State::Whole | State::Partly => Ok(Confinement { state, git: Some(git) }),
+        State::Off | State::Unavailable(_) => Ok(Confinement { state, git: None }),
+        State::Full | State::Partial => Ok(Confinement { state, git: Some(git) }),
     }
 }
 
 impl Confinement {
-    /// What bounds each call of git.
+    /// Returns what confines each git process.
     pub(crate) fn git(&self) -> Option<Arc<dyn ConfineGit>> {
         self.git.clone().map(|git| git as Arc<dyn ConfineGit>)
     }
 
-    /// Says in the log how the process is bounded.
-    pub(crate) fn tell(&self) {
+    /// Logs the state of the sandbox.
+    pub(crate) fn log(&self) {
         match &self.state {
             State::Off => tracing::info!(sandbox = "off", "the sandbox is off"),
-            State::Whole => tracing::info!(sandbox = "landlock", "sandboxed to the data folder and what it needs"),
-            State::Partly => {
-                tracing::info!(sandbox = "landlock", "sandboxed as far as this kernel's Landlock goes");
+            State::Full => {
+                tracing::info!(sandbox = "landlock", "sandboxed: access is restricted to the required paths")
             }
-            State::Impossible(why) => {
-                tracing::warn!(sandbox = "none", why, "not sandboxed: anything that the user may reach is in reach");
+            State::Partial => {
+                tracing::info!(sandbox = "landlock", "sandboxed as far as the Landlock version of this kernel allows");
+            }
+            State::Unavailable(why) => {
+                tracing::warn!(sandbox = "none", why, "not sandboxed: the process can access whatever its user can");
             }
         }
     }
 }
 
-/// Everything that the process needs. A setting that names a place belongs here.
+/// The paths that the process needs. Every setting that is a path belongs here.
 #[derive(Debug)]
-struct Places {
+struct AllowedPaths {
     /// Read and written, never executed.
-    own: Vec<PathBuf>,
+    read_write: Vec<PathBuf>,
     /// Read.
     read: Vec<PathBuf>,
     /// Read and executed.
     programs: Vec<PathBuf>,
 }
 
-/// What every call of git may reach, besides the folders that it is called for.
+/// The paths that every git process needs, in addition to the folders that it works on.
 #[derive(Debug)]
 struct GitSandbox {
     read: Vec<PathBuf>,
@@ -170,61 +170,61 @@ impl ConfineGit for GitSandbox {
     }
 }
 
-/// The parent of a bare name is the folder that the process is in.
-fn named(folder: &mut PathBuf) {
+/// Replaces the empty path, the parent of a bare file name, by the current directory.
+fn or_current_dir(folder: &mut PathBuf) {
     if folder.as_os_str().is_empty() {
         *folder = PathBuf::from(".");
     }
 }
 
-impl Places {
-    fn of(config: &Config) -> Result<Self, BadSetting> {
-        let mut own = vec![config.data_dir.clone()];
+impl AllowedPaths {
+    fn of(config: &Config) -> Result<Self, ConfigError> {
+        let mut read_write = vec![config.data_dir.clone()];
         if let Some(file) = config.database_url.sqlite_file() {
-            own.extend(Path::new(file).parent().map(Path::to_owned));
+            read_write.extend(Path::new(file).parent().map(Path::to_owned));
         }
-        for folder in &mut own {
-            named(folder);
-            // A rule is about a folder that is there.
+        for folder in &mut read_write {
+            or_current_dir(folder);
+            // A rule needs an existing folder.
             std::fs::create_dir_all(&*folder)
-                .map_err(|error| BadSetting(format!("the folder {}: {error}", folder.display())))?;
+                .map_err(|error| ConfigError(format!("the folder {}: {error}", folder.display())))?;
         }
-        // Not made: where it is missing, a disk may be missing, and the start says so.
-        own.extend(config.checkpoints.file.parent().map(Path::to_owned).map(|mut folder| {
-            named(&mut folder);
+        // Not created: if it is missing a disk may not be mounted, which startup reports.
+        read_write.extend(config.checkpoints.file.parent().map(Path::to_owned).map(|mut folder| {
+            or_current_dir(&mut folder);
             folder
         }));
         let mut read = config.import_roots.clone();
         read.extend(CONFIGURATION.map(PathBuf::from));
-        read.extend(config.surroundings.read.iter().chain(&config.surroundings.certificates).cloned());
+        read.extend(config.external_paths.database.iter().chain(&config.external_paths.certificates).cloned());
         let mut programs: Vec<_> = PROGRAMS.map(PathBuf::from).into();
-        for folder in &config.surroundings.programs {
-            // Where git is installed on its own, its helpers stand beside the folder of its program.
+        for folder in &config.external_paths.programs {
+            // If git has an installation prefix of its own, its helpers are next to the folder of its program.
             let installed = folder.join("git").canonicalize().ok();
             programs.extend(installed.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_owned));
             programs.push(folder.clone());
         }
-        // The whole machine is no place.
+        // Never the root folder.
         programs.retain(|folder| folder.is_absolute() && folder.parent().is_some());
-        let places = Self { own, read, programs };
-        places.check()?;
-        Ok(places)
+        let paths = Self { read_write, read, programs };
+        paths.check()?;
+        Ok(paths)
     }
 
-    /// What of these git needs: no database, no key, no run but the one that it is called for.
+    /// Returns the paths that git needs: neither the database nor keys, and no run but the one that it works on.
     fn of_git(&self, config: &Config) -> GitSandbox {
         let mut read: Vec<_> = CONFIGURATION.map(PathBuf::from).into();
-        read.extend(config.surroundings.certificates.iter().cloned());
+        read.extend(config.external_paths.certificates.iter().cloned());
         GitSandbox { read, programs: self.programs.clone() }
     }
 
-    /// Refuses what would put the whole file system into the sandbox.
-    fn check(&self) -> Result<(), BadSetting> {
+    /// Refuses a path that would allow access to the whole file system.
+    fn check(&self) -> Result<(), ConfigError> {
         let is_root = |folder: &PathBuf| folder.canonicalize().is_ok_and(|real| real.parent().is_none());
-        if self.own.iter().chain(&self.read).any(is_root) {
-            return Err(BadSetting(
+        if self.read_write.iter().chain(&self.read).any(is_root) {
+            return Err(ConfigError(
                 "the root folder `/` cannot be a data folder, an import root, or the folder of the database or of the \
-                 checkpoint file: put it into a folder of its own, or start with --sandbox off"
+                 checkpoint file: use a folder of its own, or start with --sandbox off"
                     .to_owned(),
             ));
         }
@@ -233,14 +233,14 @@ impl Places {
 
     fn enforce(&self) -> Result<RulesetStatus, RulesetError> {
         let status = Ruleset::default()
-            // Without it, a file could not be renamed from one folder to another.
+            // Required to rename files across folders.
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::Refer)?
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(RIGHTS))?
             .scope(Scope::Signal | Scope::AbstractUnixSocket)?
             .create()?
-            .add_rules(path_beneath_rules(&self.own, own_rights()))?
+            .add_rules(path_beneath_rules(&self.read_write, own_rights()))?
             .add_rules(path_beneath_rules(&self.read, READ))?
             .add_rules(path_beneath_rules(&self.programs, READ | AccessFs::Execute))?
             .add_rules(path_beneath_rules(["/dev/null"], AccessFs::ReadFile | AccessFs::WriteFile))?

@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 use transparency::{Frontier, LogTail, NoteError, SignerKey, hash_checkpoint_leaf};
 
 use self::file::CheckpointFile;
+use crate::bootstrap::error::StartError;
 use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, SignedCheckpoint, load_frontier};
-use crate::config::{BadSetting, CheckpointConfig};
-use crate::lock::NoteFile;
-use crate::start::StartError;
+use crate::config::{CheckpointConfig, ConfigError};
+use crate::data_dir::InstanceNoteFile;
 
 /// Records that one checkpoint covers at most, so that its transaction is short. More records get further checkpoints.
 const MAX_RECORDS: i64 = 2000;
@@ -40,7 +40,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) async fn start(
     config: &CheckpointConfig,
     ledger: Arc<dyn Ledger>,
-    instance_note: NoteFile,
+    instance_note: InstanceNoteFile,
 ) -> Result<Checkpoints, StartError> {
     let latest = ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
     let key = key::load_or_create(config, latest.is_some())?;
@@ -67,7 +67,7 @@ struct Signer {
     key: SignerKey,
     /// The checkpoint file.
     path: PathBuf,
-    instance_note: NoteFile,
+    instance_note: InstanceNoteFile,
     /// Whether lost checkpoints are written to the file again.
     renews_file: bool,
     /// The longest time until a record is covered.
@@ -117,14 +117,14 @@ impl Signer {
         match self.load().await {
             Ok(tree) => self.tree = Some(tree),
             Err(SignError::Contradiction(why)) => self.halt(&why),
-            Err(SignError::FileIncomplete(why)) => return Err(BadSetting(why).into()),
+            Err(SignError::FileIncomplete(why)) => return Err(ConfigError(why).into()),
             Err(SignError::Ledger(error)) => return Err(StartError::failed("the database", &error)),
             Err(SignError::File(error) | SignError::InstanceNote(error)) => {
                 return Err(StartError::failed(format!("--checkpoint-file {}", self.path.display()), &error));
             }
             Err(error @ SignError::OtherKey) => {
                 let hint = "put the key back, or start with a new database and a new file";
-                return Err(BadSetting(format!("--checkpoint-origin or checkpoint.key: {error}; {hint}")).into());
+                return Err(ConfigError(format!("--checkpoint-origin or checkpoint.key: {error}; {hint}")).into());
             }
         }
         Ok(())

@@ -9,8 +9,8 @@ use workspace::{ContentLocation, Snapshot};
 use crate::admin::offline::Offline;
 use crate::admin::output::print_paths;
 use crate::admin::repair;
+use crate::bootstrap::error::StartError;
 use crate::files::INLINE_BYTES;
-use crate::start::StartError;
 use crate::tools::files::PUT;
 use crate::versions;
 

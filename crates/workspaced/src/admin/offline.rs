@@ -10,10 +10,10 @@ use rustix::fs::{Access, Mode};
 use workspace::{Base, Snapshot, Workspace, Workspaces};
 
 use crate::admin::output::print;
-use crate::config::{BadSetting, DatabaseUrl};
-use crate::lock::{Continuity, DataLock};
+use crate::bootstrap::error::StartError;
+use crate::config::{ConfigError, DatabaseUrl};
+use crate::data_dir::{Continuity, DataDirLock};
 use crate::past::{self, FromLedger};
-use crate::start::StartError;
 
 /// What a run started from and its files, each as far as it is still there.
 pub(crate) type Opened = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
@@ -28,7 +28,7 @@ pub(crate) struct Offline {
     pub(crate) base: io::Result<Arc<Base>>,
     /// Its files, or what of them is gone.
     pub(crate) workspace: io::Result<Arc<Workspace>>,
-    lock: DataLock,
+    lock: DataDirLock,
 }
 
 impl Offline {
@@ -41,7 +41,7 @@ impl Offline {
         check_database(database_url)?;
         // Whatever is made is for this user alone, as where the service makes it.
         rustix::process::umask(Mode::from_raw_mode(0o077));
-        let lock = DataLock::take(data_dir)?;
+        let lock = DataDirLock::take(data_dir)?;
         let ledger = ledger::open(&database_url.0).await.map_err(|error| StartError::failed("the database", &error))?;
         let opened = async {
             if lock.check(ledger.as_ref()).await? == Continuity::OlderDatabase {
@@ -67,7 +67,7 @@ impl Offline {
         if self.lock.check(self.ledger.as_ref()).await? == Continuity::OlderDatabase {
             let told =
                 "it is older than the data folder, and knows nothing of what is newer there: put its newest state back";
-            return Err(BadSetting(format!("--database-url: {told}")).into());
+            return Err(ConfigError(format!("--database-url: {told}")).into());
         }
         self.lock.take_over(self.ledger.as_ref()).await.map(drop)
     }
@@ -116,10 +116,10 @@ impl Offline {
 /// # Errors
 ///
 /// The setting that names none.
-pub(crate) fn check_database(database_url: &DatabaseUrl) -> Result<(), BadSetting> {
+pub(crate) fn check_database(database_url: &DatabaseUrl) -> Result<(), ConfigError> {
     match database_url.sqlite_file() {
         Some(file) if rustix::fs::access(file, Access::READ_OK).is_err() => {
-            Err(BadSetting(format!("--database-url: there is no database to read at {file}")))
+            Err(ConfigError(format!("--database-url: there is no database to read at {file}")))
         }
         _ => Ok(()),
     }
@@ -128,10 +128,10 @@ pub(crate) fn check_database(database_url: &DatabaseUrl) -> Result<(), BadSettin
 async fn open_run(ledger: &dyn Ledger, data_dir: &Path, run: &RunId) -> Result<(StoredRun, Opened), StartError> {
     let database = |error: LedgerError| StartError::failed("the database", &error);
     let Some(stored) = ledger.run(run).await.map_err(database)? else {
-        return Err(BadSetting(format!("--run {run}: there is no such run")).into());
+        return Err(ConfigError(format!("--run {run}: there is no such run")).into());
     };
     if !has_files(&stored.run) {
-        return Err(BadSetting(format!("--run {run}: it is {} and has no files", stored.run.state.as_str())).into());
+        return Err(ConfigError(format!("--run {run}: it is {} and has no files", stored.run.state.as_str())).into());
     }
     let opened = open_files(&open_workspaces(data_dir).await?, run).await?;
     Ok((stored, opened))

@@ -16,10 +16,10 @@ use workspace::{Base, ContentLocation, Drift, DriftEntry, EntryState, RestoreTar
 
 use crate::admin::offline::Offline;
 use crate::admin::output::{print, print_differences, print_paths};
+use crate::bootstrap::error::StartError;
 use crate::config::{Accept, RepairConfig};
 use crate::past::SoundAlone;
 use crate::service::{new_artifact_id, new_tool_call_id, now};
-use crate::start::StartError;
 
 /// Files up to so many bytes are kept in the ledger, as those of calls are.
 const MAX_KEPT_BYTES: u64 = 1 << 20;

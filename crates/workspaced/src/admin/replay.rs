@@ -13,10 +13,10 @@ use workspace::{RebuildReport, Snapshot, WorkspaceError};
 use crate::admin::content_integrity;
 use crate::admin::offline::Offline;
 use crate::admin::output::{print, print_chain, print_differences, print_paths};
+use crate::bootstrap::error::StartError;
 use crate::checkpoints::{leaves_of, push_leaf};
-use crate::config::{BadSetting, ReplayConfig};
+use crate::config::{ConfigError, ReplayConfig};
 use crate::past::AsKept;
-use crate::start::StartError;
 
 /// Checks the run's chain, makes its files anew in a folder, and compares the workspace with what the ledger says. False
 /// where the chain is broken, something is missing or could not be made as the ledger says, or the workspace differs.
@@ -91,7 +91,7 @@ async fn rebuild(offline: &Offline, expected: &Snapshot, to: &Path) -> Result<Re
     match rebuilt.map_err(|error| StartError::failed("the rebuilt tree", &error))? {
         Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
             let place = to.display();
-            Err(BadSetting(format!("--to {place}: the folder is not empty; name one that is, or none")).into())
+            Err(ConfigError(format!("--to {place}: the folder is not empty; name one that is, or none")).into())
         }
         rebuilt => rebuilt.map_err(|fault| StartError::failed("the rebuilt tree", &fault)),
     }
@@ -130,7 +130,7 @@ async fn workspace_is_equal(offline: &Offline, expected: Snapshot) -> Result<boo
 
 /// Refused where the folder lies in the data folder: what is kept there is nobody's place to try things.
 #[expect(clippy::disallowed_methods, reason = "compares two places that an operator names; no run's tree is opened")]
-fn check_target(config: &ReplayConfig) -> Result<(), BadSetting> {
+fn check_target(config: &ReplayConfig) -> Result<(), ConfigError> {
     // The folder itself need not be there yet, but what it lies in does.
     let parent = config.to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let real = config.to.canonicalize().or_else(|_| parent.canonicalize());
@@ -141,7 +141,7 @@ fn check_target(config: &ReplayConfig) -> Result<(), BadSetting> {
     };
     if inside {
         let place = config.to.display();
-        return Err(BadSetting(format!("--to {place}: the folder lies in the data folder; name one outside of it")));
+        return Err(ConfigError(format!("--to {place}: the folder lies in the data folder; name one outside of it")));
     }
     Ok(())
 }

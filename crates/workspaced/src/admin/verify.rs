@@ -10,9 +10,9 @@ use transparency::VerifierKey;
 use crate::admin::log_check::{LogCheck, LogReport};
 use crate::admin::offline::check_database;
 use crate::admin::output::{print, print_chain};
-use crate::config::{BadSetting, VerifyConfig};
+use crate::bootstrap::error::StartError;
+use crate::config::{ConfigError, VerifyConfig};
 use crate::signer::{file, key};
-use crate::start::StartError;
 
 /// Checks the chain of one run or of all, and the checkpoints over them. Prints the results on standard output. Returns
 /// whether everything is intact.
@@ -44,7 +44,7 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
         Ok(_) => {}
         Err(LedgerError::NoSuchRun) if config.run.is_some() => {
             let run = config.run.as_ref().map(ToString::to_string).unwrap_or_default();
-            return Err(BadSetting(format!("--run {run}: there is no such run")).into());
+            return Err(ConfigError(format!("--run {run}: there is no such run")).into());
         }
         Err(error) => return Err(database(&error)),
     }
@@ -79,12 +79,12 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
     };
     let message = "--checkpoint-verifier-key is missing: the checkpoints cannot be verified without it; GET \
                    /v1/checkpoint/key returns it";
-    let key = key.ok_or_else(|| BadSetting(message.to_owned()))?;
+    let key = key.ok_or_else(|| ConfigError(message.to_owned()))?;
     LogCheck::new(ledger, key, path, file).run().await.map_err(|error| database(&error))
 }
 
 /// Returns the public key of the data folder, with the origin of the stored checkpoints.
-fn own_key(config: &VerifyConfig, stored: Option<&StoredCheckpoint>) -> Result<Option<VerifierKey>, BadSetting> {
+fn own_key(config: &VerifyConfig, stored: Option<&StoredCheckpoint>) -> Result<Option<VerifierKey>, ConfigError> {
     let Some(key) = key::read(&config.data_dir)? else { return Ok(None) };
     let origin = stored.and_then(|stored| stored.note.lines().next());
     let renamed = origin.and_then(|origin| key.with_name(origin).ok()).unwrap_or(key);

@@ -1,40 +1,46 @@
 //! Settings of the signed checkpoints.
 
-#![expect(clippy::disallowed_types, reason = "settings name places on disk")]
+#![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use transparency::SignerKey;
 
-use super::settings::Settings;
-use super::{BadSetting, seconds, within};
+use crate::config::error::ConfigError;
+use crate::config::range::{seconds, within};
+use crate::config::settings::Settings;
 
-/// How checkpoints are made, and where they are kept.
+/// When checkpoints are signed, and where they are stored.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointConfig {
-    /// How long a record waits for its checkpoint at most.
+    /// Maximum time until a checkpoint covers a record.
     pub(crate) every: Duration,
-    /// How many records wait at most.
+    /// Maximum number of records that no checkpoint covers yet.
     pub(crate) records: i64,
-    /// Where signed notes go.
+    /// The file that signed notes are appended to.
     pub(crate) file: PathBuf,
-    /// Where the key lies, unless it is given.
+    /// The folder of the generated key.
     pub(crate) data_dir: PathBuf,
-    /// The key, where the environment gives one.
+    /// The key from the environment.
     pub(crate) key: Option<SignerKey>,
-    /// The log's name, where it is not the key's.
+    /// The name of the log, if it is not that of the key.
     pub(crate) origin: Option<String>,
-    /// Whether the file is given what it has lost.
+    /// Whether to restore checkpoints that are missing from the file.
     pub(crate) renew_file: bool,
 }
 
 impl CheckpointConfig {
+    /// Checks the settings of checkpoints.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first setting that cannot be used.
     pub(super) fn check(
         settings: &Settings,
         data_dir: &Path,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, BadSetting> {
+    ) -> Result<Self, ConfigError> {
         let given = env("WORKSPACED_CHECKPOINT_KEY").filter(|key| !key.is_empty());
         let key = given.map(|key| SignerKey::parse(&key)).transpose();
         let records = within("checkpoint-records", settings.checkpoint_records, 1000, 1_000_000)?;
@@ -43,15 +49,15 @@ impl CheckpointConfig {
             records: i64::try_from(records).unwrap_or(i64::MAX),
             file: file(settings.checkpoint_file.clone(), data_dir),
             data_dir: data_dir.to_owned(),
-            // The value is a secret, and not told.
-            key: key.map_err(|error| BadSetting(format!("WORKSPACED_CHECKPOINT_KEY: {error}")))?,
+            // Without the value, which is a secret.
+            key: key.map_err(|error| ConfigError(format!("WORKSPACED_CHECKPOINT_KEY: {error}")))?,
             origin: settings.checkpoint_origin.clone().filter(|origin| !origin.is_empty()),
             renew_file: settings.renew_checkpoint_file.unwrap_or(false),
         })
     }
 }
 
-/// The file of checkpoints.
+/// Returns the checkpoint file.
 pub(super) fn file(given: Option<PathBuf>, data_dir: &Path) -> PathBuf {
     given.unwrap_or_else(|| data_dir.join("checkpoints.log"))
 }

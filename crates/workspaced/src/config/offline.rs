@@ -1,25 +1,27 @@
-//! Settings of the operator's commands that need no service.
+//! Settings of the offline commands.
 
-#![expect(clippy::disallowed_types, reason = "settings name places on disk")]
+#![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
 
 use std::path::PathBuf;
 
-use model::RunId;
+use model::{IdInvalid, RunId};
 use transparency::VerifierKey;
 
-use super::settings::Settings;
-use super::{BadSetting, DatabaseUrl, checkpoints, data_dir, parse_run_id};
+use crate::config::checkpoints;
+use crate::config::database_url::DatabaseUrl;
+use crate::config::error::ConfigError;
+use crate::config::settings::Settings;
 
-/// Where the data is.
+/// The data to work on.
 #[derive(Debug, clap::Args)]
 struct DataArgs {
-    /// A TOML file of settings, as for `serve`.
+    /// TOML file of settings, as for `serve`.
     #[arg(long, env = "WORKSPACED_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The folder of everything that is kept.
+    /// Data folder.
     #[arg(long, env = "WORKSPACED_DATA_DIR", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
-    /// The database.
+    /// Database.
     #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
 }
@@ -27,61 +29,61 @@ struct DataArgs {
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// Check this run alone.
+    /// Verify only this run.
     #[arg(long, value_name = "ID", value_parser = parse_run_id)]
     run: Option<RunId>,
-    /// The file of signed checkpoints [default: checkpoints.log in the data folder]
+    /// File of signed checkpoints [default: checkpoints.log in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
     checkpoint_file: Option<PathBuf>,
-    /// The public key of the checkpoints, as `GET /v1/checkpoint/key` tells it [default: of the key in the data folder]
+    /// Public key of the checkpoints, as returned by `GET /v1/checkpoint/key` [default: that of the key in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_VERIFIER_KEY", value_name = "KEY")]
     checkpoint_verifier_key: Option<String>,
     #[command(flatten)]
     data: DataArgs,
 }
 
-/// Arguments of `replay`. The service must not run on the same data meanwhile.
+/// Arguments of `replay`. The service must not run on the same data.
 #[derive(Debug, clap::Args)]
 pub struct ReplayArgs {
-    /// The run.
+    /// Run to rebuild.
     #[arg(long, value_name = "ID", value_parser = parse_run_id)]
     run: RunId,
-    /// The folder to make the files in; empty, or not there yet.
+    /// Folder to write the files to; must be empty or not exist.
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
     #[command(flatten)]
     data: DataArgs,
 }
 
-/// Arguments of `repair`. The service must not run on the same data meanwhile.
+/// Arguments of `repair`. The service must not run on the same data.
 #[derive(Debug, clap::Args)]
 pub struct RepairArgs {
-    /// The run; without one, the runs that need repair and the folders in lost+found are listed.
+    /// Run to repair; without it, list the runs that need repair and the folders in lost+found.
     #[arg(long, value_name = "ID", value_parser = parse_run_id)]
     run: Option<RunId>,
-    /// Which of the two is right: `ledger` brings the files to what it says, `tree` keeps them and records that.
+    /// Which side is right: `ledger` restores the recorded files, `tree` keeps the files and records them.
     #[arg(long, value_name = "WHICH", requires = "run")]
     accept: Option<Accept>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
-    /// Why, for the audit.
+    /// Reason for the audit.
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: Option<String>,
     #[command(flatten)]
     data: DataArgs,
 }
 
-/// What is right where a tree and its ledger differ.
+/// Which side is right if a tree and its ledger differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Accept {
-    /// The files.
+    /// The tree.
     Tree,
     /// The ledger.
     Ledger,
 }
 
-/// What `verify` needs.
+/// The checked settings of `verify`.
 #[derive(Debug)]
 pub struct VerifyConfig {
     pub(crate) run: Option<RunId>,
@@ -91,7 +93,7 @@ pub struct VerifyConfig {
     pub(crate) checkpoint_verifier: Option<VerifierKey>,
 }
 
-/// What `replay` needs.
+/// The checked settings of `replay`.
 #[derive(Debug)]
 pub struct ReplayConfig {
     pub(crate) run: RunId,
@@ -100,7 +102,7 @@ pub struct ReplayConfig {
     pub(crate) database_url: DatabaseUrl,
 }
 
-/// What `repair` needs.
+/// The checked settings of `repair`.
 #[derive(Debug)]
 pub struct RepairConfig {
     pub(crate) run: Option<RunId>,
@@ -116,12 +118,12 @@ impl VerifyArgs {
     ///
     /// # Errors
     ///
-    /// The first setting that cannot be used.
-    pub fn check(self) -> Result<VerifyConfig, BadSetting> {
+    /// Fails with the first setting that cannot be used.
+    pub fn check(self) -> Result<VerifyConfig, ConfigError> {
         let given = Settings { checkpoint_file: self.checkpoint_file, ..Settings::default() };
-        let settings = self.data.over(given)?;
-        let data_dir = data_dir(settings.data_dir);
-        let bad = |error| BadSetting(format!("--checkpoint-verifier-key: {error}"));
+        let settings = self.data.merge(given)?;
+        let data_dir = settings.data_dir();
+        let bad = |error| ConfigError(format!("--checkpoint-verifier-key: {error}"));
         let key = self.checkpoint_verifier_key.filter(|key| !key.is_empty());
         Ok(VerifyConfig {
             run: self.run,
@@ -138,8 +140,8 @@ impl ReplayArgs {
     ///
     /// # Errors
     ///
-    /// The first setting that cannot be used.
-    pub fn check(self) -> Result<ReplayConfig, BadSetting> {
+    /// Fails with the first setting that cannot be used.
+    pub fn check(self) -> Result<ReplayConfig, ConfigError> {
         let (data_dir, database_url) = self.data.check()?;
         Ok(ReplayConfig { run: self.run, to: self.to, data_dir, database_url })
     }
@@ -150,8 +152,8 @@ impl RepairArgs {
     ///
     /// # Errors
     ///
-    /// The first setting that cannot be used.
-    pub fn check(self) -> Result<RepairConfig, BadSetting> {
+    /// Fails with the first setting that cannot be used.
+    pub fn check(self) -> Result<RepairConfig, ConfigError> {
         let (data_dir, database_url) = self.data.check()?;
         let Self { run, accept, yes, reason, .. } = self;
         Ok(RepairConfig { run, accept, yes, reason, data_dir, database_url })
@@ -159,26 +161,30 @@ impl RepairArgs {
 }
 
 impl DataArgs {
-    /// Settings that were `given` beside these, over those of the file.
-    fn over(self, given: Settings) -> Result<Settings, BadSetting> {
+    /// Returns these settings and those `given` otherwise, completed by the file.
+    fn merge(self, given: Settings) -> Result<Settings, ConfigError> {
         let given = Settings { data_dir: self.data_dir, database_url: self.database_url, ..given };
         Ok(match &self.config {
-            Some(file) => given.over(Settings::read(file)?),
+            Some(file) => given.or(Settings::read(file)?),
             None => given,
         })
     }
 
-    fn check(self) -> Result<(PathBuf, DatabaseUrl), BadSetting> {
-        let settings = self.over(Settings::default())?;
-        let data_dir = data_dir(settings.data_dir);
+    fn check(self) -> Result<(PathBuf, DatabaseUrl), ConfigError> {
+        let settings = self.merge(Settings::default())?;
+        let data_dir = settings.data_dir();
         let database_url = DatabaseUrl::check(settings.database_url, &data_dir)?;
         Ok((data_dir, database_url))
     }
 }
 
+fn parse_run_id(raw: &str) -> Result<RunId, IdInvalid> {
+    RunId::parse(raw)
+}
+
 fn parse_reason(raw: &str) -> Result<String, String> {
     match raw.chars().count() {
         1..=2000 if !raw.trim().is_empty() => Ok(raw.to_owned()),
-        _ => Err("a reason takes 1 to 2,000 characters".to_owned()),
+        _ => Err("expected 1 to 2,000 characters".to_owned()),
     }
 }

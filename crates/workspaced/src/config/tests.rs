@@ -1,20 +1,23 @@
-//! Which setting counts, and what is said of one that cannot.
+//! Precedence of settings, their defaults, and messages about invalid ones.
+
+use std::time::Duration;
 
 use clap::Parser as _;
+use model::{RunId, Sha256};
 
 use super::*;
 
 mod document;
 
-/// Checks `serve` with these arguments. Tests leave the environment alone: it is the whole process'.
-/// A token as one is made.
+/// A token as the service generates them.
 const GOOD: &str = "5b3f9a0c7e1d4826bf05a9c83d71e64f";
 
-fn check(arguments: &[&str]) -> Result<Config, BadSetting> {
+/// Checks `serve` with these arguments. Tests do not change the environment, which the whole process shares.
+fn check(arguments: &[&str]) -> Result<Config, ConfigError> {
     check_with(arguments, &|_| None)
 }
 
-fn check_with(arguments: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Result<Config, BadSetting> {
+fn check_with(arguments: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let args = Args::try_parse_from(["workspaced", "serve"].iter().chain(arguments)).unwrap();
     match args.command {
         Command::Serve(args) => args.check(env),
@@ -32,10 +35,10 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-fn told(result: Result<Config, BadSetting>) -> String {
-    let told = result.unwrap_err().to_string();
-    assert!(!told.contains('\n'), "{told:?} is one line");
-    told
+fn error_of(result: Result<Config, ConfigError>) -> String {
+    let message = result.unwrap_err().to_string();
+    assert!(!message.contains('\n'), "{message:?} is one line");
+    message
 }
 
 #[test]
@@ -77,10 +80,26 @@ fn a_file_with_what_is_no_setting_is_refused_with_its_place() {
         ("database-url = secret\n", "(at `database-url`)"),
     ] {
         let (_folder, path) = file(text);
-        let told = told(check(&["--config", &path]));
-        assert!(told.contains(place) && told.len() < 200 && !told.contains("hunter2"), "{told}");
+        let message = error_of(check(&["--config", &path]));
+        assert!(message.contains(place) && message.len() < 200 && !message.contains("hunter2"), "{message}");
     }
-    assert!(told(check(&["--config", "/nowhere/at/all"])).contains("/nowhere/at/all"));
+    assert!(error_of(check(&["--config", "/nowhere/at/all"])).contains("/nowhere/at/all"));
+}
+
+#[test]
+fn renamed_settings_keep_their_old_names() {
+    let (_folder, path) = file("read-threads = 3\nsearch_threads = 4\nexport-concurrency = 5\n");
+    let env = |name: &str| (name == "WORKSPACED_WRITE_THREADS").then(|| "6".to_owned());
+    let config = check_with(&["--config", &path, "--import-threads", "7"], &env).unwrap();
+    let limits = &config.limits;
+    let found = [limits.read_concurrency, limits.search_concurrency, limits.export_concurrency];
+    assert_eq!((found, limits.write_concurrency, limits.import_concurrency), ([3, 4, 5], 6, 7));
+    assert_eq!(check_with(&["--write-concurrency", "8"], &env).unwrap().limits.write_concurrency, 8);
+
+    let env = |name: &str| (name == "WORKSPACED_READ_THREADS").then(|| "many".to_owned());
+    assert!(error_of(check_with(&[], &env)).starts_with("WORKSPACED_READ_THREADS `many`: "));
+    let (_folder, path) = file("read-threads = 3\nread_concurrency = 4\n");
+    assert!(error_of(check(&["--config", &path])).contains("duplicate key `read-concurrency`"));
 }
 
 #[test]
@@ -95,8 +114,8 @@ fn import_roots_come_by_flag_by_environment_or_by_file_and_must_be_folders() {
     assert_eq!(check(&["--config", &path]).unwrap().import_roots.len(), 1);
     let empty = |name: &str| (name == "WORKSPACED_IMPORT_ROOTS").then(String::new);
     assert!(check_with(&[], &empty).unwrap().import_roots.is_empty());
-    assert!(told(check(&["--import-root", "/nowhere/at/all"])).starts_with("--import-root `/nowhere/at/all`"));
-    assert!(told(check(&["--import-root", &path])).contains("no folder"));
+    assert!(error_of(check(&["--import-root", "/nowhere/at/all"])).starts_with("--import-root `/nowhere/at/all`"));
+    assert!(error_of(check(&["--import-root", &path])).contains("not a folder"));
 }
 
 #[test]
@@ -108,19 +127,19 @@ fn numbers_outside_their_bounds_are_refused_by_name() {
         ("--token-concurrency", "0"),
         ("--drain-seconds", "0"),
     ] {
-        assert!(told(check(&[flag, value])).starts_with(&format!("{flag} {value}: it takes 1 to ")));
+        assert!(error_of(check(&[flag, value])).starts_with(&format!("{flag} {value}: expected 1 to ")));
     }
     assert!(
-        told(check(&["--rate-limit-per-second", "5", "--rate-limit-burst", "0"])).starts_with("--rate-limit-burst")
+        error_of(check(&["--rate-limit-per-second", "5", "--rate-limit-burst", "0"])).starts_with("--rate-limit-burst")
     );
     assert_eq!(check(&["--rate-limit-per-second", "5"]).unwrap().limits.rate, Some((5, 10)));
 }
 
 #[test]
 fn a_bad_address_or_database_is_refused_without_its_password() {
-    assert!(told(check(&["--listen", "nowhere"])).starts_with("--listen `nowhere`"));
-    let told = told(check(&["--database-url", "mysql://user:hunter2@host/db"]));
-    assert!(told.starts_with("--database-url") && !told.contains("hunter2"), "{told}");
+    assert!(error_of(check(&["--listen", "nowhere"])).starts_with("--listen `nowhere`"));
+    let message = error_of(check(&["--database-url", "mysql://user:hunter2@host/db"]));
+    assert!(message.starts_with("--database-url") && !message.contains("hunter2"), "{message}");
     let config = check(&["--database-url", "postgres://user:hunter2@host/db"]).unwrap();
     assert!(!format!("{config:?}").contains("hunter2"));
 }
@@ -136,8 +155,8 @@ fn tokens_come_from_the_environment_and_are_kept_as_hashes() {
         check_with(&[], &|name| name.ends_with("_TOKEN").then(|| value.clone()))
     };
     assert!(tokens("").unwrap().operator_token.is_none(), "empty is not set");
-    assert!(told(tokens(GOOD)).contains("must differ"));
-    let spaced = told(tokens("a b"));
+    assert!(error_of(tokens(GOOD)).contains("must differ"));
+    let spaced = error_of(tokens("a b"));
     assert!(spaced.starts_with("WORKSPACED_OPERATOR_TOKEN") && !spaced.contains("a b"), "{spaced}");
 }
 
@@ -146,8 +165,8 @@ fn no_operator_s_token_is_easy_to_guess() {
     for name in ["WORKSPACED_OPERATOR_TOKEN", "WORKSPACED_AUDIT_TOKEN"] {
         let check = |value: &str| check_with(&[], &|asked| (asked == name).then(|| value.to_owned()));
         for weak in ["secret", "operator-secret", "0123456789abcdef", &"x".repeat(64), &"ab".repeat(20)] {
-            let told = told(check(weak));
-            assert!(told.starts_with(name) && told.contains("guess") && !told.contains(weak), "{told}");
+            let message = error_of(check(weak));
+            assert!(message.starts_with(name) && message.contains("guess") && !message.contains(weak), "{message}");
         }
         for good in [
             GOOD,
@@ -163,7 +182,7 @@ fn no_operator_s_token_is_easy_to_guess() {
 #[test]
 fn profiles_are_read_at_the_start() {
     let (_folder, path) = file("[not a profile\n");
-    assert!(told(check(&["--profiles", &path])).starts_with(&format!("--profiles {path}")));
+    assert!(error_of(check(&["--profiles", &path])).starts_with(&format!("--profiles {path}")));
 }
 
 #[test]
@@ -197,8 +216,8 @@ fn checkpoints_have_their_settings_and_their_key_comes_from_the_environment_alon
     for (flag, value) in
         [("--checkpoint-seconds", "0"), ("--checkpoint-records", "0"), ("--checkpoint-records", "1000001")]
     {
-        assert!(told(check(&[flag, value])).contains(flag), "{flag} {value}");
+        assert!(error_of(check(&[flag, value])).contains(flag), "{flag} {value}");
     }
-    let bad = told(check_with(&[], &|name| (name == "WORKSPACED_CHECKPOINT_KEY").then(|| "hunter2".to_owned())));
+    let bad = error_of(check_with(&[], &|name| (name == "WORKSPACED_CHECKPOINT_KEY").then(|| "hunter2".to_owned())));
     assert!(bad.starts_with("WORKSPACED_CHECKPOINT_KEY") && !bad.contains("hunter2"), "{bad}");
 }

@@ -1,24 +1,24 @@
-//! The routes of calls that wait for a person.
+//! Routes of approvals.
 
 use axum::extract::State;
 use model::{Approval, ApprovalId};
 
-use crate::approvals::{ApprovalDecision, ApprovalFilter};
 use crate::http::auth::{Auditor, Operator};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
-use crate::page::{List, Page, Paging};
-use crate::pipeline::ApprovalResult;
 use crate::service::Service;
+use engine::approvals::{ApprovalDecision, ApprovalFilter};
+use engine::page::{List, Page, Paging};
+use engine::transaction::ApprovalResult;
 
-/// Lists approvals.
+/// List approvals
 ///
-/// In the order in which they were asked for.
+/// In the order in which they were requested.
 #[utoipa::path(
     get, path = "/v1/approvals", tag = "approvals", operation_id = "listApprovals", params(ApprovalFilter, Paging),
     responses((status = 200, description = "One page of approvals.", body = Page<Approval>)),
 )]
-pub(super) async fn list_approvals(
+pub(crate) async fn list_approvals(
     State(service): State<Service>,
     _auditor: Auditor,
     Query((filter, paging)): Query<(ApprovalFilter, Paging)>,
@@ -27,13 +27,13 @@ pub(super) async fn list_approvals(
     Ok(Json(service.approvals(&filter, after, limit).await?))
 }
 
-/// Tells of an approval.
+/// Get an approval
 #[utoipa::path(
     get, path = "/v1/approvals/{approvalId}", tag = "approvals", operation_id = "getApproval",
     params(("approvalId" = ApprovalId, Path)),
-    responses((status = 200, description = "The approval, with what would change.", body = Approval)),
+    responses((status = 200, description = "The approval, with the diff of the call.", body = Approval)),
 )]
-pub(super) async fn get_approval(
+pub(crate) async fn get_approval(
     State(service): State<Service>,
     _auditor: Auditor,
     Path(id): Path<ApprovalId>,
@@ -42,20 +42,20 @@ pub(super) async fn get_approval(
     Ok(Json(service.told_approval(&id).await?))
 }
 
-/// Approves a call.
+/// Approve a pending call
 ///
-/// It is judged again against the files as they are now, and then applied; the approval is `approved`, or `failed` where
-/// the files have changed since.
+/// The call is planned and judged again against the current files, and then applied. The approval becomes `approved`, or
+/// `failed` if the files have changed since.
 #[utoipa::path(
-    post, path = "/v1/approvals/{approvalId}/approve", tag = "approvals", operation_id = "approve",
+    post, path = "/v1/approvals/{approvalId}/approve", tag = "approvals", operation_id = "approveCall",
     params(("approvalId" = ApprovalId, Path)), request_body = ApprovalDecision,
     responses(
-        (status = 200, description = "The approval, and the record that the decision left.", body = ApprovalResult),
-        (status = 409, description = "`ALREADY_EXISTS`: it is decided already.", body = ProblemBody,
+        (status = 200, description = "The approval, and the record of the decision.", body = ApprovalResult),
+        (status = 409, description = "`ALREADY_EXISTS`: the approval is decided already.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn approve(
+pub(crate) async fn approve(
     State(service): State<Service>,
     _operator: Operator,
     Path(id): Path<ApprovalId>,
@@ -65,17 +65,17 @@ pub(super) async fn approve(
     Ok(Json(service.approve(&id, decision.check()?).await?))
 }
 
-/// Turns a call down.
+/// Deny a pending call
 #[utoipa::path(
-    post, path = "/v1/approvals/{approvalId}/deny", tag = "approvals", operation_id = "deny",
+    post, path = "/v1/approvals/{approvalId}/deny", tag = "approvals", operation_id = "denyCall",
     params(("approvalId" = ApprovalId, Path)), request_body = ApprovalDecision,
     responses(
-        (status = 200, description = "The approval, and the record that the decision left.", body = ApprovalResult),
-        (status = 409, description = "`ALREADY_EXISTS`: it is decided already.", body = ProblemBody,
+        (status = 200, description = "The approval, and the record of the decision.", body = ApprovalResult),
+        (status = 409, description = "`ALREADY_EXISTS`: the approval is decided already.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn deny(
+pub(crate) async fn deny(
     State(service): State<Service>,
     _operator: Operator,
     Path(id): Path<ApprovalId>,

@@ -1,4 +1,4 @@
-//! Who calls, and for which run. A handler that takes one of these cannot forget to ask.
+//! Authentication and authorisation, as extractors: a handler that takes one of them cannot skip the check.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,65 +7,65 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use model::{Permission, Refusal, RunId, Sha256};
 
-use crate::calls::forbidden;
 use crate::http::problem::Problem;
-use crate::http::streams::GoodToken;
+use crate::http::token_body::VerifiedToken;
 use crate::service::{Caller, Service};
-use crate::throttle::Turn;
-use crate::tokens::{Identity, Scope};
-use crate::tools;
+use engine::admission::rate_limit::Turn;
+use engine::admission::tokens::{Identity, Scope};
+use engine::call::forbidden;
+use engine::tools;
 
 /// An operator with the scope `orchestrate`.
 #[derive(Debug)]
 pub(crate) struct Operator {
-    _turn: Turn,
+    _permit: Turn,
 }
 
-/// An operator of either scope.
+/// An operator with the scope `orchestrate` or `audit`.
 #[derive(Debug)]
 pub(crate) struct Auditor {
-    /// The request, as it is counted.
-    pub(crate) turn: Turn,
+    /// The rate-limit permit of the request.
+    pub(crate) permit: Turn,
 }
 
-/// Anybody who may use tools: an operator with the scope `orchestrate`, or a run's token.
+/// A caller that may use tools: an operator with the scope `orchestrate`, or any run token.
 #[derive(Debug)]
 pub(crate) struct ToolUser {
-    /// The run, where the token is one's.
+    /// The run of a run token.
     pub(crate) run: Option<RunId>,
-    _turn: Turn,
+    _permit: Turn,
 }
 
-/// Whoever may call tools on the run that the path names: its own token, or an operator with the scope `orchestrate`.
+/// A caller that may use tools on the run in the path: one of its run tokens, or an operator with the scope `orchestrate`.
 #[derive(Debug)]
 pub(crate) struct RunCaller {
     /// The run.
     pub(crate) run: RunId,
-    /// Who calls.
+    /// The caller.
     pub(crate) caller: Caller,
-    _turn: Turn,
+    _permit: Turn,
 }
 
-/// Whoever may read the audit of the run that the path names: an operator of either scope, or its own token with the
-/// permission `audit:read`.
+/// A caller that may read the audit of the run in the path: an operator, or one of its run tokens with the permission
+/// `audit:read`.
 #[derive(Debug)]
 pub(crate) struct RunAuditor {
     /// The run.
     pub(crate) run: RunId,
-    /// Whether content of files may be shown: to operators, and to run tokens with `file:read`.
+    /// Whether the caller may see file content: operators may, run tokens need `file:read`.
     pub(crate) may_read: bool,
-    /// The request, as it is counted.
-    pub(crate) turn: Turn,
+    /// The rate-limit permit of the request.
+    pub(crate) permit: Turn,
 }
 
-/// The longest token that is looked at.
+/// Maximum length of a token.
 const MAX_TOKEN_BYTES: usize = 512;
 
-/// The address that a request comes from: the caller's own, or that of the proxy before the service.
+/// The peer address of the connection: the caller's, or that of a proxy in front of the service.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) IpAddr);
+pub(crate) struct PeerAddr(pub(crate) IpAddr);
 
-/// A token that is good.
+/// A verified token.
 struct Bearer {
     hash: Sha256,
     identity: Identity,
@@ -73,27 +73,27 @@ struct Bearer {
 
 impl Bearer {
     async fn of(parts: &Parts, service: &Service) -> Result<Self, Problem> {
-        // A request that no connection has brought in, as in a test of the routes, has no address.
-        let peer = parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        // Requests of tests that call the router directly have no peer.
+        let peer = parts.extensions.get::<PeerAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
         let Some(token) = bearer_token(&parts.headers) else {
             service.tokens.fail(peer)?;
             return Err(Problem::unauthenticated());
         };
         let hash = Sha256::of(token.as_bytes());
         let identity = service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?;
-        if let Some(good) = parts.extensions.get::<GoodToken>() {
-            good.set(hash);
+        if let Some(verified) = parts.extensions.get::<VerifiedToken>() {
+            verified.set(hash);
         }
         Ok(Self { hash, identity })
     }
 
-    /// Counts the request: only now, since a token that is not good is nobody's.
-    fn turn(&self, service: &Service) -> Result<Turn, Refusal> {
+    /// Takes the request's rate-limit permit.
+    fn permit(&self, service: &Service) -> Result<Turn, Refusal> {
         service.throttle.enter(self.hash)
     }
 }
 
-/// The one bearer token that the request has.
+/// Returns the bearer token of a request with exactly one `Authorization` header.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
@@ -105,16 +105,16 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     fits.then_some(token)
 }
 
-/// The `{run}` of the path, as it was written.
-async fn named_run(parts: &mut Parts, service: &Service) -> Result<String, Problem> {
+/// Returns the `{run}` of the path, unparsed.
+async fn run_in_path(parts: &mut Parts, service: &Service) -> Result<String, Problem> {
     let members = RawPathParams::from_request_parts(parts, service).await;
-    let members = members.map_err(|_| Refusal::invalid("the address is no UTF-8", "Write it in UTF-8."))?;
+    let members = members.map_err(|_| Refusal::invalid("the path is not UTF-8", "Encode the path as UTF-8."))?;
     let run = members.iter().find(|(name, _)| *name == "run").map(|(_, run)| run.to_owned());
     run.ok_or_else(Problem::no_route)
 }
 
-/// The permission that the tool of the path needs and the caller lacks.
-async fn lacking(caller: &Caller, parts: &mut Parts, service: &Service) -> Option<Refusal> {
+/// Returns the refusal of a caller that lacks the permission for the `{tool}` of the path.
+async fn missing_permission(caller: &Caller, parts: &mut Parts, service: &Service) -> Option<Refusal> {
     let members = RawPathParams::from_request_parts(parts, service).await.ok()?;
     let (_, name) = members.iter().find(|(name, _)| *name == "tool")?;
     let tool = tools::find(name)?;
@@ -132,7 +132,7 @@ impl FromRequestParts<Service> for Operator {
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
         match bearer.identity {
-            Identity::Operator(Scope::Orchestrate) => Ok(Self { _turn: bearer.turn(service)? }),
+            Identity::Operator(Scope::Orchestrate) => Ok(Self { _permit: bearer.permit(service)? }),
             Identity::Operator(Scope::Audit) | Identity::Run(_) => Err(Problem::forbidden()),
         }
     }
@@ -144,7 +144,7 @@ impl FromRequestParts<Service> for Auditor {
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
         match bearer.identity {
-            Identity::Operator(Scope::Orchestrate | Scope::Audit) => Ok(Self { turn: bearer.turn(service)? }),
+            Identity::Operator(Scope::Orchestrate | Scope::Audit) => Ok(Self { permit: bearer.permit(service)? }),
             Identity::Run(_) => Err(Problem::forbidden()),
         }
     }
@@ -160,7 +160,7 @@ impl FromRequestParts<Service> for ToolUser {
             Identity::Run(token) => Some(token.run_id.clone()),
             Identity::Operator(Scope::Audit) => return Err(Problem::forbidden()),
         };
-        Ok(Self { run, _turn: bearer.turn(service)? })
+        Ok(Self { run, _permit: bearer.permit(service)? })
     }
 }
 
@@ -169,20 +169,20 @@ impl FromRequestParts<Service> for RunCaller {
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
-        let named = named_run(parts, service).await?;
+        let raw_run = run_in_path(parts, service).await?;
         let caller = match &bearer.identity {
             Identity::Operator(Scope::Orchestrate) => Caller::operator(),
-            // Told before anything is known of the run that was named: it may exist or not.
-            Identity::Run(token) if token.run_id.as_str() == named => Caller::of(token),
+            // Decided without looking up the run in the path: the answer must not reveal whether it exists.
+            Identity::Run(token) if token.run_id.as_str() == raw_run => Caller::of(token),
             Identity::Operator(Scope::Audit) | Identity::Run(_) => return Err(Problem::forbidden()),
         };
-        // Told before that the token makes too many requests, as long as that costs no look at the run.
-        let turn = match bearer.turn(service) {
-            Ok(turn) => turn,
-            Err(limited) => return Err(lacking(&caller, parts, service).await.unwrap_or(limited).into()),
+        let permit = match bearer.permit(service) {
+            Ok(permit) => permit,
+            // `FORBIDDEN` comes before `RATE_LIMITED` if it needs no lookup of the run.
+            Err(limited) => return Err(missing_permission(&caller, parts, service).await.unwrap_or(limited).into()),
         };
-        tracing::Span::current().record("run.id", &named);
-        Ok(Self { run: parse_run(&named)?, caller, _turn: turn })
+        tracing::Span::current().record("run.id", &raw_run);
+        Ok(Self { run: parse_run(&raw_run)?, caller, _permit: permit })
     }
 }
 
@@ -191,17 +191,17 @@ impl FromRequestParts<Service> for RunAuditor {
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
-        let named = named_run(parts, service).await?;
+        let raw_run = run_in_path(parts, service).await?;
         let may_read = match &bearer.identity {
             Identity::Operator(Scope::Orchestrate | Scope::Audit) => true,
             Identity::Run(token)
-                if token.run_id.as_str() == named && token.permissions.contains(&Permission::AuditRead) =>
+                if token.run_id.as_str() == raw_run && token.permissions.contains(&Permission::AuditRead) =>
             {
                 Caller::of(token).may_read()
             }
             Identity::Run(_) => return Err(Problem::forbidden()),
         };
-        let turn = bearer.turn(service)?;
-        Ok(Self { run: parse_run(&named)?, may_read, turn })
+        let permit = bearer.permit(service)?;
+        Ok(Self { run: parse_run(&raw_run)?, may_read, permit })
     }
 }

@@ -1,118 +1,118 @@
-//! Every bound in one document.
+//! The route of the limits.
 
 use axum::extract::State;
 use model::Budget;
 use serde::Serialize;
 
-use crate::artifacts::{MAX_AUTHOR, MAX_MESSAGE_BYTES};
 use crate::http::auth::ToolUser;
-use crate::http::batch::MAX_CALLS;
 use crate::http::extract::{Json, Query};
-use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
+use crate::http::tools::batch::MAX_CALLS;
 use crate::service::Service;
-use crate::tools::ToolLimits;
+use engine::exports::{MAX_AUTHOR, MAX_MESSAGE_BYTES};
+use engine::page::{DEFAULT_LIMIT, MAX_LIMIT};
+use engine::tools::ToolLimits;
 
-/// Every bound. Those of a run's policy are in the run.
+/// The limits of the service. Those of a run's policy are part of the run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Limits {
-    /// Bounds of requests.
+    /// Limits of requests.
     requests: RequestLimits,
-    /// Bounds of paths, and of what tools take and tell.
+    /// Limits of paths, and of inputs and outputs of tools.
     tools: ToolLimits,
-    /// Bounds of the service as a whole.
+    /// Limits of the service as a whole.
     service: ServiceLimits,
-    /// Bounds of a git bundle's commit.
+    /// Limits of the commit of a git bundle.
     bundle: BundleLimits,
-    /// What one call may use up where the policy says nothing else.
+    /// The default budget of one call, for policies that set none.
     default_budget: Budget,
 }
 
-/// Bounds of requests.
+/// Limits of requests.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RequestLimits {
-    /// The largest body of a call.
+    /// Maximum size of a JSON body.
     max_body_bytes: u64,
-    /// Bytes of calls' bodies in memory at a time, over all callers.
+    /// Maximum memory for JSON bodies, over all callers.
     max_body_memory_bytes: u64,
-    /// Bytes of large answers in memory at a time, over all callers.
+    /// Maximum memory for large responses, over all callers.
     max_answer_memory_bytes: u64,
-    /// The most JSON values in a body: objects, lists, strings, numbers and words, however deep.
+    /// Maximum number of JSON values in a body, nested ones included: objects, arrays, strings, numbers, literals.
     max_json_values: u64,
-    /// The largest archive that a run is made from.
+    /// Maximum size of an uploaded archive, as sent.
     max_archive_bytes: u64,
-    /// How long a reading call may take.
+    /// Maximum duration of a `GET` request; streams, archives and files are exempt.
     request_timeout_seconds: u64,
-    /// How long a body may take to come in.
+    /// Maximum time to receive a JSON body; also the stall timeout of uploads and downloads.
     body_timeout_seconds: u64,
-    /// The least rate of an upload or a download while the caller is waited for.
+    /// Minimum rate of an upload or a download while the service waits for the caller.
     min_bytes_per_second: u64,
-    /// Requests of one token that may be under way at a time.
+    /// Maximum concurrent requests of one token.
     token_concurrency: usize,
-    /// Requests a second of one token; missing where they are not bounded.
+    /// Maximum requests per second of one token; missing if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_per_second: Option<u32>,
-    /// Requests of one token at once before the rate counts.
+    /// Maximum burst of requests of one token; missing if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_burst: Option<u32>,
-    /// Items of a page where no `limit` is named.
+    /// Default page size of lists.
     page_default: u32,
-    /// The most items of a page.
+    /// Maximum page size of lists.
     page_max: u32,
-    /// The longest that a tool call's outcome is waited for.
+    /// Maximum `waitSeconds` when getting a tool call.
     max_wait_seconds: u64,
-    /// The most calls of a batch.
+    /// Maximum number of calls in a batch.
     max_batch_calls: usize,
 }
 
-/// Bounds of the service as a whole.
+/// Limits of the service as a whole.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceLimits {
-    /// Connections at a time.
+    /// Maximum concurrent connections.
     max_connections: usize,
-    /// How long a request's head may take to come in.
+    /// Maximum time to receive the head of a request.
     header_timeout_seconds: u64,
-    /// How long a connection may be silent between two requests.
+    /// Maximum idle time of a connection between two requests.
     idle_timeout_seconds: u64,
-    /// Quick looks at a time.
+    /// Maximum concurrent reads.
     read_threads: usize,
-    /// Searches and diffs at a time.
+    /// Maximum concurrent searches and diffs.
     search_threads: usize,
-    /// Exports at a time; of one run a quarter of them, but at least one.
+    /// Maximum concurrent exports. One run may use a quarter of them, and at least one.
     export_threads: usize,
-    /// Mutations that are planned at a time, and beside them files of more than 1 MiB that come in, of one run a quarter
-    /// of those, but at least one.
+    /// Maximum concurrent mutations, and separately uploads of files over 1 MiB. One run may use a quarter of the uploads,
+    /// and at least one.
     write_threads: usize,
-    /// Imports at a time, and beside them archives that come in; others wait, but no longer than for an answer.
+    /// Maximum concurrent imports, and separately archive uploads. Others queue until the request timeout.
     import_threads: usize,
-    /// Runs that are held open; others are opened when they are called.
+    /// Maximum open runs. Others are opened on demand.
     max_live_runs: usize,
-    /// Runs that are not deleted; `null` where they are not bounded.
+    /// Maximum number of runs that are not deleted; `null` if there is no limit.
     max_runs: Option<u64>,
-    /// Bytes of all runs' files together; `null` where they are not bounded.
+    /// Maximum size of the files of all runs; `null` if there is no limit.
     max_disk_bytes: Option<u64>,
 }
 
-/// Bounds of a git bundle's commit.
+/// Limits of the commit of a git bundle.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BundleLimits {
-    /// The longest name and address of an author.
+    /// Maximum length of an author, name and email together.
     max_author_characters: usize,
-    /// The longest message.
+    /// Maximum length of a message.
     max_message_bytes: usize,
 }
 
-/// Lists every bound.
+/// Get the limits of the service
 ///
-/// Those of a run's policy, such as `maxFileBytes` and the budgets, are told by the run.
+/// Limits of a run's policy, such as `maxFileBytes` and the budgets, are part of the run.
 #[utoipa::path(
     get, path = "/v1/limits", tag = "tools", operation_id = "getLimits",
-    responses((status = 200, description = "Every bound.", body = Limits)),
+    responses((status = 200, description = "The limits.", body = Limits)),
 )]
-pub(super) async fn get_limits(State(service): State<Service>, _user: ToolUser, Query(()): Query<()>) -> Json<Limits> {
+pub(crate) async fn get_limits(State(service): State<Service>, _user: ToolUser, Query(()): Query<()>) -> Json<Limits> {
     let limits = &service.limits;
     Json(Limits {
         requests: RequestLimits {
@@ -129,7 +129,7 @@ pub(super) async fn get_limits(State(service): State<Service>, _user: ToolUser, 
             rate_burst: limits.rate.map(|(_, burst)| burst),
             page_default: DEFAULT_LIMIT,
             page_max: MAX_LIMIT,
-            max_wait_seconds: crate::audit::MAX_WAIT_SECONDS,
+            max_wait_seconds: engine::audit::MAX_WAIT_SECONDS,
             max_batch_calls: MAX_CALLS,
         },
         tools: ToolLimits::TOLD,
@@ -137,11 +137,11 @@ pub(super) async fn get_limits(State(service): State<Service>, _user: ToolUser, 
             max_connections: limits.max_connections,
             header_timeout_seconds: limits.header_timeout.as_secs(),
             idle_timeout_seconds: limits.idle_timeout.as_secs(),
-            read_threads: limits.read_threads,
-            search_threads: limits.search_threads,
-            export_threads: limits.export_threads,
-            write_threads: limits.write_threads,
-            import_threads: limits.import_threads,
+            read_threads: limits.read_concurrency,
+            search_threads: limits.search_concurrency,
+            export_threads: limits.export_concurrency,
+            write_threads: limits.write_concurrency,
+            import_threads: limits.import_concurrency,
             max_live_runs: limits.max_live_runs,
             max_runs: limits.max_runs,
             max_disk_bytes: limits.max_disk_bytes,

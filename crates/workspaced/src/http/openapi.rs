@@ -1,78 +1,63 @@
-//! The document of this API: the routes' own, the tools' from their catalogue, and what holds for all of them.
+//! The OpenAPI document: the documented routes, one path per tool from the catalogue, and the responses common to all.
 
-use std::sync::LazyLock;
-
-use bytes::Bytes;
 use model::{ApprovalId, ArtifactId, RunId, TokenId, ToolCallId};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
-use utoipa::openapi::{RefOr, Schema};
+use utoipa::openapi::{OpenApi, RefOr, Schema};
 
 use crate::http::problem::{PROBLEM_JSON, ProblemBody, example_of};
-use crate::http::{TOOL_PATH, routes};
-use crate::tools::{TOOLS, Tool, input_schema, output_schema};
+use crate::http::tools::PATH as TOOL_PATH;
+use engine::tools::{TOOLS, Tool, input_schema, output_schema};
 
 const DESCRIPTION: &str = "\
-workspaced hosts one workspace per run of a coding agent, lets the agent work in it through a few tools, and records every \
-call.
+workspaced gives each coding-agent run its own guarded, audited file tree behind an HTTP API.
 
-An orchestrator creates a run and gets its token. An agent calls tools on it with that token. Whoever watches reads the \
+An orchestrator creates a run and receives its token. An agent calls tools on the run with that token. A reviewer reads the \
 audit: what was read, written and refused, by whom, why, from which version, with the diff of every change.
 
-Every call but those tagged `open` takes `Authorization: Bearer TOKEN`. Every refusal is `application/problem+json` with a \
-`code` that a program switches on and a `hint` that says what to do next. Where several refusals apply, the first in this \
-order is told: bounds of transport, `UNAUTHENTICATED`, `FORBIDDEN`, `RATE_LIMITED`, `INVALID_REQUEST`, `PATH_REJECTED`, \
-`RUN_CLOSED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, existence, content, expected state, budget, approval.";
+Every request except those tagged `open` requires `Authorization: Bearer TOKEN`. Every refusal is an \
+`application/problem+json` document with a `code` for programs to match on and a `hint` that says what to do next. If \
+several refusals apply, the first in this order is returned: limits of transport, `UNAUTHENTICATED`, `FORBIDDEN`, \
+`RATE_LIMITED`, `INVALID_REQUEST`, `PATH_REJECTED`, `RUN_CLOSED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, existence, \
+content, expected state, budget, approval.";
 
-/// Tags with what they stand for.
+/// The tags with their descriptions.
 const TAGS: [(&str, &str); 6] = [
     (
         "tools",
-        "What an agent does in its run. The same `toolCallId` again is the same call: a mutation answers what it answered the first time.",
+        "Tool calls of an agent. A repeated `toolCallId` is the same call: a mutation returns its first response again.",
     ),
-    ("runs", "What an orchestrator does: runs and their tokens."),
-    ("approvals", "Calls that wait for a person."),
-    ("audit", "What was done, by whom and why, in a chain of hashes."),
+    ("runs", "Runs and their tokens, for orchestrators."),
+    ("approvals", "Calls that wait for an approval."),
+    ("audit", "What was done, by whom and why, in a hash chain."),
     ("files", "Files and trees as bytes, for programs."),
-    ("open", "What needs no token."),
+    ("open", "Routes that require no token."),
 ];
 
-/// The document as JSON text, made when it is first asked for.
-pub(crate) fn text() -> Bytes {
-    // Anybody may ask for it: it is made once, and all answers share it.
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
-    TEXT.clone()
-}
-
-/// The document as it is committed: for people to compare.
-pub(crate) fn pretty_text() -> String {
-    // Values always serialise.
-    serde_json::to_string_pretty(&document()).map(|text| text + "\n").unwrap_or_default()
-}
-
-fn document() -> Value {
-    let mut document = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
+/// Returns the OpenAPI document of the service, given that of its documented `routes`.
+pub(crate) fn document(routes: OpenApi) -> Value {
+    let mut document = serde_json::to_value(routes).unwrap_or_default();
     add_head(&mut document);
     add_schemas(&mut document);
     for tool in TOOLS {
-        document["paths"][TOOL_PATH.replace("{tool}", tool.name)] = json!({ "post": operation_of(tool) });
+        document["paths"][TOOL_PATH.replace("{tool}", tool.name)] = json!({ "post": tool_operation(tool) });
     }
     document["paths"]["/docs"] = json!({"get": {
         "tags": ["open"],
-        "summary": "Shows this document to people.",
-        "description": "Whole without the internet.",
+        "summary": "Show this document as web pages",
+        "description": "The pages load nothing from other hosts.",
         "operationId": "getDocs",
         "security": [{}],
-        "responses": {"303": {"description": "The pages, at `/docs/`."}},
+        "responses": {"303": {"description": "Redirect to the pages at `/docs/`."}},
     }});
     if let Some(paths) = document["paths"].as_object_mut() {
-        // What the router takes as the rest of a path is one parameter in the document.
+        // The router's wildcard for the rest of a path is an ordinary parameter in OpenAPI.
         if let Some(files) = paths.remove("/v1/runs/{run}/files/{*path}") {
             paths.insert("/v1/runs/{run}/files/{path}".to_owned(), files);
         }
         for (path, item) in paths {
             for (_, operation) in item.as_object_mut().into_iter().flatten() {
-                add_common(path, operation);
+                add_common_responses(path, operation);
             }
         }
     }
@@ -94,14 +79,14 @@ fn add_head(document: &mut Value) {
     document["components"]["securitySchemes"] = json!({"bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An operator's token or a run's. Never in a query string.",
+        "description": "An operator token or a run token. Never in a query string.",
     }});
 }
 
 fn add_schemas(document: &mut Value) {
     let mut found = Vec::new();
     ProblemBody::schemas(&mut found);
-    // Types that stand in paths only, which utoipa refers to and leaves out.
+    // utoipa refers to the types of path parameters but does not collect them.
     found.extend([named::<ProblemBody<'_>>(), named::<RunId>(), named::<TokenId>(), named::<ToolCallId>()]);
     found.extend([named::<ArtifactId>(), named::<ApprovalId>()]);
     let schemas = &mut document["components"]["schemas"];
@@ -118,29 +103,28 @@ fn named<T: ToSchema>() -> (String, RefOr<Schema>) {
     (T::name().into_owned(), T::schema())
 }
 
-/// A tool's route.
-fn operation_of(tool: &Tool) -> Value {
+/// Returns the operation that documents a tool.
+fn tool_operation(tool: &Tool) -> Value {
     let schema = |name: String| json!({"schema": {"$ref": format!("#/components/schemas/{name}")}});
-    let (first, rest) = tool.description.split_once(". ").unwrap_or((tool.description.trim_end_matches('.'), ""));
     let permissions: Vec<_> = tool.permissions.iter().map(|one| format!("`{}`", one.as_str())).collect();
     let mut responses = json!({
-        "200": {"description": "It did.", "content": {"application/json": schema((tool.output)().name)}},
-        "409": problem("What stands there is not what was expected, or the run is closed.", "RUN_CLOSED"),
+        "200": {"description": "The call's result.", "content": {"application/json": schema((tool.output)().name)}},
+        "409": problem("The file or the run is not in the expected state.", "RUN_CLOSED"),
         "413": problem("A file or the body is too large.", "FILE_TOO_LARGE"),
-        "415": problem("It is binary; or the body has a `Content-Encoding`.", "UNSUPPORTED_BINARY"),
+        "415": problem("The file is binary, or the body has a `Content-Encoding`.", "UNSUPPORTED_BINARY"),
     });
     if tool.mutates() {
         responses["202"] = json!({
-            "description": "`APPROVAL_REQUIRED`: the call waits for a person; nothing has changed yet.",
+            "description": "`APPROVAL_REQUIRED`: the call waits for an approval; nothing has changed yet.",
             "content": {"application/json": schema("Problem".to_owned())},
         });
-        responses["422"] = problem("It is more than the run's policy lets one call do.", "PATCH_BUDGET_EXCEEDED");
-        responses["507"] = problem("The run, or the service, would hold more than its quota.", "QUOTA_EXCEEDED");
+        responses["422"] = problem("The call exceeds a budget of the run's policy.", "PATCH_BUDGET_EXCEEDED");
+        responses["507"] = problem("The call would exceed a quota of the run or of the service.", "QUOTA_EXCEEDED");
     }
     json!({
         "tags": ["tools"],
-        "summary": format!("{first}."),
-        "description": format!("{rest}\n\nNeeds the permission {}.", permissions.join(" or ")).trim_start(),
+        "summary": format!("Call `{}`", tool.name),
+        "description": format!("{}\n\nRequires the permission {}.", tool.description, permissions.join(" or ")),
         "operationId": tool.name,
         "parameters": [{"name": "run", "in": "path", "required": true, "description": "The run.",
             "schema": {"$ref": "#/components/schemas/RunId"}}],
@@ -149,8 +133,8 @@ fn operation_of(tool: &Tool) -> Value {
     })
 }
 
-/// What can happen to every call of a kind need not be said at each.
-fn add_common(path: &str, operation: &mut Value) {
+/// Adds the responses that every operation of its kind has.
+fn add_common_responses(path: &str, operation: &mut Value) {
     let open = operation["tags"][0] == "open";
     let takes_body = operation.get("requestBody").is_some();
     let Some(responses) = operation["responses"].as_object_mut() else { return };
@@ -158,22 +142,22 @@ fn add_common(path: &str, operation: &mut Value) {
         responses.entry(status.to_owned()).or_insert_with(|| problem(description, code));
     };
     if !open {
-        add("400", "The request is malformed, or names a path that no call takes.", "INVALID_REQUEST");
-        add("401", "No token, or one that is unknown, expired or revoked.", "UNAUTHENTICATED");
-        add("403", "The token may not do this, or not in this run; or policy denies it.", "FORBIDDEN");
-        add("429", "The token makes too many requests.", "RATE_LIMITED");
-        add("503", "Store or disk are full or away; nothing was changed.", "UNAVAILABLE");
+        add("400", "The request is malformed, or its path is rejected.", "INVALID_REQUEST");
+        add("401", "The token is missing, unknown, expired or revoked.", "UNAUTHENTICATED");
+        add("403", "The token does not permit the request, or the policy denies it.", "FORBIDDEN");
+        add("429", "The token exceeds its request rate or concurrency.", "RATE_LIMITED");
+        add("503", "The store or the disk is full or unavailable; nothing was changed.", "UNAVAILABLE");
         if path.contains("{run}") || path.contains("/runs/") {
-            add("404", "There is no such run, or nothing of that name in it.", "RUN_NOT_FOUND");
+            add("404", "The run does not exist, or the requested item does not exist in it.", "RUN_NOT_FOUND");
         } else if path.contains('{') {
-            add("404", "There is nothing of that name.", "NOT_FOUND");
+            add("404", "The requested item does not exist.", "NOT_FOUND");
         }
     }
     if takes_body {
         add("413", "The body is too large.", "BODY_TOO_LARGE");
-        add("415", "The body has a `Content-Encoding`, which nothing here decodes.", "INVALID_REQUEST");
+        add("415", "The body has a `Content-Encoding`, which is not supported.", "INVALID_REQUEST");
     }
-    add("500", "The service failed; the fault is in its log.", "INTERNAL");
+    add("500", "The service failed; the cause is in its log.", "INTERNAL");
     let sorted: Map<_, _> = {
         let mut all: Vec<_> = std::mem::take(responses).into_iter().collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -183,19 +167,15 @@ fn add_common(path: &str, operation: &mut Value) {
 }
 
 fn problem(description: &str, code: &str) -> Value {
-    let mut headers = json!({});
-    if matches!(code, "RATE_LIMITED" | "UNAVAILABLE") {
-        headers["Retry-After"] =
-            json!({"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}});
-    }
-    let mut told = json!({
+    let mut response = json!({
         "description": description,
         "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example_of(code)}},
     });
-    if headers.as_object().is_some_and(|headers| !headers.is_empty()) {
-        told["headers"] = headers;
+    if matches!(code, "RATE_LIMITED" | "UNAVAILABLE") {
+        let schema = json!({"type": "integer", "minimum": 1});
+        response["headers"] = json!({"Retry-After": {"description": "Seconds to wait.", "schema": schema}});
     }
-    told
+    response
 }
 
 #[cfg(test)]
@@ -213,9 +193,13 @@ mod tests {
         }
     }
 
+    fn full_document() -> Value {
+        serde_json::from_str(&crate::http::openapi_text()).unwrap()
+    }
+
     #[test]
-    fn every_reference_leads_somewhere() {
-        let document = document();
+    fn every_reference_resolves() {
+        let document = full_document();
         let mut found = Vec::new();
         references(&document, &mut found);
         assert!(found.len() > 100, "{} references", found.len());
@@ -225,16 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_and_every_common_refusal_is_told() {
-        let document = document();
+    fn every_tool_documents_the_common_refusals() {
+        let document = full_document();
         for tool in TOOLS {
             let operation = &document["paths"][TOOL_PATH.replace("{tool}", tool.name)]["post"];
             assert_eq!(operation["operationId"], tool.name);
             for status in ["200", "400", "401", "403", "404", "409", "413", "429", "500", "503"] {
-                assert!(operation["responses"][status].is_object(), "{} does not tell {status}", tool.name);
+                assert!(operation["responses"][status].is_object(), "{} lacks {status}", tool.name);
             }
         }
-        assert_eq!(document["paths"]["/healthz"]["get"]["security"], json!([{}]), "health needs no token");
-        assert_eq!(document["security"], json!([{"bearer": []}]), "all else does");
+        assert_eq!(document["paths"]["/healthz"]["get"]["security"], json!([{}]), "health requires no token");
+        assert_eq!(document["security"], json!([{"bearer": []}]), "all others do");
     }
 }

@@ -1,16 +1,16 @@
-//! Refusals and faults as `application/problem+json`: the only table of statuses.
+//! Error responses as `application/problem+json`, and the only table of status codes.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::{Code, ProblemDetails, Refusal, ToolCallId};
 use serde::Serialize;
 
-use crate::CallError;
+use engine::CallError;
 
-/// The media type of every refusal.
+/// The media type of error responses.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Why there is no other answer: RFC 9457 with the members that every refusal has.
+/// An error response: a problem document as of RFC 9457, with the members that every refusal has.
 #[derive(Debug)]
 pub(crate) struct Problem {
     refusal: Refusal,
@@ -19,16 +19,16 @@ pub(crate) struct Problem {
     headers: Vec<(header::HeaderName, HeaderValue)>,
 }
 
-/// A refusal as callers see it.
+/// An error response.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody<'a> {
-    /// Names the code; not an address.
+    /// Identifies the code. Not a URL to fetch.
     #[serde(rename = "type")]
     #[schema(value_type = String, example = "urn:workspaced:problem:RUN_NOT_FOUND")]
     problem_type: String,
-    /// The code in words.
+    /// The code as words.
     #[schema(value_type = String, example = "Run not found")]
     title: String,
     /// The HTTP status.
@@ -37,7 +37,7 @@ pub(crate) struct ProblemBody<'a> {
     /// Always false.
     #[schema(example = false)]
     ok: bool,
-    /// What a program switches on.
+    /// What programs should match on.
     code: Code,
     /// What is wrong, in one sentence.
     #[schema(example = "there is no such run")]
@@ -45,7 +45,7 @@ pub(crate) struct ProblemBody<'a> {
     /// What to do next, in one sentence.
     #[schema(example = "List the runs with GET /v1/runs.")]
     hint: &'a str,
-    /// The call, where it is one.
+    /// The tool call, if the request was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a ToolCallId>,
     #[serde(flatten)]
@@ -53,112 +53,85 @@ pub(crate) struct ProblemBody<'a> {
 }
 
 impl Problem {
-    /// The same problem, of one tool call.
+    /// Adds the ID of the tool call.
     #[must_use]
     pub(crate) fn of_call(mut self, id: ToolCallId) -> Self {
         self.tool_call_id = Some(id);
         self
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The same problem under another status, where HTTP has one of its own for how it was asked.
+    /// Replaces the status, for requests to which HTTP assigns another one.
     #[must_use]
     pub(crate) fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
 
-    /// The same problem, with a header more.
+    /// Adds a header.
     #[must_use]
     pub(crate) fn with_header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// No token, or none that is good.
+    /// The token is missing or not valid.
     pub(crate) fn unauthenticated() -> Self {
         Self::from(Refusal::new(
             Code::Unauthenticated,
-            "a valid token is needed",
-            "Send `Authorization: Bearer TOKEN` with a token that is known, not expired and not revoked.",
+            "missing or invalid token",
+            "Send `Authorization: Bearer TOKEN` with a token that exists, has not expired and is not revoked.",
         ))
     }
 
-    /// A token that may not do this, or not here. One text for all, so that nothing is told of what is not the caller's.
+    /// The token does not permit the request. The text is always the same, so that it reveals nothing about other runs.
     pub(crate) fn forbidden() -> Self {
         Self::from(Refusal::new(
             Code::Forbidden,
-            "the token may not do this",
-            "Use a token of this run with the permission that the call needs, or an operator's.",
+            "the token does not permit this request",
+            "Use a token of this run with the required permission, or an operator token.",
         ))
     }
 
-    /// A fault of ours, whose cause was logged.
+    /// The service failed. The cause is in its log.
     pub(crate) fn internal() -> Self {
         Self::from(Refusal::new(
             Code::Internal,
-            "the service failed; the fault is in its log",
-            "Try the same call again; if it fails once more, tell whoever runs the service.",
+            "internal error; see the service's log",
+            "Repeat the same request; if it fails again, report it to the operator of the service.",
         ))
     }
 
     /// No route has this path.
     pub(crate) fn no_route() -> Self {
         let hint = "GET /openapi.json lists every path.";
-        Self::from(Refusal::new(Code::NotFound, "there is nothing at this address", hint))
+        Self::from(Refusal::new(Code::NotFound, "no such path", hint))
     }
 
-    /// The path has no such method. HTTP asks for status 405, which no code of its own stands for.
+    /// The path does not have this method. HTTP requires status 405, which has no code of its own.
     pub(crate) fn no_method() -> Self {
-        let hint = "The header Allow names the methods of this address.";
-        let problem = Self::from(Refusal::invalid("the address does not have this method", hint));
-        Self { status: StatusCode::METHOD_NOT_ALLOWED, ..problem }
+        let hint = "The header `Allow` lists the methods of this path.";
+        let problem = Self::from(Refusal::invalid("the path does not support this method", hint));
+        problem.with_status(StatusCode::METHOD_NOT_ALLOWED)
     }
 
-    /// The body is encoded. HTTP asks for status 415, which no code of its own stands for.
-    pub(crate) fn encoded(encoding: &str) -> Self {
-        let message = format!("the header Content-Encoding says `{encoding}`, and no body is decoded here");
-        let hint = "Send the body as it is, without the header; an archive may be a tar.gz all the same.";
+    /// The body is encoded. HTTP requires status 415, which has no code of its own.
+    pub(crate) fn unsupported_encoding(encoding: &str) -> Self {
+        let message = format!("unsupported Content-Encoding `{encoding}`");
+        let hint = "Send the body unencoded, without the header; an archive may still be a tar.gz.";
         let problem = Self::from(Refusal::invalid(message, hint)).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
         problem.with_header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
     }
 
-    /// The body is larger than what is taken here.
+    /// The body has more than `limit` bytes.
     pub(crate) fn body_too_large(limit: u64) -> Self {
         Self::from(body_too_large(limit)).with_header(header::CONNECTION, HeaderValue::from_static("close"))
     }
-}
 
-/// A body of more than `limit` bytes.
-pub(crate) fn body_too_large(limit: u64) -> Refusal {
-    Refusal::new(Code::BodyTooLarge, format!("the body is larger than {limit} bytes"), "Send less at a time.")
-        .with_details(|details| details.limit = Some(limit))
-}
-
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        // Most are redacted already, as they were recorded; what no record has is here.
-        Self { status: status(refusal.code), refusal: refusal.redacted(), tool_call_id: None, headers: Vec::new() }
-    }
-}
-
-impl From<CallError> for Problem {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::Refused(refusal) => refusal.into(),
-            CallError::Internal(cause) => {
-                tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), "call failed");
-                Self::internal()
-            }
-        }
-    }
-}
-
-impl Problem {
-    /// The body and its media type.
+    /// Returns the body and its media type.
     pub(crate) fn text(&self) -> (String, &'static str) {
         let body = ProblemBody {
             problem_type: format!("urn:workspaced:problem:{}", self.refusal.code),
@@ -171,10 +144,35 @@ impl Problem {
             tool_call_id: self.tool_call_id.as_ref(),
             details: &self.refusal.details,
         };
-        // A call that waits for a person is no problem, though it is told in the same members.
+        // A call that requires approval is not an error, although its response has the same members.
         let media_type = if self.status.is_success() { "application/json" } else { PROBLEM_JSON };
-        // Strings, numbers and lists only, which always serialise.
+        // Strings, numbers and lists always serialise.
         (serde_json::to_string(&body).unwrap_or_default(), media_type)
+    }
+}
+
+/// Refuses a body of more than `limit` bytes.
+pub(crate) fn body_too_large(limit: u64) -> Refusal {
+    Refusal::new(Code::BodyTooLarge, format!("the body is larger than {limit} bytes"), "Send less data per request.")
+        .with_details(|details| details.limit = Some(limit))
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        // A recorded refusal is redacted already; one that is not recorded is redacted here.
+        Self { status: status(refusal.code), refusal: refusal.redacted(), tool_call_id: None, headers: Vec::new() }
+    }
+}
+
+impl From<CallError> for Problem {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(refusal) => refusal.into(),
+            CallError::Internal(cause) => {
+                tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), "internal error");
+                Self::internal()
+            }
+        }
     }
 }
 
@@ -193,7 +191,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// How a refusal of `code` may look, for the document of this API.
+/// Returns an example of a response with `code`, for the API document.
 pub(crate) fn example_of(code: &str) -> serde_json::Value {
     let code: Code = serde_json::from_value(serde_json::Value::from(code)).unwrap_or(Code::Internal);
     let refusal = Refusal::new(code, "what is wrong, in one sentence", "what to do next, in one sentence");
@@ -208,7 +206,7 @@ fn retry_after(status: StatusCode, details: &ProblemDetails) -> Option<u64> {
     }
 }
 
-/// `RUN_NOT_FOUND` → `Run not found`.
+/// Returns the code as words: `RUN_NOT_FOUND` → `Run not found`.
 fn title(code: Code) -> String {
     let mut words = code.as_str().replace('_', " ").to_lowercase();
     if let Some(first) = words.get_mut(..1) {
@@ -217,7 +215,7 @@ fn title(code: Code) -> String {
     words
 }
 
-/// The status of every code.
+/// Returns the status of a code.
 pub(crate) fn status(code: Code) -> StatusCode {
     match code {
         Code::ApprovalRequired => StatusCode::ACCEPTED,

@@ -1,4 +1,7 @@
-//! The operator plane's calls on runs and their tokens.
+//! Routes of runs and their tokens.
+
+pub(crate) mod archive;
+pub(crate) mod exports;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -8,34 +11,34 @@ use serde::Deserialize;
 use crate::http::auth::{Auditor, Operator};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
-use crate::page::{List, Page, Paging};
-use crate::runs::{CreateRunRequest, CreatedRun};
 use crate::service::Service;
-use crate::tokens::{IssueTokenRequest, IssuedToken};
+use engine::admission::tokens::{IssueTokenRequest, IssuedToken};
+use engine::page::{List, Page, Paging};
+use engine::runs::{CreateRunRequest, CreatedRun};
 
-/// Which runs to list.
+/// Filters of the list of runs.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct StateFilter {
+pub(crate) struct StateFilter {
     /// Only runs in this state.
     state: Option<RunState>,
 }
 
-/// Creates a run.
+/// Create a run
 ///
-/// All or nothing: a source that is refused or breaks off leaves no run. While its source comes in the run is listed as
-/// `preparing`, with what is there so far; the answer comes when it is `open`. A run from an `archive` is answered at
-/// once and stays `preparing` until the archive is sent. The token is shown this once.
+/// The response is sent once the run is `open`; until then lists show it as `preparing`, with the progress of its import.
+/// If the import fails there is no run. A run with an `archive` source is returned at once and stays `preparing` until the
+/// archive is uploaded. The token's secret is returned only here.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = CreateRunRequest,
     responses(
         (status = 201, description = "The run and its first token.", body = CreatedRun),
-        (status = 409, description = "`ALREADY_EXISTS`: there is a run of this ID.", body = ProblemBody,
+        (status = 409, description = "`ALREADY_EXISTS`: a run with this ID exists.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn create_run(
+pub(crate) async fn create_run(
     State(service): State<Service>,
     _operator: Operator,
     Query(()): Query<()>,
@@ -45,14 +48,14 @@ pub(super) async fn create_run(
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// Lists runs.
+/// List runs
 ///
-/// In the order of their creation. Runs whose source is coming in stand at the end of the last page.
+/// In order of creation. Runs that are being imported come last.
 #[utoipa::path(
     get, path = "/v1/runs", tag = "runs", operation_id = "listRuns", params(StateFilter, Paging),
     responses((status = 200, description = "One page of runs.", body = Page<Run>)),
 )]
-pub(super) async fn list_runs(
+pub(crate) async fn list_runs(
     State(service): State<Service>,
     _auditor: Auditor,
     Query((filter, paging)): Query<(StateFilter, Paging)>,
@@ -61,12 +64,12 @@ pub(super) async fn list_runs(
     Ok(Json(service.runs(filter.state, after, limit).await?))
 }
 
-/// Tells of a run.
+/// Get a run
 #[utoipa::path(
     get, path = "/v1/runs/{run}", tag = "runs", operation_id = "getRun", params(("run" = RunId, Path)),
     responses((status = 200, description = "The run.", body = Run)),
 )]
-pub(super) async fn get_run(
+pub(crate) async fn get_run(
     State(service): State<Service>,
     _auditor: Auditor,
     Path(run): Path<RunId>,
@@ -75,19 +78,19 @@ pub(super) async fn get_run(
     Ok(Json(service.run(&run).await?))
 }
 
-/// Closes a run.
+/// Close a run
 ///
-/// From the answer on no mutation is recorded or applied and no approval made, also not for calls under way; reads go on.
-/// Calls that wait for a person fail. Closing twice is no error.
+/// After the response no mutation is recorded or applied and no call is approved, including calls in progress. Reads
+/// continue to work. Calls that wait for an approval fail. Closing a closed run succeeds.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/close", tag = "runs", operation_id = "closeRun", params(("run" = RunId, Path)),
     responses(
         (status = 200, description = "The run.", body = Run),
-        (status = 409, description = "`RUN_CLOSED`: the run is deleted, or its source is still coming in.",
+        (status = 409, description = "`RUN_CLOSED`: the run is deleted, or still being imported.",
             body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn close_run(
+pub(crate) async fn close_run(
     State(service): State<Service>,
     _operator: Operator,
     Path(run): Path<RunId>,
@@ -96,19 +99,19 @@ pub(super) async fn close_run(
     Ok(Json(service.close_run(&run).await?))
 }
 
-/// Deletes a run's files.
+/// Delete a run's files
 ///
-/// Mutations that are recorded finish first, later ones and calls that wait for a person fail. The run stays, in the state `deleted`, and so do its
-/// audit and artifacts. Deleting twice is no error.
+/// Recorded mutations finish first; later ones, and calls that wait for an approval, fail. The run remains in the state
+/// `deleted`, with its audit and artifacts. Deleting a deleted run succeeds.
 #[utoipa::path(
     delete, path = "/v1/runs/{run}", tag = "runs", operation_id = "deleteRun", params(("run" = RunId, Path)),
     responses(
         (status = 200, description = "The run.", body = Run),
-        (status = 409, description = "`RUN_CLOSED`: the run's source is still coming in.", body = ProblemBody,
+        (status = 409, description = "`RUN_CLOSED`: the run is still being imported.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn delete_run(
+pub(crate) async fn delete_run(
     State(service): State<Service>,
     _operator: Operator,
     Path(run): Path<RunId>,
@@ -117,19 +120,19 @@ pub(super) async fn delete_run(
     Ok(Json(service.delete_run(&run).await?))
 }
 
-/// Issues a token for a run.
+/// Issue a token for a run
 ///
-/// The secret is shown this once.
+/// The secret is returned only here.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/tokens", tag = "runs", operation_id = "issueToken", params(("run" = RunId, Path)),
     request_body = IssueTokenRequest,
     responses(
         (status = 201, description = "The token with its secret.", body = IssuedToken),
-        (status = 409, description = "`RUN_CLOSED`: the run is deleted, or its source is still coming in.",
+        (status = 409, description = "`RUN_CLOSED`: the run is deleted, or still being imported.",
             body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn issue_token(
+pub(crate) async fn issue_token(
     State(service): State<Service>,
     _operator: Operator,
     Path(run): Path<RunId>,
@@ -140,16 +143,16 @@ pub(super) async fn issue_token(
     Ok((StatusCode::CREATED, Json(issued)))
 }
 
-/// Revokes a token.
+/// Revoke a token
 ///
-/// From the answer on it is refused, also for calls under way that are not recorded yet; its streams and downloads end.
-/// Revoking twice is no error.
+/// After the response the token is refused, including for calls in progress that are not recorded yet; its streams and
+/// downloads end. Revoking a revoked token succeeds.
 #[utoipa::path(
     delete, path = "/v1/runs/{run}/tokens/{tokenId}", tag = "runs", operation_id = "revokeToken",
     params(("run" = RunId, Path), ("tokenId" = TokenId, Path)),
-    responses((status = 204, description = "It is revoked.")),
+    responses((status = 204, description = "The token is revoked.")),
 )]
-pub(super) async fn revoke_token(
+pub(crate) async fn revoke_token(
     State(service): State<Service>,
     _operator: Operator,
     Path((run, token)): Path<(RunId, TokenId)>,

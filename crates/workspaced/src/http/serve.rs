@@ -1,7 +1,7 @@
-//! The accept loop: connections counted, slow ones cut, the rest let finish at the end.
+//! The accept loop: limits and times out connections, and drains them at shutdown.
 
-mod body;
-mod wire;
+mod request_body;
+mod timeout_stream;
 
 use std::convert::Infallible;
 use std::io;
@@ -24,33 +24,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use crate::http::auth::Peer;
+use crate::http::auth::PeerAddr;
 use crate::http::problem::Problem;
-use crate::http::serve::body::BodyTracker;
-use crate::http::serve::wire::{Patience, Phase, Told, Wire};
+use crate::http::serve::request_body::BodyTracker;
+use crate::http::serve::timeout_stream::{NotifyOnDropBody, Phase, TimeoutStream, Timeouts};
 use crate::telemetry;
 use engine::limits::Limits;
 
-/// How long accepting rests when the system has no handles left.
-const REST: Duration = Duration::from_millis(100);
-/// The most that is read ahead of a connection, in bytes; a head has to fit.
+/// How long accepting pauses after an error, such as running out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Size of a connection's read buffer in bytes. Limits the size of a request head.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
-/// The system asks for more to send when less than this is unsent: at the least rate of a download well within a standstill.
-const UNSENT_BYTES: u32 = 16 * 1024;
-/// Connections that the system keeps until they are taken; it keeps no more than it likes itself. Of more than these, each
-/// waits for a second and longer until it asks again.
+/// The socket becomes writable below this many unsent bytes. Small enough that a download at the minimum rate shows
+/// progress well within the stall timeout.
+const MAX_UNSENT_BYTES: u32 = 16 * 1024;
+/// Connections that the kernel queues until they are accepted, if it allows as many. Clients of further ones retry after
+/// a second or more.
 const BACKLOG: u32 = 4096;
-/// Connections too many that are being refused at the same time; more are closed without an answer.
+/// Connections over the limit that are answered at the same time. Further ones are closed without an answer.
 const MAX_REFUSALS: usize = 64;
-/// The most headers of a request.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 
 /// What every connection is served with.
 struct Server {
     http: http1::Builder,
     router: Router,
-    patience: Patience,
-    places: Arc<Semaphore>,
+    timeouts: Timeouts,
+    connections: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
 }
 
@@ -58,24 +59,24 @@ struct Server {
 ///
 /// # Errors
 ///
-/// Where the address cannot be had.
+/// Fails if the address is not available.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A service that starts anew takes its address back from connections that are not quite over.
+    // A restarted service can bind while connections of its predecessor are in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Serves `router` until `shutdown`, then lets requests under way finish within the bound of the settings.
+/// Serves `router` until `shutdown` is cancelled, then drains requests in progress for at most the drain timeout.
 pub(crate) async fn serve(listener: TcpListener, router: Router, limits: &Limits, shutdown: CancellationToken) {
-    let patience = Patience::of(limits);
+    let timeouts = Timeouts::of(limits);
     let mut http = http1::Builder::new();
-    // The wire has the clocks; this one makes hyper look at it again when a request has been answered.
-    http.timer(TokioTimer::new()).header_read_timeout(patience.longest_read());
+    // `TimeoutStream` enforces the timeouts. This one is longer, and only makes hyper poll the stream after a response.
+    http.timer(TokioTimer::new()).header_read_timeout(timeouts.longest_read());
     http.max_buf_size(MAX_BUFFER_BYTES).max_headers(MAX_HEADERS);
-    let places = Arc::new(Semaphore::new(limits.max_connections));
-    let server = Server { http, router, patience, places, refusals: Arc::new(Semaphore::new(MAX_REFUSALS)) };
+    let connections = Arc::new(Semaphore::new(limits.max_connections));
+    let server = Server { http, router, timeouts, connections, refusals: Arc::new(Semaphore::new(MAX_REFUSALS)) };
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
@@ -83,104 +84,104 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: &Limits
             () = shutdown.cancelled() => break,
         };
         match accepted {
-            Ok((stream, address)) => server.take(stream, Peer(address.ip()), graceful.watcher()),
-            // Of a connection that went away before it was taken: nothing to do. Of the process: it has to rest.
-            Err(error) if is_of_connection(&error) => {}
+            Ok((stream, address)) => server.serve(stream, PeerAddr(address.ip()), graceful.watcher()),
+            // The client disconnected before its connection was accepted.
+            Err(error) if is_connection_error(&error) => {}
             Err(error) => {
-                tracing::error!(%error, "connections cannot be taken");
-                tokio::time::sleep(REST).await;
+                tracing::error!(%error, "failed to accept connections");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
     drop(listener);
     if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
-        tracing::warn!("requests still under way are broken off");
+        tracing::warn!("requests in progress are aborted: the drain timeout is over");
     }
 }
 
-fn is_of_connection(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+fn is_connection_error(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 impl Server {
-    fn take(&self, stream: TcpStream, peer: Peer, watcher: Watcher) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+    fn serve(&self, stream: TcpStream, peer: PeerAddr, watcher: Watcher) {
+        let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
             telemetry::connection_refused();
             self.refuse(stream);
             return;
         };
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection stays with its delay");
+            tracing::debug!(%error, "failed to set TCP_NODELAY");
         }
-        // Otherwise the system reports progress only when a third of its buffer, megabytes, has been taken: a download at
-        // a slow and steady rate would look like one that stands still.
-        if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
-            tracing::debug!(%error, "a connection stays with its buffer");
+        // By default the socket becomes writable only when a third of its send buffer, which may be megabytes, is free: a
+        // slow but steady download would look stalled.
+        if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES) {
+            tracing::debug!(%error, "failed to set TCP_NOTSENT_LOWAT");
         }
-        let phase = Phase::fresh();
-        let wire = TokioIo::new(Wire::new(stream, phase.clone(), self.patience));
+        let phase = Phase::new();
+        let stream = TokioIo::new(TimeoutStream::new(stream, phase.clone(), self.timeouts));
         let router = self.router.clone();
         let bodies = BodyTracker::new();
         let service = service_fn(move |mut request: Request<Incoming>| {
-            phase.begin();
+            phase.begin_response();
             request.extensions_mut().insert(peer);
             let (mut router, phase, bodies) = (router.clone(), phase.clone(), bodies.clone());
             async move {
                 let mut response = router.call(bodies.track(request)).await?;
-                let unread = bodies.settle(&mut response).await;
-                Ok::<_, Infallible>(response.map(|body| Told::new(body, phase, unread)))
+                let unread = bodies.drain_or_close(&mut response).await;
+                Ok::<_, Infallible>(response.map(|body| NotifyOnDropBody::new(body, phase, unread)))
             }
         });
-        let connection = watcher.watch(self.http.serve_connection(wire, service));
+        let connection = watcher.watch(self.http.serve_connection(stream, service));
         tokio::spawn(async move {
-            let _counted = Counted::new(place);
+            let _counted = CountedConnection::new(permit);
             if let Err(error) = connection.await {
-                // Clients that go away, are slow or speak something else: their own affair.
-                tracing::debug!(%error, "a connection ended");
+                // The client disconnected, timed out, or does not speak HTTP.
+                tracing::debug!(%error, "connection failed");
             }
         });
     }
 
-    /// Answers a connection too many that there are as many as the service takes. The request is not looked at.
+    /// Answers a connection over the limit, without reading its request.
     fn refuse(&self, stream: TcpStream) {
         let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
-        let mut wire = Wire::new(stream, Phase::unread(), self.patience);
+        let mut stream = TimeoutStream::new(stream, Phase::unread(), self.timeouts);
         tokio::spawn(async move {
             let _permit = permit;
             let answered = async {
-                wire.write_all(too_many_connections().as_bytes()).await?;
-                wire.shutdown().await
+                stream.write_all(too_many_connections().as_bytes()).await?;
+                stream.shutdown().await
             };
             if let Err(error) = answered.await {
-                tracing::debug!(%error, "a connection was refused without an answer");
+                tracing::debug!(%error, "failed to answer a connection over the limit");
             }
         });
     }
 }
 
-/// A connection that has its place, for as long as this is held.
-struct Counted(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+/// Holds the permit of a connection, and counts it in the metrics.
+struct CountedConnection(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
-impl Counted {
-    fn new(place: OwnedSemaphorePermit) -> Self {
-        telemetry::connections(1.0);
-        Self(place)
+impl CountedConnection {
+    fn new(permit: OwnedSemaphorePermit) -> Self {
+        telemetry::add_connections(1.0);
+        Self(permit)
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
-        telemetry::connections(-1.0);
+        telemetry::add_connections(-1.0);
     }
 }
 
-/// The whole answer to a connection too many.
+/// Returns the whole response to a connection over the limit.
 fn too_many_connections() -> String {
     let refusal = Refusal::new(
         Code::Unavailable,
-        "the service has as many connections as it takes",
-        "Try again in a moment, and keep connections for several requests.",
+        "too many connections",
+        "Try again after a moment, and reuse connections for several requests.",
     );
     let (body, media_type) = Problem::from(refusal).text();
     format!(

@@ -14,7 +14,7 @@ use std::path::Path;
 use model::Sha256;
 use transparency::{NoteError, SignerKey};
 
-use crate::config::{BadSetting, CheckpointConfig};
+use crate::config::{CheckpointConfig, ConfigError};
 
 /// The name of the key file in the data folder.
 pub(crate) const KEY_FILE: &str = "checkpoint.key";
@@ -24,7 +24,7 @@ pub(crate) const KEY_FILE: &str = "checkpoint.key";
 /// # Errors
 ///
 /// If the key is invalid, missing, cannot be created, or cannot have the configured origin.
-pub(crate) fn load_or_create(config: &CheckpointConfig, has_checkpoints: bool) -> Result<SignerKey, BadSetting> {
+pub(crate) fn load_or_create(config: &CheckpointConfig, has_checkpoints: bool) -> Result<SignerKey, ConfigError> {
     let key = match &config.key {
         Some(key) => key.clone(),
         None => match read(&config.data_dir)? {
@@ -35,7 +35,7 @@ pub(crate) fn load_or_create(config: &CheckpointConfig, has_checkpoints: bool) -
                     database and a new file",
                     config.data_dir.join(KEY_FILE).display()
                 );
-                return Err(BadSetting(message));
+                return Err(ConfigError(message));
             }
             None => create(&config.data_dir, config.origin.as_deref())?,
         },
@@ -51,7 +51,7 @@ pub(crate) fn load_or_create(config: &CheckpointConfig, has_checkpoints: bool) -
 /// # Errors
 ///
 /// If it cannot be read or parsed.
-pub(crate) fn read(data_dir: &Path) -> Result<Option<SignerKey>, BadSetting> {
+pub(crate) fn read(data_dir: &Path) -> Result<Option<SignerKey>, ConfigError> {
     match std::fs::read_to_string(data_dir.join(KEY_FILE)) {
         Ok(text) => SignerKey::parse(&text).map(Some).map_err(|error| failed(data_dir, &error)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -59,7 +59,7 @@ pub(crate) fn read(data_dir: &Path) -> Result<Option<SignerKey>, BadSetting> {
     }
 }
 
-fn create(data_dir: &Path, origin: Option<&str>) -> Result<SignerKey, BadSetting> {
+fn create(data_dir: &Path, origin: Option<&str>) -> Result<SignerKey, ConfigError> {
     let seed: [u8; 32] = rand::random();
     // The default origin is derived from the key, so that no two services share one.
     let unnamed = SignerKey::from_seed("workspaced", &seed).map_err(|error| failed(data_dir, &error))?;
@@ -80,10 +80,10 @@ fn write(data_dir: &Path, text: &str) -> io::Result<()> {
     File::open(data_dir)?.sync_all()
 }
 
-fn failed(data_dir: &Path, why: &dyn std::error::Error) -> BadSetting {
-    BadSetting(format!("--data-dir: {}: {why}", data_dir.join(KEY_FILE).display()))
+fn failed(data_dir: &Path, why: &dyn std::error::Error) -> ConfigError {
+    ConfigError(format!("--data-dir: {}: {why}", data_dir.join(KEY_FILE).display()))
 }
 
-fn bad_origin(origin: &str, why: NoteError) -> BadSetting {
-    BadSetting(format!("--checkpoint-origin `{origin}`: {why}"))
+fn bad_origin(origin: &str, why: NoteError) -> ConfigError {
+    ConfigError(format!("--checkpoint-origin `{origin}`: {why}"))
 }

@@ -10,21 +10,21 @@ use workspace::Workspaces;
 use super::usable;
 use crate::admin::offline::{check_database, has_files, open_files, open_workspaces};
 use crate::admin::output::print;
+use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
-use crate::lock::{Continuity, DataLock};
-use crate::start::StartError;
+use crate::data_dir::{Continuity, DataDirLock};
 
 /// Lists the runs that need repair, or that a service could not open, and the folders in `lost+found/`. True where there are none.
 pub(super) async fn all(config: &RepairConfig) -> Result<bool, StartError> {
     check_database(&config.database_url)?;
-    let lock = DataLock::take(&config.data_dir)?;
+    let lock = DataDirLock::take(&config.data_dir)?;
     let ledger = ledger::open(&config.database_url.0).await.map_err(|error| database(&error))?;
     let listed = list(config, &lock, ledger.as_ref()).await;
     ledger.close().await;
     listed
 }
 
-async fn list(config: &RepairConfig, lock: &DataLock, ledger: &dyn Ledger) -> Result<bool, StartError> {
+async fn list(config: &RepairConfig, lock: &DataDirLock, ledger: &dyn Ledger) -> Result<bool, StartError> {
     let continuity = lock.check(ledger).await?;
     let workspaces = open_workspaces(&config.data_dir).await?;
     let mut count = 0;

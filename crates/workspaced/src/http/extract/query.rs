@@ -1,49 +1,121 @@
-//! What a query may consist of, whatever its parameters mean.
+//! Query parameters.
 
-/// The longest value, in bytes: that of a path.
+use axum::extract::FromRequestParts;
+use axum::http::Uri;
+use axum::http::request::Parts;
+use model::Refusal;
+use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
+use utoipa::openapi::path::ParameterIn;
+
+use crate::http::problem::Problem;
+use crate::service::Service;
+
+/// Maximum length of a value in bytes: that of a path.
 const MAX_VALUE_BYTES: usize = 4096;
-/// Parameters that are texts of several lines. They have bounds of their own, below that of a request's head.
-const TEXTS: [&str; 1] = ["message"];
+/// Parameters with values of several lines. Each has a limit of its own, below that of the request head.
+const MULTILINE: [&str; 1] = ["message"];
 
-/// Checks the names and values of `query`, of which `known` are the parameters. The parser of the values takes bytes that are
-/// no UTF-8 for replacement characters, and a database refuses a NUL: neither can be meant.
+/// The query. Refuses unknown and duplicate parameters.
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: QueryParts> FromRequestParts<Service> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _service: &Service) -> Result<Self, Problem> {
+        let bad = |message: String| Problem::from(Refusal::invalid(message, "Compare the query with /openapi.json."));
+        if let Some(query) = parts.uri.query().filter(|query| !query.is_empty()) {
+            check(query, &T::names()).map_err(bad)?;
+        }
+        T::parse(&parts.uri).map(Self).map_err(bad)
+    }
+}
+
+/// What a query is parsed into: zero or more sets of parameters.
+pub(crate) trait QueryParts: Sized {
+    /// Returns the names of all parameters.
+    fn names() -> Vec<String>;
+
+    /// Parses the query of `uri`. Each set ignores the parameters of the others.
+    fn parse(uri: &Uri) -> Result<Self, String>;
+}
+
+/// One documented set of parameters.
+pub(crate) trait QuerySet: DeserializeOwned + IntoParams {}
+
+impl<T: DeserializeOwned + IntoParams> QuerySet for T {}
+
+macro_rules! query_parts {
+    ($($set:ident),*) => {
+        impl<$($set: QuerySet),*> QueryParts for ($($set,)*) {
+            fn names() -> Vec<String> {
+                let sets: &[Vec<String>] = &[$(set_names::<$set>()),*];
+                sets.concat()
+            }
+
+            fn parse(_uri: &Uri) -> Result<Self, String> {
+                Ok(($(parse_set::<$set>(_uri)?,)*))
+            }
+        }
+    };
+}
+
+query_parts!();
+query_parts!(A);
+query_parts!(A, B);
+query_parts!(A, B, C);
+
+fn set_names<T: IntoParams>() -> Vec<String> {
+    T::into_params(|| Some(ParameterIn::Query)).into_iter().map(|parameter| parameter.name).collect()
+}
+
+fn parse_set<T: DeserializeOwned>(uri: &Uri) -> Result<T, String> {
+    let parsed = axum::extract::Query::<T>::try_from_uri(uri);
+    parsed.map(|query| query.0).map_err(|rejection| rejection.body_text())
+}
+
+/// Checks the names and values of `query` against the `known` parameters. Refuses invalid UTF-8, which the parser of the
+/// values would replace, and control characters, of which databases refuse NUL.
 ///
 /// # Errors
 ///
-/// What is wrong, for the caller to read.
-pub(super) fn check(query: &str, known: &[String]) -> Result<(), String> {
+/// Fails with a message for the caller.
+fn check(query: &str, known: &[String]) -> Result<(), String> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = decode(name).map_err(|_| "a name in the query is not UTF-8".to_owned())?;
+        let name = decode(name).map_err(|_| "the query has a parameter name that is not UTF-8".to_owned())?;
         if !known.contains(&name) {
             let shown = model::excerpt(&name, 100);
-            return Err(format!("there is no query parameter `{}` here", shown.escape_debug()));
+            return Err(format!("unknown query parameter `{}`", shown.escape_debug()));
         }
         let value = decode(value).map_err(|_| format!("the query parameter `{name}` is not UTF-8"))?;
-        let is_text = TEXTS.contains(&name.as_str());
-        if !is_text && value.len() > MAX_VALUE_BYTES {
+        let is_multiline = MULTILINE.contains(&name.as_str());
+        if !is_multiline && value.len() > MAX_VALUE_BYTES {
             let length = value.len();
-            return Err(format!(
-                "the query parameter `{name}` has {length} bytes; at most {MAX_VALUE_BYTES} are taken"
-            ));
+            return Err(format!("the query parameter `{name}` has {length} bytes; the limit is {MAX_VALUE_BYTES}"));
         }
-        let is_bad = |character: &char| character.is_control() && !(is_text && matches!(character, '\t' | '\n' | '\r'));
+        let is_bad =
+            |character: &char| character.is_control() && !(is_multiline && matches!(character, '\t' | '\n' | '\r'));
         if let Some(bad) = value.chars().find(is_bad) {
-            return Err(format!("the query parameter `{name}` holds the control character `{}`", bad.escape_debug()));
+            return Err(format!(
+                "the query parameter `{name}` contains the control character `{}`",
+                bad.escape_debug()
+            ));
         }
     }
     Ok(())
 }
 
-/// A name or value as it is meant: `+` is a space, `%` and two digits is a byte.
+/// Decodes a name or value: `+` is a space, `%` and two hexadecimal digits are a byte.
 fn decode(raw: &str) -> Result<String, std::string::FromUtf8Error> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let (raw, mut decoded, mut at) = (raw.as_bytes(), Vec::with_capacity(raw.len()), 0);
-    while let Some(byte) = raw.get(at) {
-        let escaped = digit(raw.get(at + 1)).zip(digit(raw.get(at + 2))).filter(|_| *byte == b'%');
+    let (raw, mut decoded, mut position) = (raw.as_bytes(), Vec::with_capacity(raw.len()), 0);
+    while let Some(byte) = raw.get(position) {
+        let escaped = digit(raw.get(position + 1)).zip(digit(raw.get(position + 2))).filter(|_| *byte == b'%');
         let escaped = escaped.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
         decoded.push(escaped.unwrap_or(if *byte == b'+' { b' ' } else { *byte }));
-        at += if escaped.is_some() { 3 } else { 1 };
+        position += if escaped.is_some() { 3 } else { 1 };
     }
     String::from_utf8(decoded)
 }
@@ -53,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_is_text_without_control_characters() {
+    fn a_query_is_utf8_without_control_characters() {
         let known = ["tool".to_owned(), "message".to_owned()];
         for good in
             ["tool=a", "tool=%C3%BC+x%2fy", "tool", "tool=", "&&tool=a&", "tool=100%", "tool=%zz", "message=a%0Ab%09"]

@@ -33,8 +33,10 @@ fn raw_get(client: &Client, path: &str) -> String {
 #[rstest]
 #[tokio::test]
 async fn unread_exports_delay_no_other_caller(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let setup =
-        Setup::new(backend).arg("--search-threads", 1).arg("--export-threads", 4).arg("--request-timeout-seconds", 4);
+    let setup = Setup::new(backend)
+        .arg("--search-concurrency", 1)
+        .arg("--export-concurrency", 4)
+        .arg("--request-timeout-seconds", 4);
     let server = Server::start_with(setup).await;
     let greedy = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -91,8 +93,8 @@ async fn a_burst_of_connections_is_accepted(#[values(Backend::Sqlite)] backend: 
 #[tokio::test]
 async fn stalled_uploads_delay_no_other_caller(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     // Fewer permits than uploads.
-    let mut setup = Setup::new(backend).arg("--write-threads", 4).arg("--request-timeout-seconds", 3);
-    for pool in ["--read-threads", "--search-threads", "--export-threads", "--import-threads"] {
+    let mut setup = Setup::new(backend).arg("--write-concurrency", 4).arg("--request-timeout-seconds", 3);
+    for pool in ["--read-concurrency", "--search-concurrency", "--export-concurrency", "--import-concurrency"] {
         setup = setup.arg(pool, 1);
     }
     let server = Server::start_with(setup).await;
@@ -143,7 +145,7 @@ async fn stalled_uploads_delay_no_other_caller(#[values(Backend::Sqlite, Backend
 #[rstest]
 #[tokio::test]
 async fn historical_listings_do_not_delay_quick_reads(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--read-threads", 1).arg("--search-threads", 1);
+    let setup = Setup::new(backend).arg("--read-concurrency", 1).arg("--search-concurrency", 1);
     let server = Server::start_with(setup).await;
     let names: Vec<_> = (0..3000).map(|number| format!("d{}/{number}.txt", number % 50)).collect();
     // Larger than the limit for reads without a permit.

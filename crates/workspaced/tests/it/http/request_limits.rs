@@ -132,7 +132,7 @@ async fn slow_archive_uploads_do_not_delay_other_imports_and_time_out(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let setup = Setup::new(backend)
-        .arg("--import-threads", 1)
+        .arg("--import-concurrency", 1)
         .arg("--body-timeout-seconds", 3)
         .arg("--request-timeout-seconds", 2);
     let server = Server::start_with(setup).await;
@@ -170,7 +170,7 @@ async fn a_slow_file_upload_is_ended(#[values(Backend::Sqlite, Backend::Postgres
     let run = server.run(json!({})).await;
     let upload = send_slowly(&server, &run, &format!("/v1/runs/{}/files/a.bin", run.id));
     let (answer, took) = tokio::task::spawn_blocking(|| upload.join().unwrap()).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("broke off"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("ended early"), "{answer}");
     assert!(took > Duration::from_secs(3) && took < Duration::from_secs(20), "{took:?}");
     assert!(run.snapshot().is_empty());
 }

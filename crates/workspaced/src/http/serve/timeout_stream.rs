@@ -1,4 +1,4 @@
-//! A connection with clocks: one that stands still is cut, whichever side of it is slow.
+//! A connection with timeouts, whether the client is slow to send or slow to receive.
 
 use std::io;
 use std::pin::Pin;
@@ -12,48 +12,48 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::http::pace::{MinRate, Pace};
+use crate::http::transfer::{MinRate, RateMeter};
 use engine::limits::Limits;
 
-/// Nothing has come yet.
-const FRESH: u8 = 0;
-/// A request's head is coming in.
+/// Nothing was received yet.
+const NEW: u8 = 0;
+/// The head of a request is being received.
 const HEAD: u8 = 1;
-/// A request is being answered. Its body has clocks of its own.
+/// A request is being answered. Its body has timeouts of its own.
 const BUSY: u8 = 2;
 /// The last request is answered; the next has not begun.
 const IDLE: u8 = 3;
-/// The last request is answered without having been read to its end; there is no next one.
+/// The last request is answered but was not read to its end; there is no next one.
 const UNREAD: u8 = 4;
-/// How long a connection that ends with unread input waits for more of it.
+/// How long a connection that closes with unread input waits for more of it.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What a connection waits for, known to both ends of it: the stream and the service.
+/// What a connection waits for. Shared between the stream and the service.
 #[derive(Clone, Debug)]
 pub(super) struct Phase(Arc<AtomicU8>);
 
 impl Phase {
-    /// Of a connection that was just made.
-    pub(super) fn fresh() -> Self {
-        Self(Arc::new(AtomicU8::new(FRESH)))
+    /// Makes the phase of a new connection.
+    pub(super) fn new() -> Self {
+        Self(Arc::new(AtomicU8::new(NEW)))
     }
 
-    /// A request's head is whole.
-    pub(super) fn begin(&self) {
-        self.0.store(BUSY, Ordering::Relaxed);
-    }
-
-    /// Of a connection whose input nobody reads.
+    /// Makes the phase of a connection whose input is not read.
     pub(super) fn unread() -> Self {
         Self(Arc::new(AtomicU8::new(UNREAD)))
     }
 
-    fn end(&self, unread: bool) {
+    /// Notes that the head of a request is complete.
+    pub(super) fn begin_response(&self) {
+        self.0.store(BUSY, Ordering::Relaxed);
+    }
+
+    fn end_response(&self, unread: bool) {
         self.0.store(if unread { UNREAD } else { IDLE }, Ordering::Relaxed);
     }
 
-    /// Whether the connection, were it closed now, may leave input unread: half a head, or the rest of a body.
-    fn leaves_input(&self) -> bool {
+    /// Returns whether closing the connection now may leave input unread: half a head, or the rest of a body.
+    fn has_unread_input(&self) -> bool {
         matches!(self.get(), HEAD | UNREAD)
     }
 
@@ -64,73 +64,73 @@ impl Phase {
 
 /// How long each phase may last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     head: Duration,
     idle: Duration,
     write: MinRate,
 }
 
-impl Patience {
-    /// The bounds of the settings.
+impl Timeouts {
+    /// Returns the timeouts of the settings.
     pub(super) fn of(limits: &Limits) -> Self {
         Self { head: limits.header_timeout, idle: limits.idle_timeout, write: MinRate::of(limits) }
     }
 
-    /// The longest of all reads, for a clock that only has to be there.
+    /// Returns a timeout that is longer than that of any read.
     pub(super) fn longest_read(&self) -> Duration {
         self.head.max(self.idle) + Duration::from_secs(5)
     }
 }
 
-/// One clock, made when it is first needed.
+/// A timer that is allocated when it is first started.
 #[derive(Debug, Default)]
-struct Clock {
+struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
     /// When it was started, while it runs.
     started: Option<Instant>,
 }
 
-impl Clock {
-    /// Starts the clock unless it runs, and tells whether its time is over.
-    fn is_over(&mut self, patience: Duration, cx: &mut Context<'_>) -> bool {
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+impl Timer {
+    /// Starts the timer unless it runs, and returns whether it has expired. Wakes the task when it does.
+    fn poll_expired(&mut self, timeout: Duration, cx: &mut Context<'_>) -> bool {
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         if self.started.is_none() {
             let now = Instant::now();
             self.started = Some(now);
-            sleep.as_mut().reset(now + patience);
+            sleep.as_mut().reset(now + timeout);
         }
         sleep.as_mut().poll(cx).is_ready()
     }
 
-    /// Stops the clock, and says how long it ran.
+    /// Stops the timer and returns how long it ran.
     fn stop(&mut self) -> Duration {
         self.started.take().map_or(Duration::ZERO, |started| started.elapsed())
     }
 }
 
-/// A stream that fails when its phase lasts too long, or when the other side takes nothing or too little.
+/// A stream that fails when its phase lasts too long, or when the client receives too slowly.
 #[derive(Debug)]
-pub(super) struct Wire<S> {
+pub(super) struct TimeoutStream<S> {
     stream: S,
     phase: Phase,
-    patience: Patience,
-    read: Clock,
+    timeouts: Timeouts,
+    read: Timer,
     /// The phase that `read` runs for.
     read_for: u8,
-    write: Clock,
+    write: Timer,
+    write_rate: RateMeter,
     /// Whether the sending side is closed.
-    shut: bool,
-    /// For all of what is read after that.
-    linger: Clock,
-    pace: Pace,
+    is_shut_down: bool,
+    /// Limits the whole of reading after that.
+    linger: Timer,
 }
 
-impl<S> Wire<S> {
-    /// Puts clocks on `stream`.
-    pub(super) fn new(stream: S, phase: Phase, patience: Patience) -> Self {
-        let (read, write, linger) = (Clock::default(), Clock::default(), Clock::default());
-        let pace = Pace::new(patience.write);
-        Self { stream, phase, patience, read, read_for: FRESH, write, shut: false, linger, pace }
+impl<S> TimeoutStream<S> {
+    /// Applies `timeouts` to `stream`.
+    pub(super) fn new(stream: S, phase: Phase, timeouts: Timeouts) -> Self {
+        let (read, write, linger) = (Timer::default(), Timer::default(), Timer::default());
+        let write_rate = RateMeter::new(timeouts.write);
+        Self { stream, phase, timeouts, read, read_for: NEW, write, write_rate, is_shut_down: false, linger }
     }
 
     fn check_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -139,15 +139,19 @@ impl<S> Wire<S> {
             self.read_for = phase;
             self.read.stop();
         }
-        let patience = match phase {
-            FRESH | HEAD => self.patience.head,
-            IDLE => self.patience.idle,
+        let timeout = match phase {
+            NEW | HEAD => self.timeouts.head,
+            IDLE => self.timeouts.idle,
             _ => return Poll::Pending,
         };
-        if self.read.is_over(patience, cx) { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
+        if self.read.poll_expired(timeout, cx) {
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        } else {
+            Poll::Pending
+        }
     }
 
-    /// Passes on what a write came to; `sent` says how many bytes it took.
+    /// Returns the result of a write unless it was too slow. `sent` returns the number of bytes that were written.
     fn check_write<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -155,36 +159,36 @@ impl<S> Wire<S> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         let too_slow = match &written {
-            Poll::Ready(Ok(done)) => !self.pace.keeps_up(self.write.stop(), sent(done) as u64),
+            Poll::Ready(Ok(done)) => !self.write_rate.record(self.write.stop(), sent(done) as u64),
             Poll::Ready(Err(_)) => false,
-            Poll::Pending => self.write.is_over(self.patience.write.stall, cx),
+            Poll::Pending => self.write.poll_expired(self.timeouts.write.stall_timeout, cx),
         };
         if too_slow { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { written }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
         if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_pending() {
             return this.check_read(cx);
         }
-        // The head's clock starts with its first byte and is not wound up by the others.
-        if buf.filled().len() > before && matches!(this.phase.get(), FRESH | IDLE) {
+        // The head's timeout starts with its first byte; later bytes do not restart it.
+        if buf.filled().len() > before && matches!(this.phase.get(), NEW | IDLE) {
             this.phase.0.store(HEAD, Ordering::Relaxed);
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncRead + Unpin> Wire<S> {
-    /// Discards input until the client closes its side, or for as long as patience has it. The system resets a connection
-    /// that is closed with unread input, and the client of a connection that was reset may never read its answer.
+impl<S: AsyncRead + Unpin> TimeoutStream<S> {
+    /// Discards input until the client closes its side or a timeout expires. The kernel resets a connection that is closed
+    /// with unread input, and the client of a reset connection may never read its response.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut discarded = [0; 8 * 1024];
         loop {
-            if self.linger.is_over(self.patience.write.stall, cx) {
+            if self.linger.poll_expired(self.timeouts.write.stall_timeout, cx) {
                 return Poll::Ready(());
             }
             let mut buf = ReadBuf::new(&mut discarded);
@@ -193,14 +197,16 @@ impl<S: AsyncRead + Unpin> Wire<S> {
                     self.read.stop();
                 }
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending if self.read.is_over(LINGER.min(self.patience.write.stall), cx) => return Poll::Ready(()),
+                Poll::Pending if self.read.poll_expired(LINGER.min(self.timeouts.write.stall_timeout), cx) => {
+                    return Poll::Ready(());
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
@@ -229,38 +235,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.shut {
+        if !this.is_shut_down {
             let closed = Pin::new(&mut this.stream).poll_shutdown(cx);
             ready!(this.check_write(closed, |()| 0, cx))?;
-            this.shut = true;
+            this.is_shut_down = true;
             this.read.stop();
         }
-        if this.phase.leaves_input() { this.poll_linger(cx).map(Ok) } else { Poll::Ready(Ok(())) }
+        if this.phase.has_unread_input() { this.poll_linger(cx).map(Ok) } else { Poll::Ready(Ok(())) }
     }
 }
 
-/// A response body that tells the connection when it has been handed over.
+/// A response body that ends the response in the connection's phase when it is dropped.
 #[derive(Debug)]
-pub(super) struct Told<B> {
+pub(super) struct NotifyOnDropBody<B> {
     body: B,
     phase: Phase,
     unread: bool,
 }
 
-impl<B> Told<B> {
-    /// Watches `body`, which answers a request that stays `unread` in part, or does not.
+impl<B> NotifyOnDropBody<B> {
+    /// Wraps `body`. `unread` says whether a part of the request stays unread.
     pub(super) fn new(body: B, phase: Phase, unread: bool) -> Self {
         Self { body, phase, unread }
     }
 }
 
-impl<B> Drop for Told<B> {
+impl<B> Drop for NotifyOnDropBody<B> {
     fn drop(&mut self) {
-        self.phase.end(self.unread);
+        self.phase.end_response(self.unread);
     }
 }
 
-impl<B: Body<Data: Buf> + Unpin> Body for Told<B> {
+impl<B: Body<Data: Buf> + Unpin> Body for NotifyOnDropBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -287,10 +293,10 @@ mod tests {
     const HEAD_MILLIS: u64 = 60;
     const IDLE_MILLIS: u64 = 240;
     const STALL_MILLIS: u64 = 60;
-    const PATIENCE: Patience = Patience {
+    const TIMEOUTS: Timeouts = Timeouts {
         head: Duration::from_millis(HEAD_MILLIS),
         idle: Duration::from_millis(IDLE_MILLIS),
-        write: MinRate { stall: Duration::from_millis(STALL_MILLIS), bytes_a_second: 0 },
+        write: MinRate { stall_timeout: Duration::from_millis(STALL_MILLIS), bytes_per_second: 0 },
     };
 
     fn assert_timed_out<T: std::fmt::Debug>(result: io::Result<T>, started: Instant, at_least_millis: u64) {
@@ -299,15 +305,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_says_nothing_is_cut() {
+    async fn a_connection_that_sends_nothing_times_out() {
         let (_client, server) = tokio::io::duplex(64);
         let started = Instant::now();
-        let read = Wire::new(server, Phase::fresh(), PATIENCE).read_u8().await;
+        let read = TimeoutStream::new(server, Phase::new(), TIMEOUTS).read_u8().await;
         assert_timed_out(read, started, HEAD_MILLIS);
     }
 
     #[tokio::test]
-    async fn a_head_that_drips_is_cut_all_the_same() {
+    async fn a_head_that_arrives_slowly_times_out() {
         let (mut client, server) = tokio::io::duplex(64);
         let started = Instant::now();
         tokio::spawn(async move {
@@ -315,62 +321,62 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(HEAD_MILLIS / 6)).await;
             }
         });
-        let mut wire = Wire::new(server, Phase::fresh(), PATIENCE);
-        assert_timed_out(wire.read_to_end(&mut Vec::new()).await, started, HEAD_MILLIS);
+        let mut stream = TimeoutStream::new(server, Phase::new(), TIMEOUTS);
+        assert_timed_out(stream.read_to_end(&mut Vec::new()).await, started, HEAD_MILLIS);
     }
 
     #[tokio::test]
-    async fn an_idle_connection_has_longer_and_a_busy_one_no_bound() {
+    async fn an_idle_connection_has_a_longer_timeout_and_a_busy_one_none() {
         let (mut client, server) = tokio::io::duplex(64);
-        let phase = Phase::fresh();
-        let mut wire = Wire::new(server, phase.clone(), PATIENCE);
+        let phase = Phase::new();
+        let mut stream = TimeoutStream::new(server, phase.clone(), TIMEOUTS);
         client.write_all(b"x").await.unwrap();
-        wire.read_u8().await.unwrap();
-        phase.begin();
+        stream.read_u8().await.unwrap();
+        phase.begin_response();
         let longer = Duration::from_millis(IDLE_MILLIS * 2);
-        assert!(tokio::time::timeout(longer, wire.read_u8()).await.is_err(), "busy: no bound");
-        drop(Told::new((), phase, false));
+        assert!(tokio::time::timeout(longer, stream.read_u8()).await.is_err(), "busy: no timeout");
+        drop(NotifyOnDropBody::new((), phase, false));
         let started = Instant::now();
-        assert_timed_out(wire.read_u8().await, started, IDLE_MILLIS);
+        assert_timed_out(stream.read_u8().await, started, IDLE_MILLIS);
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_taken_too_slowly_is_cut() {
+    async fn a_response_that_is_received_too_slowly_times_out() {
         let (mut client, server) = tokio::io::duplex(64);
-        // A window of waiting is four times the standstill; in each more than a second is counted.
-        let write = MinRate { stall: Duration::from_millis(300), bytes_a_second: 1_000_000 };
-        let mut wire = Wire::new(server, Phase::fresh(), Patience { write, ..PATIENCE });
+        // The rate is checked after four stall timeouts of waiting, in whole seconds.
+        let write = MinRate { stall_timeout: Duration::from_millis(300), bytes_per_second: 1_000_000 };
+        let mut stream = TimeoutStream::new(server, Phase::new(), Timeouts { write, ..TIMEOUTS });
         tokio::spawn(async move {
             while client.read_u8().await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
         let started = Instant::now();
-        assert_timed_out(wire.write_all(&vec![0; 1 << 20]).await, started, 1200);
+        assert_timed_out(stream.write_all(&vec![0; 1 << 20]).await, started, 1200);
     }
 
     #[tokio::test]
-    async fn an_answer_that_nobody_takes_is_cut() {
+    async fn a_response_that_is_not_received_times_out() {
         let (client, server) = tokio::io::duplex(64);
-        let mut wire = Wire::new(server, Phase::fresh(), PATIENCE);
+        let mut stream = TimeoutStream::new(server, Phase::new(), TIMEOUTS);
         let started = Instant::now();
-        assert_timed_out(wire.write_all(&[0; 65]).await, started, STALL_MILLIS);
+        assert_timed_out(stream.write_all(&[0; 65]).await, started, STALL_MILLIS);
         drop(client);
     }
 
     #[tokio::test]
-    async fn what_is_sent_to_a_connection_that_ends_is_taken_until_the_client_is_done() {
+    async fn a_closing_connection_reads_until_the_client_closes() {
         let (mut client, server) = tokio::io::duplex(64);
-        let mut wire = Wire::new(server, Phase::unread(), PATIENCE);
-        let ended = tokio::spawn(async move { wire.shutdown().await });
+        let mut stream = TimeoutStream::new(server, Phase::unread(), TIMEOUTS);
+        let ended = tokio::spawn(async move { stream.shutdown().await });
         client.write_all(&[0; 1000]).await.unwrap();
-        assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0, "the end is announced first");
+        assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0, "the sending side closes first");
         drop(client);
         ended.await.unwrap().unwrap();
     }
 
     #[tokio::test]
-    async fn a_client_that_never_ends_does_not_hold_a_connection_that_ends() {
+    async fn a_client_that_never_closes_cannot_keep_a_closing_connection() {
         for pause in [Duration::from_millis(STALL_MILLIS / 6), Duration::from_millis(STALL_MILLIS * 2)] {
             let (mut client, server) = tokio::io::duplex(64);
             tokio::spawn(async move {
@@ -378,7 +384,7 @@ mod tests {
                     tokio::time::sleep(pause).await;
                 }
             });
-            Wire::new(server, Phase::unread(), PATIENCE).shutdown().await.unwrap();
+            TimeoutStream::new(server, Phase::unread(), TIMEOUTS).shutdown().await.unwrap();
         }
     }
 }

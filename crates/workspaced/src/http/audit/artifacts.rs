@@ -1,26 +1,26 @@
-//! The route of the diffs that mutations left.
+//! The route of artifacts: the diffs of mutations.
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use model::{ArtifactId, Permission, RunId};
 
-use crate::calls::forbidden;
 use crate::http::auth::RunAuditor;
 use crate::http::extract::{Path, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
+use engine::call::forbidden;
 
-/// Tells what a mutation changed.
+/// Get the diff of a mutation
 ///
-/// As a unified diff. A run token needs `file:read` beside `audit:read`, since a diff shows content of files.
+/// A run token requires `file:read` as well as `audit:read`, since a diff contains file content.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/artifacts/{artifactId}", tag = "audit", operation_id = "getArtifact",
     params(("run" = RunId, Path), ("artifactId" = ArtifactId, Path)),
     responses((status = 200, description = "The diff.", body = String, content_type = "text/x-diff",
         example = json!("--- a/src/main.rs\n+++ b/src/main.rs\n@@ -1 +1 @@\n-old\n+new\n"))),
 )]
-pub(super) async fn get_artifact(
+pub(crate) async fn get_artifact(
     State(service): State<Service>,
     RunAuditor { run, may_read, .. }: RunAuditor,
     Path((_run, id)): Path<(String, ArtifactId)>,

@@ -1,4 +1,4 @@
-//! The checkpoints' routes: the newest one, its key, and proofs.
+//! Routes of checkpoints: the newest one, its key, and proofs.
 
 use axum::extract::State;
 use axum::http::header;
@@ -12,33 +12,33 @@ use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
 
-/// Which two trees to compare.
+/// The two tree sizes to compare.
 #[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ConsistencyQuery {
-    /// The number of leaves of the earlier tree.
+    /// Size of the earlier tree.
     #[param(required = true, value_type = u64, minimum = 1, example = 3)]
     from: Option<u64>,
-    /// The number of leaves of the later tree. Default: the newest checkpoint's.
+    /// Size of the later tree. Default: that of the newest checkpoint.
     #[param(minimum = 1, example = 7)]
     to: Option<u64>,
 }
 
-/// Which record to prove.
+/// The record to prove.
 #[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct InclusionQuery {
-    /// The record's `seq`.
+    /// The `seq` of the record.
     #[param(required = true, value_type = u64, minimum = 1, example = 3)]
     seq: Option<u64>,
 }
 
-/// Tells the newest checkpoint.
+/// Get the newest checkpoint
 ///
-/// A signed note (C2SP `signed-note` and `tlog-checkpoint`) over the heads of all runs. `openapi/checkpoints.md` beside this
-/// document specifies it.
+/// A signed note (C2SP `signed-note` and `tlog-checkpoint`) over the heads of all runs, specified in
+/// `openapi/checkpoints.md` next to this document.
 #[utoipa::path(
     get, path = "/v1/checkpoint", tag = "audit", operation_id = "getCheckpoint",
     responses(
@@ -48,7 +48,7 @@ pub(crate) struct InclusionQuery {
             body = crate::http::problem::ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn get_checkpoint(
+pub(crate) async fn get_checkpoint(
     State(service): State<Service>,
     _auditor: Auditor,
     Query(()): Query<()>,
@@ -56,15 +56,15 @@ pub(super) async fn get_checkpoint(
     Ok(text(service.checkpoints().newest()?.note.clone()))
 }
 
-/// Tells the public key of the checkpoints.
+/// Get the public key of the checkpoints
 ///
-/// As `signed-note` writes a verifier's key. Keep it where nobody who can change this service can change it.
+/// In the format of a `signed-note` verifier key. Keep a copy where nobody who can change this service can change it.
 #[utoipa::path(
     get, path = "/v1/checkpoint/key", tag = "audit", operation_id = "getCheckpointKey",
-    responses((status = 200, description = "The verifier's key.", body = String, content_type = "text/plain",
+    responses((status = 200, description = "The verifier key.", body = String, content_type = "text/plain",
         example = json!("workspaced/6b1c20f5a1e09d34+1a2b3c4d+ATux…=\n"))),
 )]
-pub(super) async fn get_checkpoint_key(
+pub(crate) async fn get_checkpoint_key(
     State(service): State<Service>,
     _auditor: Auditor,
     Query(()): Query<()>,
@@ -72,18 +72,18 @@ pub(super) async fn get_checkpoint_key(
     text(format!("{}\n", service.checkpoints().verifier_key()))
 }
 
-/// Proves that one checkpoint's tree is the beginning of another's.
+/// Prove that a checkpoint extends an earlier one
 ///
-/// A consistency proof of RFC 6962 between any two sizes up to the newest checkpoint's.
+/// An RFC 6962 consistency proof between any two sizes up to that of the newest checkpoint.
 #[utoipa::path(
     get, path = "/v1/checkpoint/consistency", tag = "audit", operation_id = "proveConsistency", params(ConsistencyQuery),
     responses(
         (status = 200, description = "The proof.", body = ConsistencyProof),
-        (status = 404, description = "`NOT_FOUND`: no checkpoint is that large yet.",
+        (status = 404, description = "`NOT_FOUND`: no checkpoint has that size yet.",
             body = crate::http::problem::ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn prove_consistency(
+pub(crate) async fn prove_consistency(
     State(service): State<Service>,
     _auditor: Auditor,
     Query((query,)): Query<(ConsistencyQuery,)>,
@@ -91,15 +91,15 @@ pub(super) async fn prove_consistency(
     Ok(Json(service.checkpoints().prove_consistency(query.from, query.to).await?))
 }
 
-/// Proves that a record is in the history that the newest checkpoint was signed over.
+/// Prove that the newest checkpoint covers a record
 ///
-/// `NOT_FOUND` as long as no checkpoint covers it: one is signed every few seconds.
+/// `NOT_FOUND` until a checkpoint covers the record. One is signed every few seconds.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/audit/inclusion", tag = "audit", operation_id = "proveInclusion",
     params(("run" = RunId, Path), InclusionQuery),
-    responses((status = 200, description = "The proof, with the records that it links.", body = InclusionProof)),
+    responses((status = 200, description = "The proof, with the records that it connects.", body = InclusionProof)),
 )]
-pub(super) async fn prove_inclusion(
+pub(crate) async fn prove_inclusion(
     State(service): State<Service>,
     RunAuditor { run, .. }: RunAuditor,
     Query((query,)): Query<(InclusionQuery,)>,

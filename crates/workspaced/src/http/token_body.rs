@@ -1,4 +1,4 @@
-//! Answers that are sent while they are made: each ends with the token that asked for it.
+//! Response bodies that end when the token of their request is revoked or expires.
 
 use std::io;
 use std::pin::Pin;
@@ -14,43 +14,43 @@ use model::Sha256;
 
 use crate::service::Service;
 
-/// The hash of the good token that a request came with, once that is known. Goes along with the request.
+/// The hash of the verified token of a request. A request extension; empty until the token is verified.
 #[derive(Clone, Debug, Default)]
-pub(super) struct GoodToken(Arc<OnceLock<Sha256>>);
+pub(crate) struct VerifiedToken(Arc<OnceLock<Sha256>>);
 
-impl GoodToken {
-    /// Notes the token: the first one, as there is no second.
-    pub(super) fn set(&self, hash: Sha256) {
+impl VerifiedToken {
+    /// Sets the hash. Only the first call has an effect.
+    pub(crate) fn set(&self, hash: Sha256) {
         self.0.get_or_init(|| hash);
     }
 
-    /// Its hash, if the request came with one.
-    pub(super) fn hash(&self) -> Option<Sha256> {
+    /// Returns the hash of the token, if one was verified.
+    pub(crate) fn hash(&self) -> Option<Sha256> {
         self.0.get().copied()
     }
 }
 
-/// `response`, cut off once the token that asked for it is revoked or has expired, where its body is not all there yet.
-pub(super) fn end_with_token(service: &Service, token: &GoodToken, response: Response) -> Response {
-    let hash = token.0.get().copied().filter(|_| response.body().size_hint().exact().is_none());
+/// Makes a streamed `response` end once `token` is revoked or expires. Leaves complete bodies alone.
+pub(crate) fn end_with_token(service: &Service, token: &VerifiedToken, response: Response) -> Response {
+    let hash = token.hash().filter(|_| response.body().size_hint().exact().is_none());
     let Some(hash) = hash else { return response };
     let event_stream = HeaderValue::from_static("text/event-stream");
-    let may_just_end = response.headers().get(header::CONTENT_TYPE) == Some(&event_stream);
+    let is_event_stream = response.headers().get(header::CONTENT_TYPE) == Some(&event_stream);
     let service = service.clone();
     let token_ended = Box::pin(async move { service.token_ended(&hash).await });
-    response.map(|body| Body::new(WhileGood { body, token_ended, may_just_end, has_ended: false }))
+    response.map(|body| Body::new(TokenBody { body, token_ended, is_event_stream, has_ended: false }))
 }
 
-/// A body for as long as a token is good.
-struct WhileGood {
+/// A body that ends with its token.
+struct TokenBody {
     body: Body,
     token_ended: BoxFuture<'static, ()>,
-    /// Whether nobody takes a part for the whole, as with events.
-    may_just_end: bool,
+    /// An event stream may simply end. Any other body fails instead, so that no client takes a part for the whole.
+    is_event_stream: bool,
     has_ended: bool,
 }
 
-impl HttpBody for WhileGood {
+impl HttpBody for TokenBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -62,10 +62,10 @@ impl HttpBody for WhileGood {
             return Poll::Ready(None);
         }
         if self.token_ended.as_mut().poll(context).is_ready() {
-            tracing::info!("an answer under way was ended: its token was revoked or has expired");
+            tracing::info!("response cut off: its token was revoked or has expired");
             self.has_ended = true;
-            let cut_off = || axum::Error::new(io::Error::other("the token that asked for it is good no more"));
-            return Poll::Ready((!self.may_just_end).then(|| Err(cut_off())));
+            let cut_off = || axum::Error::new(io::Error::other("the token was revoked or has expired"));
+            return Poll::Ready((!self.is_event_stream).then(|| Err(cut_off())));
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         self.has_ended = frame.is_none();

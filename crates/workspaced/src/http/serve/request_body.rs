@@ -1,8 +1,8 @@
-//! Whether a request's body was read, known to the connection: an answer that leaves a part of it unread either takes in the
-//! rest first, where that is short, or announces that the connection ends.
+//! Tracks whether a request's body was read to its end. If a response leaves a part of it unread, the rest is either drained
+//! first, if it is short, or the response closes the connection.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,66 +13,63 @@ use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The most of an unread body that is taken in before the answer, so that the connection can go on.
-const MAX_REST_BYTES: u64 = 256 * 1024;
-/// How long that may take.
-const REST_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum number of unread bytes that are drained before a response, to keep the connection open.
+const MAX_DRAIN_BYTES: u64 = 256 * 1024;
+/// Maximum time to wait for the body's reader, and to drain the body.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What has become of the body of a connection's current request.
+/// State of the body of a connection's current request.
 #[derive(Debug)]
 enum State {
-    /// Read to its end, or there was none.
+    /// Read to its end, or there is none.
     Read,
-    /// Being read, or about to be.
-    Held,
-    /// Nobody reads it; the client sends it without being asked.
+    /// Being read, or not read yet.
+    InUse,
+    /// Dropped before its end; the client sends the rest.
     Unread(Incoming),
-    /// Nobody reads it, and the client still waits for `100 Continue` before it sends it.
-    Unasked,
+    /// Dropped unread; the client waits for `100 Continue` before it sends it.
+    NotRequested,
 }
 
-/// Follows the bodies of one connection's requests, one after another.
+/// Tracks the bodies of one connection's requests, one after another.
 #[derive(Clone, Debug)]
 pub(super) struct BodyTracker(Arc<Tracked>);
 
 #[derive(Debug)]
 struct Tracked {
     state: Mutex<State>,
-    /// Notified when a body is no longer held.
+    /// Notified when a body is dropped before its end.
     released: Notify,
 }
 
 impl BodyTracker {
-    /// Of a connection that was just made.
+    /// Makes the tracker of a new connection.
     pub(super) fn new() -> Self {
         Self(Arc::new(Tracked { state: Mutex::new(State::Read), released: Notify::new() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Follows the body of `request`.
+    /// Starts tracking the body of `request`.
     pub(super) fn track(&self, request: Request<Incoming>) -> Request {
         if request.body().is_end_stream() {
-            *self.state() = State::Read;
+            *self.0.state.lock() = State::Read;
             return request.map(Body::new);
         }
-        *self.state() = State::Held;
-        let unasked = expects_continue(request.headers());
-        request.map(|body| Body::new(TrackedBody { body: Some(body), unasked, tracker: self.clone() }))
+        *self.0.state.lock() = State::InUse;
+        let awaits_continue = expects_continue(request.headers());
+        request.map(|body| Body::new(TrackedBody { body: Some(body), awaits_continue, tracker: self.clone() }))
     }
 
-    /// Looks after what `response`, which is about to be sent, leaves of the request's body, and returns whether a part of
-    /// it stays unread: then the response announces the end of the connection.
-    pub(super) async fn settle(&self, response: &mut Response) -> bool {
-        let closes = announces_close(response.headers());
+    /// Drains what `response`, which is about to be sent, left unread of the request's body. If that fails, makes the
+    /// response close the connection and returns true.
+    pub(super) async fn drain_or_close(&self, response: &mut Response) -> bool {
+        let closes = has_close(response.headers());
         let read = match self.released().await {
             State::Read => true,
             State::Unread(body) => !closes && drain(body).await,
-            State::Held | State::Unasked => false,
+            State::InUse | State::NotRequested => false,
         };
         if !read {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -80,7 +77,7 @@ impl BodyTracker {
         !read
     }
 
-    /// What has become of the body once nobody holds it. The task that received an upload is given a moment to end.
+    /// Returns the state of the body once nobody reads it. Waits a moment for the task that receives an upload.
     async fn released(&self) -> State {
         let released = async {
             loop {
@@ -90,17 +87,17 @@ impl BodyTracker {
                 self.0.released.notified().await;
             }
         };
-        if let Ok(state) = tokio::time::timeout(REST_TIMEOUT, released).await {
+        if let Ok(state) = tokio::time::timeout(DRAIN_TIMEOUT, released).await {
             return state;
         }
-        // Its holder may read on. The body is not kept when it is released: the connection ends only without it.
-        *self.state() = State::Read;
-        State::Held
+        // The reader may continue. Its body must not be put back here later: the connection closes only without it.
+        *self.0.state.lock() = State::Read;
+        State::InUse
     }
 
     fn take(&self) -> Option<State> {
-        let mut state = self.state();
-        if matches!(*state, State::Held) { None } else { Some(std::mem::replace(&mut *state, State::Read)) }
+        let mut state = self.0.state.lock();
+        if matches!(*state, State::InUse) { None } else { Some(std::mem::replace(&mut *state, State::Read)) }
     }
 }
 
@@ -108,35 +105,35 @@ fn expects_continue(headers: &HeaderMap) -> bool {
     headers.get(header::EXPECT).is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-fn announces_close(headers: &HeaderMap) -> bool {
+fn has_close(headers: &HeaderMap) -> bool {
     headers.get(header::CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
 }
 
-/// Takes in the rest of `body` where it is short and comes soon, and returns whether it reached its end.
+/// Reads and discards the rest of `body` if it is short and arrives soon. Returns whether its end was reached.
 async fn drain(mut body: Incoming) -> bool {
-    if body.size_hint().lower() > MAX_REST_BYTES {
+    if body.size_hint().lower() > MAX_DRAIN_BYTES {
         return false;
     }
     let rest = async {
-        let mut taken = 0;
+        let mut bytes = 0;
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return false };
-            taken += frame.data_ref().map_or(0, Bytes::len) as u64;
-            if taken > MAX_REST_BYTES {
+            bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+            if bytes > MAX_DRAIN_BYTES {
                 return false;
             }
         }
         true
     };
-    tokio::time::timeout(REST_TIMEOUT, rest).await.unwrap_or(false)
+    tokio::time::timeout(DRAIN_TIMEOUT, rest).await.unwrap_or(false)
 }
 
-/// A request's body that reports to its connection where it is dropped before its end.
+/// A request body that returns the unread rest to its tracker when it is dropped.
 #[derive(Debug)]
 struct TrackedBody {
     /// `None` after its end.
     body: Option<Incoming>,
-    unasked: bool,
+    awaits_continue: bool,
     tracker: BodyTracker,
 }
 
@@ -147,7 +144,7 @@ impl hyper::body::Body for TrackedBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        this.unasked = false;
+        this.awaits_continue = false;
         let frame = ready!(Pin::new(body).poll_frame(cx));
         if frame.is_none() {
             this.body = None;
@@ -168,11 +165,11 @@ impl Drop for TrackedBody {
     fn drop(&mut self) {
         let released = match self.body.take().filter(|body| !body.is_end_stream()) {
             None => State::Read,
-            Some(_) if self.unasked => State::Unasked,
+            Some(_) if self.awaits_continue => State::NotRequested,
             Some(body) => State::Unread(body),
         };
-        let mut state = self.tracker.state();
-        if matches!(*state, State::Held) {
+        let mut state = self.tracker.0.state.lock();
+        if matches!(*state, State::InUse) {
             *state = released;
             self.tracker.0.released.notify_one();
         }

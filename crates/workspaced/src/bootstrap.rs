@@ -1,0 +1,233 @@
+//! Startup and shutdown of the service: opens everything in order, and finishes everything in order.
+
+pub(crate) mod error;
+
+use std::error::Error;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::admission::tokens::{TokenSettings, Tokens};
+use engine::limits::Limits;
+use engine::{Engine, transaction};
+use ledger::{Ledger, LedgerError};
+use rustix::process::{Resource, Rlimit};
+use workspace::{ConfineGit, Workspaces};
+
+use crate::bootstrap::error::StartError;
+use crate::config::{Config, ConfigError, Secret};
+use crate::data_dir::{Continuity, DataDirLock, leftovers};
+use crate::sandbox::Confinement;
+use crate::service::Service;
+use crate::{http, maintenance, signer, telemetry};
+
+/// Minimum time that background work gets to finish at shutdown, even if draining requests used up the drain timeout.
+const MIN_WORK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum time for the final file sync and for closing the ledger.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Serves requests until `shutdown` completes, then drains and returns. `confinement` is the result of
+/// [`confine`](crate::confine).
+///
+/// # Errors
+///
+/// Fails if a setting cannot be used or a required resource is not available.
+pub async fn serve(
+    mut config: Config,
+    confinement: Confinement,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let started = Instant::now();
+    telemetry::start_log(&config)?;
+    telemetry::start_metrics();
+    confinement.log();
+    fit_to_open_files(&mut config.limits, raise_open_files_limit());
+    let lock = DataDirLock::take(&config.data_dir)?;
+    let (service, first_token) = open_service(&config, &lock, confinement.git()).await?;
+    let listener = http::serve::listen(config.listen);
+    let listener = listener.map_err(|error| ConfigError(format!("--listen {}: {error}", config.listen)))?;
+    let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
+    let router = http::router(service.clone());
+    service.tasks.spawn(maintenance::run(service.clone()));
+    tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
+    print_address(address, first_token.as_deref());
+    let shutting_down = service.shutdown.clone();
+    let serving = http::serve::serve(listener, router, &config.limits, shutting_down.clone());
+    tokio::pin!(serving);
+    let mut drain_until = Instant::now();
+    tokio::select! {
+        () = &mut serving => {}
+        () = shutdown => {
+            tracing::info!("shutting down: waiting for requests in progress");
+            shutting_down.cancel();
+            drain_until = Instant::now() + config.limits.drain;
+            serving.await;
+        }
+    }
+    close(&service, drain_until.saturating_duration_since(Instant::now())).await;
+    Ok(())
+}
+
+fn token_settings(config: &Config) -> TokenSettings {
+    TokenSettings {
+        operator: config.operator_token.as_ref().map(Secret::sha256),
+        audit: config.audit_token.as_ref().map(Secret::sha256),
+        failures_per_minute: config.limits.auth_failures_per_minute,
+    }
+}
+
+/// Opens everything that calls need, and completes what an earlier process left unfinished.
+async fn open_service(
+    config: &Config,
+    lock: &DataDirLock,
+    git: Option<Arc<dyn ConfineGit>>,
+) -> Result<(Service, Option<String>), StartError> {
+    let database = |error: LedgerError| StartError::database(&error);
+    let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
+    lock.bind(ledger.as_ref()).await?;
+    let continuity = lock.take_over(ledger.as_ref()).await?;
+    let (tokens, first_token) = Tokens::load(token_settings(config), ledger.as_ref()).await.map_err(database)?;
+    let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
+    let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
+    let allowed_hosts = config.git_allow_hosts.clone();
+    let opened = tokio::task::spawn_blocking(move || {
+        Ok::<_, io::Error>(Workspaces::open(&data_dir, &import_roots)?.with_git(allowed_hosts, git))
+    });
+    let workspaces = opened.await.map_err(io::Error::other).flatten();
+    let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
+    let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
+    leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
+    // Before recovery: the pending changes of a deleted run have no tree to go to.
+    finish_deletions(ledger.as_ref()).await?;
+    measure_unmeasured(ledger.as_ref(), &workspaces).await?;
+    let totals = ledger.storage_totals().await.map_err(database)?;
+    let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
+    let service = Service::new(engine, checkpoints);
+    let recovered = transaction::recover(&service).await;
+    let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
+    if recovered > 0 {
+        tracing::info!(changes = recovered, "completed pending changes of an earlier process");
+    }
+    Ok((service, first_token))
+}
+
+/// Completes the deletion of runs that an earlier process had started.
+async fn finish_deletions(ledger: &dyn Ledger) -> Result<(), StartError> {
+    for run in ledger.unpurged_runs().await.map_err(|error| StartError::database(&error))? {
+        match ledger.purge_content(&run).await {
+            Ok(()) => tracing::info!(run.id = %run, "completed the deletion of a run"),
+            // Concerns this run only; the next start retries.
+            Err(error @ LedgerError::Internal(_)) => {
+                let error = &error as &dyn Error;
+                tracing::error!(run.id = %run, error, "failed to complete the deletion of a run");
+            }
+            Err(error) => return Err(StartError::database(&error)),
+        }
+    }
+    Ok(())
+}
+
+/// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas.
+async fn measure_unmeasured(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -> Result<(), StartError> {
+    let database = |error: LedgerError| StartError::database(&error);
+    for run in ledger.runs_without_disk_usage().await.map_err(database)? {
+        let (started, workspaces, id) = (Instant::now(), Arc::clone(workspaces), run.clone());
+        let measured = tokio::task::spawn_blocking(move || workspaces.get(&id)?.disk_usage()).await;
+        match measured.map_err(io::Error::other).flatten() {
+            Ok(disk) => {
+                ledger.set_disk_usage(&run, Some(disk)).await.map_err(database)?;
+                let millis = started.elapsed().as_millis();
+                tracing::info!(run.id = %run, disk.bytes, disk.files, millis, "measured the disk usage of a run");
+            }
+            // One damaged run must not keep the service from starting. It counts as empty until it is repaired.
+            Err(error) => tracing::warn!(run.id = %run, %error, "failed to measure the disk usage of a run"),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for background work to finish and become durable. Work that takes longer is left to recovery at the next start:
+/// either no caller got an answer for it, or the journal has it.
+async fn close(service: &Service, timeout: Duration) {
+    service.tasks.close();
+    if tokio::time::timeout(timeout.max(MIN_WORK_TIMEOUT), service.tasks.wait()).await.is_err() {
+        tracing::warn!("work in progress is left to recovery at the next start");
+    }
+    let closed = async {
+        service.syncer.close().await;
+        service.state.checkpoints.close().await;
+        service.ledger.close().await;
+    };
+    if tokio::time::timeout(CLOSE_TIMEOUT, closed).await.is_err() {
+        tracing::warn!("unsynced files are left to recovery at the next start");
+    }
+    tracing::info!("shut down");
+}
+
+/// Raises the limit of open files to its maximum and returns it, or `None` if there is no limit.
+fn raise_open_files_limit() -> Option<u64> {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    if current < maximum || (current.is_some() && maximum.is_none()) {
+        let raised = Rlimit { current: maximum, maximum };
+        if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "failed to raise the limit of open files");
+            return current;
+        }
+    }
+    maximum
+}
+
+/// File descriptors that neither connections nor open runs use: the database, calls in progress, git.
+const RESERVED_FILES: u64 = 192;
+/// File descriptors of an open run: its tree, its folder for temporary files, its base, and a mount.
+const FILES_PER_RUN: usize = 4;
+
+/// Lowers the limits on connections and open runs to what the limit of open files allows.
+fn fit_to_open_files(limits: &mut Limits, max_open_files: Option<u64>) {
+    let Some(max_open_files) = max_open_files else { return };
+    let half = usize::try_from(max_open_files.saturating_sub(RESERVED_FILES) / 2).unwrap_or(usize::MAX);
+    let max_connections = limits.max_connections.min(half).max(1);
+    let max_live_runs = limits.max_live_runs.min(half / FILES_PER_RUN).max(1);
+    if (max_connections, max_live_runs) != (limits.max_connections, limits.max_live_runs) {
+        tracing::warn!(
+            max_open_files,
+            max_connections,
+            max_live_runs,
+            "lowered the limits on connections and open runs to fit the limit of open files"
+        );
+    }
+    (limits.max_connections, limits.max_live_runs) = (max_connections, max_live_runs);
+}
+
+/// Prints the address of the service; at the first start also the operator token, with commands to try.
+fn print_address(address: SocketAddr, first_token: Option<&str>) {
+    let mut text = String::new();
+    if let Some(token) = first_token {
+        let url = format!("http://{}", reachable(address));
+        text = format!(
+            "operator token, shown this once: {token}\n\n\
+             curl -sS {url}/v1/runs -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' \
+             -d '{{\"runId\":\"first\",\"source\":{{\"type\":\"empty\"}}}}'\n\
+             curl -sS {url}/v1/runs/first/tools/write_file -H 'Authorization: Bearer {token}' \
+             -H 'Content-Type: application/json' \
+             -d '{{\"path\":\"hello.txt\",\"content\":\"hello\\n\",\"reason\":\"to try it\"}}'\n\
+             curl -sS {url}/v1/runs/first/audit -H 'Authorization: Bearer {token}'\n\n"
+        );
+    }
+    let mut out = io::stdout().lock();
+    if writeln!(out, "{text}listening on http://{address}").and_then(|()| out.flush()).is_err() {
+        tracing::warn!("failed to print the address: standard output is closed");
+    }
+}
+
+/// Returns the address at which a client on this machine reaches `address`.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}

@@ -1,0 +1,68 @@
+//! The command line.
+
+#![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
+
+use std::path::PathBuf;
+
+use crate::config::Config;
+use crate::config::error::ConfigError;
+use crate::config::offline::{RepairArgs, ReplayArgs, VerifyArgs};
+use crate::config::settings::Settings;
+
+/// The command line.
+#[derive(Debug, clap::Parser)]
+#[command(name = "workspaced", version, about = "Guarded, audited workspaces for coding agents over HTTP.")]
+pub struct Args {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Serve the API.
+    ///
+    /// Each setting is taken from its flag, else from its environment variable, else from the file of `--config`.
+    ///
+    /// Secrets are taken from the environment only. `WORKSPACED_OPERATOR_TOKEN` is an operator token with the scope
+    /// `orchestrate`; without it, one is generated at the first start and printed once. `WORKSPACED_AUDIT_TOKEN` is an
+    /// operator token with the scope `audit`. `WORKSPACED_CHECKPOINT_KEY` signs checkpoints; without it, a key is generated
+    /// in the data folder at the first start.
+    Serve(Box<ServeArgs>),
+    /// Print the OpenAPI document.
+    Openapi,
+    /// Verify the audit chains in the database; exit code 1 if one is broken.
+    Verify(VerifyArgs),
+    /// Rebuild a run's files from its base and its ledger; exit code 1 if they differ from the ledger or the workspace.
+    Replay(ReplayArgs),
+    /// Repair a run that answers `RUN_NEEDS_REPAIR`. Without `--accept`, show the differences, with exit code 1; without
+    /// `--run`, list the runs that need repair and the folders in lost+found.
+    Repair(RepairArgs),
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// TOML file of settings, with the names of the flags.
+    #[arg(long, env = "WORKSPACED_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl ServeArgs {
+    /// Checks the settings. `env` looks up the environment variables that clap does not.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first setting that cannot be used.
+    pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+        let settings = self.settings.with_env(env)?;
+        let settings = match self.config {
+            Some(file) => settings.or(Settings::read(&file)?),
+            None => settings,
+        };
+        Config::check(settings, env)
+    }
+}

@@ -1,0 +1,8 @@
+//! The data folder: one process and one database at a time use it, and startup cleans up what an earlier process left.
+
+mod instance;
+pub(crate) mod leftovers;
+mod lock;
+
+pub(crate) use self::instance::Continuity;
+pub(crate) use self::lock::{DataDirLock, InstanceNoteFile};

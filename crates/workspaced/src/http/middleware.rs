@@ -1,0 +1,147 @@
+//! What happens around every request: tracing, limits, metrics, and a problem document for every failure.
+
+use std::any::Any;
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Body as _;
+use model::Refusal;
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::http::problem::{PROBLEM_JSON, Problem};
+use crate::http::token_body::{VerifiedToken, end_with_token};
+use crate::service::{Service, took_too_long};
+use crate::telemetry;
+use engine::admission::body_memory::HeldMemory;
+
+/// Routes without the request timeout. Each has limits of its own.
+const UNTIMED_ROUTES: [&str; 5] = [TOOL_CALL, CHANGES, "/v1/audit/stream", ARCHIVE, FILES];
+/// May wait for an approval.
+const TOOL_CALL: &str = "/v1/runs/{run}/tool-calls/{toolCallId}";
+/// May be an event stream.
+const CHANGES: &str = "/v1/runs/{run}/changes";
+const ARCHIVE: &str = "/v1/runs/{run}/archive";
+const FILES: &str = "/v1/runs/{run}/files/{*path}";
+
+/// Returns the pattern of the request's route. The path itself holds IDs and file names, so it is never logged or counted.
+fn route_of(request: &Request) -> Option<&str> {
+    request.extensions().get::<MatchedPath>().map(MatchedPath::as_str)
+}
+
+/// Makes the span of a request.
+pub(crate) fn request_span(request: &Request) -> Span {
+    let (method, route) = (request.method(), route_of(request).unwrap_or("unmatched"));
+    match route {
+        // Polled every few seconds: nothing about them is logged at the default level.
+        "/healthz" | "/readyz" | "/metrics" => {
+            tracing::debug_span!("request", http.method = %method, http.route = route)
+        }
+        _ => tracing::info_span!(
+            "request",
+            http.method = %method,
+            http.route = route,
+            run.id = Empty,
+            tool.name = Empty,
+            tool_call.id = Empty,
+        ),
+    }
+}
+
+/// Logs that a request was answered.
+pub(crate) fn log_response<B>(response: &axum::http::Response<B>, latency: Duration, _span: &Span) {
+    let status = response.status().as_u16();
+    tracing::debug!(http.status = status, duration_micros = latency.as_micros(), "request answered");
+}
+
+/// Logs a panic and answers it as an internal error.
+pub(crate) fn panic_response(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    tracing::error!(panic = text, "request handler panicked");
+    Problem::internal().into_response()
+}
+
+/// Checks the limits of a request, answers it, and bounds the memory and the lifetime of the response.
+pub(crate) async fn answer(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let method = request.method().clone();
+    let token = VerifiedToken::default();
+    request.extensions_mut().insert(token.clone());
+    let response = HeldMemory::during(answer_in_time(&service, request, next, route)).await;
+    let response = end_with_token(&service, &token, into_problem(response));
+    // Responses to callers without a token have memory of their own: they cannot use up that of other callers.
+    let token = token.hash();
+    let memory = if token.is_some() { &service.state.answer_memory } else { &service.state.open_answer_memory };
+    let held = memory.hold(response, token, service.limits.body_timeout).await;
+    let response = held.unwrap_or_else(|error| Problem::from(error).into_response());
+    telemetry::request_answered(route, &method, response.status().as_u16(), started.elapsed());
+    response
+}
+
+/// Refuses a request that breaks a limit of transport, and applies the request timeout to the others.
+async fn answer_in_time(service: &Service, request: Request, next: Next, route: &str) -> Response {
+    let limits = &service.limits;
+    let max_body_bytes = match (request.method(), route) {
+        (&Method::PUT, ARCHIVE) => limits.max_archive_bytes,
+        // The run's policy limits it, which is known once the caller is.
+        (&Method::PUT, FILES) => u64::MAX,
+        _ => limits.max_body_bytes,
+    };
+    // No resource has an empty name. Paths of files have rules of their own.
+    if route != FILES && request.uri().path().contains("//") {
+        return Problem::no_route().into_response();
+    }
+    // Refused before anything else, the token included.
+    if request.body().size_hint().lower() > max_body_bytes {
+        return Problem::body_too_large(max_body_bytes).into_response();
+    }
+    if let Some(encoding) = content_encoding(request.headers()) {
+        return Problem::unsupported_encoding(&encoding).into_response();
+    }
+    let is_timed = matches!(*request.method(), Method::GET | Method::HEAD) && !UNTIMED_ROUTES.contains(&route);
+    if !is_timed {
+        return next.run(request).await;
+    }
+    match tokio::time::timeout(limits.request_timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::from(took_too_long(limits.request_timeout)).into_response(),
+    }
+}
+
+/// Returns the content encoding of the request unless it is `identity`. Bodies are not decoded: a file would be stored
+/// encoded.
+fn content_encoding(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(header::CONTENT_ENCODING).iter();
+    let mut names = all.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let other = names.find(|name| !name.is_empty() && !name.eq_ignore_ascii_case(b"identity"))?;
+    Some(other.iter().take(40).map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' }).collect())
+}
+
+/// Turns an error response that a library made into a problem document.
+fn into_problem(response: Response) -> Response {
+    let status = response.status();
+    let media_type = response.headers().get(header::CONTENT_TYPE);
+    if status.as_u16() < 400 || media_type.is_some_and(|media_type| media_type == PROBLEM_JSON) {
+        return response;
+    }
+    match status {
+        StatusCode::NOT_FOUND => Problem::no_route().into_response(),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            let allow = response.headers().get(header::ALLOW).cloned();
+            let mut problem = Problem::no_method().into_response();
+            problem.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
+            problem
+        }
+        _ if status.is_client_error() => {
+            Problem::from(Refusal::invalid("the request is malformed", "Compare it with /openapi.json."))
+                .into_response()
+        }
+        _ => Problem::internal().into_response(),
+    }
+}

@@ -1,0 +1,143 @@
+//! Exports of a run: its tree as an archive, its changes as a diff or a git bundle, streamed from a blocking thread.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use bytes::{Bytes, BytesMut};
+use model::RunId;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::http::auth::RunCaller;
+use crate::http::extract::Query;
+use crate::http::problem::{Problem, ProblemBody};
+use crate::service::Service;
+use engine::exports::{BundleCommit, Export, Outlet};
+
+/// Chunks that may wait between the exporting thread and the connection.
+const MAX_WAITING_CHUNKS: usize = 4;
+/// Output is gathered to chunks of this size.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Download a run's tree
+///
+/// Secret-like and git-internal files are left out. Requires the permission `file:read`; the export is recorded.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/archive", tag = "files", operation_id = "getArchive", params(("run" = RunId, Path)),
+    responses(
+        (status = 200, description = "The tree as a tar.gz.", body = Vec<u8>, content_type = "application/gzip"),
+        (status = 409, description = "`RUN_CLOSED`: the run is preparing or deleted.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn get_archive(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Query(()): Query<()>,
+) -> Result<Response, Problem> {
+    let export = service.begin_export(&run, caller, Outlet::Archive).await?;
+    Ok(stream(&service, export, "application/gzip", &format!("{run}.tar.gz")))
+}
+
+/// Download a run's changes as a diff
+///
+/// One unified diff against the run's base, streamed, without a size limit. Leaves out secret-like files, and ignored files
+/// that the run has not changed. Requires the permissions `file:diff` and `file:read`; the export is recorded.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch", params(("run" = RunId, Path)),
+    responses((status = 200, description = "The diff.", body = String, content_type = "text/x-diff",
+        example = json!("diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"))),
+)]
+pub(crate) async fn get_patch(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Query(()): Query<()>,
+) -> Result<Response, Problem> {
+    let export = service.begin_export(&run, caller, Outlet::Patch).await?;
+    Ok(stream(&service, export, "text/x-diff", &format!("{run}.diff")))
+}
+
+/// Download a run's changes as a git bundle
+///
+/// The bundle has one branch with one commit on top of the base. Fetch it into a clone of the repository that the run was
+/// made from. For a run without such a repository the bundle contains the base too, except what policy hides, and can be
+/// cloned. Leaves out secret-like and git-internal files, and ignored files that the run has not changed. Requires the
+/// permission `file:read`; the export is recorded.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/bundle", tag = "files", operation_id = "getBundle",
+    params(("run" = RunId, Path), BundleCommit),
+    responses(
+        (status = 200, description = "The git bundle.", body = Vec<u8>, content_type = "application/x-git-bundle"),
+        (status = 409, description = "`RUN_CLOSED`: the run is preparing or deleted.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn get_bundle(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Query((commit,)): Query<(BundleCommit,)>,
+) -> Result<Response, Problem> {
+    let export = service.begin_export(&run, caller, Outlet::Bundle(commit)).await?;
+    Ok(stream(&service, export, "application/x-git-bundle", &format!("{run}.bundle")))
+}
+
+/// Returns a response that sends an export while it is written.
+fn stream(service: &Service, export: Export, media_type: &'static str, file_name: &str) -> Response {
+    let (sender, receiver) = mpsc::channel(MAX_WAITING_CHUNKS);
+    let writer = ChunkWriter { sender: sender.clone(), chunk: BytesMut::new() };
+    service.tasks.spawn(async move {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let write = export.write(writer, Arc::clone(&cancel));
+        tokio::pin!(write);
+        let written = tokio::select! {
+            written = &mut write => written,
+            () = sender.closed() => {
+                // The client disconnected.
+                cancel.store(true, Ordering::Relaxed);
+                write.await
+            }
+        };
+        if let Err(error) = written {
+            tracing::warn!(error = &error as &dyn std::error::Error, "export failed");
+            // Aborts the connection, so that the client does not take a part for the whole.
+            let _ = sender.send(Err(io::Error::other("the export failed"))).await;
+        }
+    });
+    let name = HeaderValue::from_str(&format!("attachment; filename=\"{file_name}\""));
+    let mut response = Body::from_stream(ReceiverStream::new(receiver)).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().extend(name.ok().map(|name| (header::CONTENT_DISPOSITION, name)));
+    response
+}
+
+/// Sends what a blocking thread writes in chunks.
+struct ChunkWriter {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    chunk: BytesMut,
+}
+
+impl ChunkWriter {
+    fn send(&mut self) -> io::Result<()> {
+        let chunk = self.chunk.split().freeze();
+        self.sender.blocking_send(Ok(chunk)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Write for ChunkWriter {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.chunk.extend_from_slice(buf);
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.send()?;
+        }
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.chunk.is_empty() { Ok(()) } else { self.send() }
+    }
+}

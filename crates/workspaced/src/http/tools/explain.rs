@@ -1,0 +1,28 @@
+//! The route that explains policy decisions.
+
+use axum::extract::State;
+use model::RunId;
+
+use crate::http::auth::RunCaller;
+use crate::http::extract::{Json, Query};
+use crate::http::problem::Problem;
+use crate::service::Service;
+use engine::call::policy_query::{PolicyExplanation, PolicyQuery};
+
+/// Explain what policy would decide
+///
+/// For a path or a patch: the decisions for reading and for changing, and the rules that make them. Changes and records
+/// nothing. For a caller without `file:read` only paths, kinds and policy are considered, not whether the patch applies.
+#[utoipa::path(
+    post, path = "/v1/runs/{run}/policy/explain", tag = "tools", operation_id = "explainPolicy",
+    params(("run" = RunId, Path)), request_body = PolicyQuery,
+    responses((status = 200, description = "The decisions.", body = PolicyExplanation)),
+)]
+pub(crate) async fn explain_policy(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Query(()): Query<()>,
+    Json(query): Json<PolicyQuery>,
+) -> Result<Json<PolicyExplanation>, Problem> {
+    Ok(Json(service.explain(&run, caller, query).await?))
+}

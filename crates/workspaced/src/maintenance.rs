@@ -1,0 +1,60 @@
+//! Periodic work: closes what has expired, retries reconciliation after disk errors, and trims metrics and rate limits.
+
+use std::error::Error;
+use std::time::Duration;
+
+use engine::{CallError, clock, transaction};
+
+use crate::service::Service;
+use crate::telemetry;
+
+/// Interval of the loop.
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between two trims of metrics and rate limits.
+const TRIM_TICKS: u32 = 5;
+/// Ticks between two queries for what has expired.
+const EXPIRY_TICKS: u32 = 15;
+/// Expired approvals per query.
+const PAGE: u32 = 500;
+
+/// Runs until the service shuts down.
+pub(crate) async fn run(service: Service) {
+    let mut ticks = 0u32;
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = service.shutdown.cancelled() => return,
+        }
+        if ticks.is_multiple_of(TRIM_TICKS) {
+            telemetry::trim_metrics();
+            service.throttle.tidy();
+            service.tokens.tidy();
+            transaction::settle_left(&service).await;
+        }
+        if ticks.is_multiple_of(EXPIRY_TICKS)
+            && let Err(error) = close_expired(&service).await
+        {
+            tracing::warn!(error = &error as &dyn Error, "failed to query expired runs and approvals");
+        }
+        ticks = ticks.wrapping_add(1);
+    }
+}
+
+/// Records the expiry of runs and approvals. Callers see them as expired already.
+async fn close_expired(service: &Service) -> Result<(), CallError> {
+    for run in service.ledger.expired_runs(&clock::latest()).await? {
+        // Reading an expired run closes it. An error concerns this run only.
+        if let Err(error) = service.run(&run).await {
+            tracing::warn!(run.id = %run, error = &error as &dyn Error, "failed to close an expired run");
+        }
+    }
+    for approval in service.ledger.expired_approvals(&clock::latest(), PAGE.into()).await? {
+        if let Err(error) = service.expire(&approval).await {
+            let error = &error as &dyn Error;
+            tracing::warn!(approval.id = %approval.approval_id, error, "failed to end an expired approval");
+        }
+    }
+    Ok(())
+}
