@@ -1,66 +1,67 @@
-//! Places at which a test may kill the process, or have it panic.
+//! Failpoints, at which a test kills or pauses the process or causes a panic.
 //!
-//! The law of this crate: in release builds it is nothing.
+//! The law of this crate: release builds contain no failpoints.
 
-/// Kills the process by SIGKILL where `WORKSPACED_FAILPOINT` names this place: `NAME` at the first pass, `NAME:N` at the
-/// N-th; panics there instead for `NAME:N:panic`. `@FILE` has such a text in a file, so that a test can arm a process that
-/// runs; for `NAME:N:hold` the thread makes `FILE.held` and waits there until the file says something else. In debug builds
-/// only.
+/// Triggers the failpoint `name` if the environment variable `WORKSPACED_FAILPOINT` arms it. Debug builds only.
+///
+/// The value `NAME:N` kills the process with SIGKILL at the N-th pass, by default at the first. `NAME:N:panic` panics instead.
+/// `@FILE` reads the value from a file, so that a test can arm a running process. With `NAME:N:pause`, the thread creates
+/// `FILE.paused` and waits until the content of the file changes.
 #[cfg(debug_assertions)]
 pub fn hit(name: &str) {
     armed::hit(name);
 }
 
-/// Nothing.
+/// Does nothing in release builds.
 #[cfg(not(debug_assertions))]
 pub fn hit(_name: &str) {}
 
 #[cfg(debug_assertions)]
 mod armed {
-    #![expect(clippy::disallowed_methods, reason = "a test sets it for one process, and no release build reads it")]
+    #![expect(clippy::disallowed_methods, reason = "a test sets the variable, and release builds do not read it")]
 
     use std::sync::{LazyLock, Mutex, PoisonError};
 
     static SPEC: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("WORKSPACED_FAILPOINT").ok());
-    /// What is armed, and how often its place was passed.
+    /// The armed value and its number of passes.
     static PASSES: Mutex<(String, u64)> = Mutex::new((String::new(), 0));
 
     pub(super) fn hit(name: &str) {
         let Some(spec) = &*SPEC else { return };
-        let wanted = match spec.strip_prefix('@') {
-            // Nothing there: nothing is armed yet.
+        let value = match spec.strip_prefix('@') {
+            // A missing file arms nothing.
             Some(file) => std::fs::read_to_string(file).unwrap_or_default(),
             None => spec.clone(),
         };
-        let mut parts = wanted.trim().split(':');
-        let (place, pass, action) = (parts.next(), parts.next().unwrap_or("1"), parts.next());
-        if place != Some(name) || !is_pass(&wanted, pass.parse().unwrap_or(1)) {
+        let mut parts = value.trim().split(':');
+        let (armed, pass, action) = (parts.next(), parts.next().unwrap_or("1"), parts.next());
+        if armed != Some(name) || !is_pass(&value, pass.parse().unwrap_or(1)) {
             return;
         }
         assert!(action != Some("panic"), "failpoint {name}");
-        if action == Some("hold") {
-            hold(spec, &wanted);
+        if action == Some("pause") {
+            pause(spec, &value);
             return;
         }
-        // Whether it succeeds shows at once.
+        // A failure is visible: the process continues.
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }
 
-    /// Waits as long as the file of `spec` says `wanted`.
-    fn hold(spec: &str, wanted: &str) {
+    /// Waits while the file of `spec` contains `value`.
+    fn pause(spec: &str, value: &str) {
         let file = spec.trim_start_matches('@');
-        // A test that cannot see it fails by itself.
-        let _ = std::fs::write(format!("{file}.held"), wanted);
-        while std::fs::read_to_string(file).is_ok_and(|now| now == wanted) {
+        // If the write fails, the test that waits for the file fails.
+        let _ = std::fs::write(format!("{file}.paused"), value);
+        while std::fs::read_to_string(file).is_ok_and(|current| current == value) {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
 
-    /// Counts a pass of the armed place; whether it is the wanted one.
-    fn is_pass(wanted: &str, pass: u64) -> bool {
+    /// Counts a pass of the armed failpoint. Returns whether it is number `pass`.
+    fn is_pass(value: &str, pass: u64) -> bool {
         let mut passes = PASSES.lock().unwrap_or_else(PoisonError::into_inner);
-        if passes.0 != wanted {
-            *passes = (wanted.to_owned(), 0);
+        if passes.0 != value {
+            *passes = (value.to_owned(), 0);
         }
         passes.1 += 1;
         passes.1 == pass

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A verifier of workspaced's checkpoints, written from openapi/checkpoints.md alone. Standard library only.
+"""Verifies checkpoints of workspaced. Implements openapi/checkpoints.md with the standard library only.
 
-    verify_checkpoints.py vectors FILE                     the test vectors
-    verify_checkpoints.py inclusion VERIFIER_KEY FILE      what GET /v1/runs/{run}/audit/inclusion answered
-    verify_checkpoints.py log VERIFIER_KEY FILE            a file of checkpoints
+    verify_checkpoints.py vectors FILE                     verify the test vectors
+    verify_checkpoints.py inclusion VERIFIER_KEY FILE      verify an answer of GET /v1/runs/{run}/audit/inclusion
+    verify_checkpoints.py log VERIFIER_KEY FILE            verify a checkpoint file
 """
 
 import base64
@@ -12,13 +12,13 @@ import json
 import sys
 
 
-class Bad(Exception):
+class VerificationError(Exception):
     pass
 
 
-def need(condition, what):
+def require(condition, message):
     if not condition:
-        raise Bad(what)
+        raise VerificationError(message)
 
 
 # Ed25519, RFC 8032, verification only.
@@ -73,7 +73,7 @@ BASE_Y = 4 * pow(5, P - 2, P) % P
 BASE = point(recover_x(BASE_Y, 0), BASE_Y)
 
 
-def ed25519_holds(key, message, signature):
+def is_valid_ed25519(key, message, signature):
     if len(signature) != 64:
         return False
     a, r = decode(key), decode(signature[:32])
@@ -91,28 +91,28 @@ def ed25519_holds(key, message, signature):
 def parse_key(text):
     name, key_id, encoded = text.strip().split("+", 2)
     raw = base64.b64decode(encoded, validate=True)
-    need(len(raw) == 33 and raw[0] == 1, "the key is no Ed25519 key")
-    told = hashlib.sha256(name.encode() + b"\n" + raw).digest()[:4]
-    need(told.hex() == key_id, "the key's ID is not its own")
-    return name, told, raw[1:]
+    require(len(raw) == 33 and raw[0] == 1, "the key is not an Ed25519 key")
+    expected_id = hashlib.sha256(name.encode() + b"\n" + raw).digest()[:4]
+    require(expected_id.hex() == key_id, "the key ID does not match the key")
+    return name, expected_id, raw[1:]
 
 
 def open_note(key, note):
     name, key_id, public = key
     text, mark, signatures = note.rpartition("\n\n")
-    need(mark and signatures.endswith("\n"), "it is no signed note")
+    require(mark and signatures.endswith("\n"), "the text is not a signed note")
     text += "\n"
     signed = False
     for line in signatures[:-1].split("\n"):
         dash, signer, encoded = line.split(" ")
-        need(dash == "\u2014", "it is no signed note")
+        require(dash == "\u2014", "the text is not a signed note")
         raw = base64.b64decode(encoded, validate=True)
         if signer == name and raw[:4] == key_id:
-            need(ed25519_holds(public, text.encode(), raw[4:]), "the signature does not hold")
+            require(is_valid_ed25519(public, text.encode(), raw[4:]), "the signature is invalid")
             signed = True
-    need(signed, "the note is not signed by this key")
+    require(signed, "the note is not signed by this key")
     origin, size, root = text.split("\n")[:3]
-    need(origin == name and str(int(size)) == size, "it is no checkpoint of this origin")
+    require(origin == name and str(int(size)) == size, "the note is not a checkpoint of this origin")
     return int(size), base64.b64decode(root, validate=True)
 
 
@@ -139,10 +139,10 @@ def root_of(hashes):
 
 
 def check_inclusion(leaf, index, size, proof, root):
-    need(index < size, "the tree has no such leaf")
+    require(index < size, "the leaf index is outside the tree")
     at, last, found = index, size - 1, leaf
     for sibling in proof:
-        need(last, "the proof is too long")
+        require(last, "the proof is too long")
         if at & 1 or at == last:
             found = node_hash(sibling, found)
             while not at & 1 and at:
@@ -150,22 +150,22 @@ def check_inclusion(leaf, index, size, proof, root):
         else:
             found = node_hash(found, sibling)
         at, last = at >> 1, last >> 1
-    need(last == 0 and found == root, "the inclusion proof does not hold")
+    require(last == 0 and found == root, "the inclusion proof is invalid")
 
 
 def check_consistency(old, new, old_root, new_root, proof):
-    need(0 < old <= new, "these are no two trees")
+    require(0 < old <= new, "the tree sizes are invalid")
     if old == new:
-        need(not proof and old_root == new_root, "the consistency proof does not hold")
+        require(not proof and old_root == new_root, "the consistency proof is invalid")
         return
     path = list(proof) if old & (old - 1) else [old_root] + list(proof)
-    need(path, "the proof is too short")
+    require(path, "the proof is too short")
     at, last = old - 1, new - 1
     while at & 1:
         at, last = at >> 1, last >> 1
     first = second = path[0]
     for sibling in path[1:]:
-        need(last, "the proof is too long")
+        require(last, "the proof is too long")
         if at & 1 or at == last:
             first, second = node_hash(sibling, first), node_hash(sibling, second)
             while not at & 1 and at:
@@ -173,7 +173,7 @@ def check_consistency(old, new, old_root, new_root, proof):
         else:
             second = node_hash(second, sibling)
         at, last = at >> 1, last >> 1
-    need(last == 0 and first == old_root and second == new_root, "the consistency proof does not hold")
+    require(last == 0 and first == old_root and second == new_root, "the consistency proof is invalid")
 
 
 # Records and leaves.
@@ -185,33 +185,33 @@ def canonical(value):
 
 def check_record(record):
     unhashed = {name: value for name, value in record.items() if name != "hash"}
-    need(hashlib.sha256(canonical(unhashed)).hexdigest() == record["hash"], "a record does not have its hash")
+    require(hashlib.sha256(canonical(unhashed)).hexdigest() == record["hash"], "the hash of a record is wrong")
 
 
 def check_proof(key, proof):
-    """An answer of GET …/audit/inclusion, whose records reach the leaf's."""
-    need("nextSeq" not in proof, "records are missing: read them from the audit")
+    """Checks an answer of GET …/audit/inclusion."""
+    require("nextSeq" not in proof, "the answer is truncated: read the records from the audit")
     before = None
     for number, record in enumerate(proof["records"]):
         check_record(record)
-        need(record["runId"] == proof["leaf"]["runId"] and record["seq"] == proof["seq"] + number, "a record is out of place")
-        need(before is None or record["prevHash"] == before["hash"], "a record is not linked to the one before")
+        require(record["runId"] == proof["leaf"]["runId"] and record["seq"] == proof["seq"] + number, "the records are not in order")
+        require(before is None or record["prevHash"] == before["hash"], "a record does not contain the hash of the previous one")
         before = record
-    need(proof["records"][0]["hash"] == proof["recordHash"], "the first record is another one")
+    require(proof["records"][0]["hash"] == proof["recordHash"], "the hash of the first record differs")
     leaf = proof["leaf"]
-    need((before["hash"], before["seq"]) == (leaf["headHash"], leaf["headSeq"]), "the records do not reach the leaf")
+    require((before["hash"], before["seq"]) == (leaf["headHash"], leaf["headSeq"]), "the records do not reach the leaf")
     size, root = open_note(key, proof["checkpoint"])
-    need(size == proof["treeSize"], "the checkpoint is over another tree")
+    require(size == proof["treeSize"], "the size of the checkpoint differs")
     path = [bytes.fromhex(one) for one in proof["proof"]]
     check_inclusion(leaf_hash(canonical(leaf)), proof["leafIndex"], size, path, root)
 
 
-def refused(what, check, *arguments):
+def expect_refusal(what, check, *arguments):
     try:
         check(*arguments)
-    except (Bad, ValueError):
+    except (VerificationError, ValueError):
         return
-    raise Bad("it should have been refused: " + what)
+    raise VerificationError("accepted: " + what)
 
 
 def check_vectors(vectors):
@@ -220,40 +220,40 @@ def check_vectors(vectors):
         check_record(record)
     hashes = []
     for leaf in vectors["leaves"]:
-        need(canonical(leaf["leaf"]).decode() == leaf["text"], "a leaf's text is another one")
+        require(canonical(leaf["leaf"]).decode() == leaf["text"], "the text of a leaf differs")
         hashes.append(leaf_hash(leaf["text"].encode()))
-        need(hashes[-1].hex() == leaf["hash"], "a leaf's hash is another one")
+        require(hashes[-1].hex() == leaf["hash"], "the hash of a leaf differs")
     roots = [bytes.fromhex(root) for root in vectors["roots"]]
     for size, root in enumerate(roots):
-        need(root_of(hashes[:size]) == root, "a root is another one")
+        require(root_of(hashes[:size]) == root, "a root differs")
     for checkpoint in vectors["checkpoints"]:
-        told = open_note(key, checkpoint["note"])
-        need(told == (checkpoint["size"], roots[checkpoint["size"]]), "a checkpoint tells another root")
+        found = open_note(key, checkpoint["note"])
+        require(found == (checkpoint["size"], roots[checkpoint["size"]]), "the root of a checkpoint differs")
     for one in vectors["inclusion"]:
         path = [bytes.fromhex(hash) for hash in one["proof"]]
         arguments = (one["index"], one["size"], path, roots[one["size"]])
         check_inclusion(hashes[one["index"]], *arguments)
-        refused("another leaf", check_inclusion, bytes(32), *arguments)
+        expect_refusal("another leaf", check_inclusion, bytes(32), *arguments)
     for one in vectors["consistency"]:
         path = [bytes.fromhex(hash) for hash in one["proof"]]
         check_consistency(one["from"], one["to"], roots[one["from"]], roots[one["to"]], path)
-        refused("another tree", check_consistency, one["from"], one["to"], bytes(32), roots[one["to"]], path)
+        expect_refusal("another tree", check_consistency, one["from"], one["to"], bytes(32), roots[one["to"]], path)
     for one in vectors["refused"]:
-        refused(one["why"], open_note, key, one["note"])
+        expect_refusal(one["why"], open_note, key, one["note"])
     for one in vectors["accepted"]:
-        need(open_note(key, one["note"]) == (len(hashes), roots[-1]), "it should have been taken: " + one["why"])
+        require(open_note(key, one["note"]) == (len(hashes), roots[-1]), "refused: " + one["why"])
     check_proof(key, vectors["recordProof"])
     return len(vectors["inclusion"]) + len(vectors["consistency"]) + len(vectors["refused"]) + len(vectors["accepted"])
 
 
 def check_log(key, text):
-    """Every note of a file of checkpoints: three lines, an empty one, a signature, an empty one."""
+    """Checks every entry of a checkpoint file: three lines, an empty line, a signature, an empty line."""
     lines = text.split("\n")
-    need(lines.pop() == "" and len(lines) % 6 == 0, "the file ends within an entry")
+    require(lines.pop() == "" and len(lines) % 6 == 0, "the last entry is incomplete")
     before = 0
     for start in range(0, len(lines), 6):
         size, _ = open_note(key, "\n".join(lines[start:start + 5]) + "\n")
-        need(size > before, "the checkpoints are out of order")
+        require(size > before, "the checkpoints are out of order")
         before = size
     return len(lines) // 6
 
@@ -265,7 +265,7 @@ def main(arguments):
         print("good:", check_vectors(json.loads(text)), "cases")
     elif arguments[0] == "inclusion":
         check_proof(parse_key(arguments[1]), json.loads(text))
-        print("good: the record is in what was signed")
+        print("good: the record is included")
     else:
         print("good:", check_log(parse_key(arguments[1]), text), "checkpoints")
 
@@ -273,5 +273,5 @@ def main(arguments):
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (Bad, ValueError, KeyError) as error:
+    except (VerificationError, ValueError, KeyError) as error:
         sys.exit("BAD: %s" % error)

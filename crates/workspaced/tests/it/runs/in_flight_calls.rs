@@ -23,11 +23,11 @@ fn pause_next(file: &Path) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let _ = std::fs::remove_file(pause_file(file));
     // A new text each time, because the failpoint counts passes by its text.
-    std::fs::write(file, format!("record.begin:1:hold:{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap();
+    std::fs::write(file, format!("record.begin:1:pause:{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap();
 }
 
 fn pause_file(file: &Path) -> PathBuf {
-    file.with_extension("held")
+    file.with_extension("paused")
 }
 
 async fn until_paused(file: &Path) {

@@ -1,13 +1,13 @@
-//! Paths of callers.
+//! Target for paths of callers. An input is a path, and optionally a second line with a name in it.
 
 use model::{FileKind, LogicalPath, MAX_PATH_BYTES};
 
-use super::{Target, stays_beneath};
+use crate::{Target, is_inside_root};
 
-pub(super) const TARGET: Target = Target {
+pub(crate) const TARGET: Target = Target {
     name: "path",
     run,
-    words: &[
+    dictionary: &[
         b"..",
         b"/../",
         b"./",
@@ -29,30 +29,32 @@ pub(super) const TARGET: Target = Target {
         b"\xff",
     ],
     max_bytes: 8192,
-    tries: 40_000,
+    iterations: 40_000,
 };
 
 fn run(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    // The first line is a path, the second a name in it.
     let (raw, name) = text.split_once('\n').unwrap_or((&text, "child"));
     let Ok(path) = LogicalPath::parse(raw) else { return };
-    assert!(path.as_str().len() <= MAX_PATH_BYTES && stays_beneath(path.as_str()), "{raw:?} became {path}");
+    assert!(path.as_str().len() <= MAX_PATH_BYTES && is_inside_root(path.as_str()), "{raw:?} became {path}");
     assert!(path.is_root() || path.components().all(|name| name != "."), "{raw:?} became {path}");
     assert!(path.components().all(|name| !name.eq_ignore_ascii_case(".git")), "{raw:?} became {path}");
-    assert_eq!(LogicalPath::parse(path.as_str()).as_ref(), Ok(&path), "a clean path is clean");
+    assert_eq!(LogicalPath::parse(path.as_str()).as_ref(), Ok(&path), "a normalized path changes");
     assert_eq!(LogicalPath::parse_file(raw).is_ok(), !raw.ends_with('/'), "{raw:?}");
     if path.check_new().is_ok() {
-        assert!(path.components().all(|name| name.len() <= 255 && !name.contains(['\\', '\n'])), "{path} may be new");
+        assert!(
+            path.components().all(|name| name.len() <= 255 && !name.contains(['\\', '\n'])),
+            "{path} is accepted as a new path"
+        );
     }
     if let Some(parent) = path.parent() {
         assert_eq!(parent.child(path.file_name()).as_ref(), Ok(&path));
     }
     if let Ok(child) = path.child(name) {
-        assert!(stays_beneath(child.as_str()), "{path} / {name:?} became {child}");
-        let beneath = path.is_root() || child.as_str().starts_with(&format!("{path}/"));
-        assert!(beneath && child != path, "{path} / {name:?} became {child}");
+        assert!(is_inside_root(child.as_str()), "{path} / {name:?} became {child}");
+        let is_under_path = path.is_root() || child.as_str().starts_with(&format!("{path}/"));
+        assert!(is_under_path && child != path, "{path} / {name:?} became {child}");
     }
-    // Whatever it is called, it is of some kind, and of the same when it is asked again.
+    // Every path has a kind, and the result is deterministic.
     assert_eq!(FileKind::of_path(&path), FileKind::of_path(&path));
 }

@@ -1,13 +1,13 @@
-//! Patches: an input is a file's text and a patch of it, with a line of `====` between them.
+//! Target for patches. An input is the text of a file and a patch for it, separated by a line `====`.
 
 use model::{FilePatch, LogicalPath, Patch, PatchOperation};
 
-use super::{Target, stays_beneath};
+use crate::{Target, is_inside_root};
 
-pub(super) const TARGET: Target = Target {
+pub(crate) const TARGET: Target = Target {
     name: "patch",
     run,
-    words: &[
+    dictionary: &[
         b"\n====\n",
         b"--- a/f\n",
         b"+++ b/f\n",
@@ -41,7 +41,7 @@ pub(super) const TARGET: Target = Target {
         b"-- \n2.1\n",
     ],
     max_bytes: 8192,
-    tries: 25_000,
+    iterations: 25_000,
 };
 
 fn run(input: &[u8]) {
@@ -49,11 +49,11 @@ fn run(input: &[u8]) {
     let at = input.windows(divider.len()).position(|window| window == divider);
     let (before, text) = at.map_or((&b""[..], input), |at| (&input[..=at], &input[at + divider.len()..]));
     let Ok(patch) = Patch::parse_bytes(text) else { return };
-    assert!(!patch.files.is_empty(), "a patch of nothing was taken");
-    assert_eq!(Patch::parse_bytes(text).as_ref(), Ok(&patch), "parsed twice, and not the same");
+    assert!(!patch.files.is_empty(), "an empty patch was accepted");
+    assert_eq!(Patch::parse_bytes(text).as_ref(), Ok(&patch), "the parser is not deterministic");
     for section in &patch.files {
         for path in [&section.from, &section.path] {
-            assert!(stays_beneath(path.as_str()), "{path} leaves the root");
+            assert!(is_inside_root(path.as_str()), "{path} escapes the root");
             assert_eq!(LogicalPath::parse(path.as_str()).as_ref(), Ok(path));
         }
         apply(section, before);
@@ -62,11 +62,11 @@ fn run(input: &[u8]) {
 
 fn apply(section: &FilePatch, before: &[u8]) {
     let Ok(patched) = section.apply(before) else { return };
-    assert!(section.operation != PatchOperation::Delete || patched.bytes.is_empty(), "a deletion left something");
+    assert!(section.operation != PatchOperation::Delete || patched.bytes.is_empty(), "a deletion left content");
     let moved = patched.offsets.iter().all(|offset| offset.offset != 0 && offset.hunk as usize <= section.hunks.len());
     assert!(moved, "{:?}", patched.offsets);
-    assert_eq!(section.apply(before).as_ref(), Ok(&patched), "applied twice, and not the same");
-    // Where every hunk stood just as it said, with numbers and lines of its own, the way back is there as well.
+    assert_eq!(section.apply(before).as_ref(), Ok(&patched), "the result is not deterministic");
+    // If every hunk has line numbers and applied at them, the reversed patch restores the text.
     let exact = patched.offsets.is_empty() && section.hunks.iter().all(|hunk| hunk.old_start.is_some());
     let same_ends = !before.contains(&b'\r') && !patched.bytes.contains(&b'\r');
     if let Some(back) = section.reversed()
@@ -77,6 +77,10 @@ fn apply(section: &FilePatch, before: &[u8]) {
         && let Ok(undone) = back.apply(&patched.bytes)
         && undone.offsets.is_empty()
     {
-        assert_eq!(String::from_utf8_lossy(&undone.bytes), String::from_utf8_lossy(before), "undone to something else");
+        assert_eq!(
+            String::from_utf8_lossy(&undone.bytes),
+            String::from_utf8_lossy(before),
+            "the reversed patch gives another text"
+        );
     }
 }

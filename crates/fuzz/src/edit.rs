@@ -1,13 +1,13 @@
-//! Edits: an input is the old text, the new one and the file's, with a line of `====` between them.
+//! Target for edits. An input is the old text, the new text and the text of the file, separated by lines `====`.
 
 use model::{EditFault, edit};
 
-use super::Target;
+use crate::Target;
 
-pub(super) const TARGET: Target = Target {
+pub(crate) const TARGET: Target = Target {
     name: "edit",
     run,
-    words: &[
+    dictionary: &[
         b"\n====\n",
         b"\n",
         b"\r\n",
@@ -21,10 +21,10 @@ pub(super) const TARGET: Target = Target {
         b"}\n",
     ],
     max_bytes: 4096,
-    tries: 15_000,
+    iterations: 15_000,
 };
 
-/// The most that a result may have.
+/// The maximum size of a result.
 const MAX_BYTES: u64 = 1 << 20;
 
 fn run(input: &[u8]) {
@@ -32,7 +32,7 @@ fn run(input: &[u8]) {
     let mut parts = input.splitn(3, "\n====\n");
     let (old, new, text) =
         (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    // The tool refuses it before it comes here.
+    // The tool refuses an empty text earlier.
     if old.is_empty() {
         return;
     }
@@ -40,38 +40,41 @@ fn run(input: &[u8]) {
     match edit(text, old, new, false, MAX_BYTES) {
         Ok(once) => {
             assert_eq!(once.replacements, 1);
-            assert_eq!(everywhere.as_ref(), Ok(&once), "the only place is every place");
-            surrounds(text, &once.text);
+            assert_eq!(everywhere.as_ref(), Ok(&once), "a single replacement and `replaceAll` differ");
+            assert_one_change(text, &once.text);
         }
-        Err(EditFault::NotUnique { occurrences: places, lines }) => {
+        Err(EditFault::NotUnique { occurrences, lines }) => {
             assert!(
                 !lines.is_empty() && lines.iter().all(|line| *line >= 1 && *line <= text.lines().count() as u64 + 1)
             );
-            assert!(places > 1 && lines.len() as u64 <= places, "not unique, and not several");
-            // Occurrences that overlap are replaced once, and counted each.
+            assert!(occurrences > 1 && lines.len() as u64 <= occurrences, "not unique, and {occurrences} occurrences");
+            // Overlapping occurrences are counted separately and replaced once.
             let replaced = everywhere.map(|all| all.replacements);
             match replaced {
-                Ok(replaced) => assert!((1..=places).contains(&replaced), "{replaced} of {places}"),
+                Ok(replaced) => assert!((1..=occurrences).contains(&replaced), "{replaced} of {occurrences}"),
                 Err(fault) => {
-                    assert!(matches!(fault, EditFault::TooLong { .. }), "several places, and not all: {fault:?}");
+                    assert!(
+                        matches!(fault, EditFault::TooLong { .. }),
+                        "several occurrences, but `replaceAll` fails: {fault:?}"
+                    );
                 }
             }
         }
         Err(EditFault::TooLong { bytes }) => assert!(bytes > MAX_BYTES),
         Err(EditFault::NotFound(near)) => {
-            assert!(!text.contains(old), "{old:?} is there");
+            assert!(!text.contains(old), "{old:?} occurs in the text");
             assert!(near.iter().all(|near| near.line >= 1));
-            assert!(everywhere.is_err(), "found nowhere, and everywhere");
+            assert!(everywhere.is_err(), "not found, but `replaceAll` succeeds");
         }
     }
-    // An edit that puts in what was there leaves everything as it was.
+    // Replacing a text with itself changes nothing.
     if let Ok(same) = edit(text, old, old, true, MAX_BYTES) {
-        assert_eq!(same.text, text, "{old:?} for itself");
+        assert_eq!(same.text, text, "{old:?} replaced with itself");
     }
 }
 
-/// A replacement changes one stretch: what stands before and behind it stays.
-fn surrounds(before: &str, after: &str) {
+/// Asserts that the texts differ in one range only.
+fn assert_one_change(before: &str, after: &str) {
     let (before, after) = (before.as_bytes(), after.as_bytes());
     let start = before.iter().zip(after).take_while(|(one, other)| one == other).count();
     let end =

@@ -1,4 +1,4 @@
-//! Archives that runs are made from. They come to a disk, a folder for each process.
+//! Target for archives that are imported into runs.
 
 #![expect(clippy::expect_used, reason = "a target fails by panicking")]
 
@@ -12,12 +12,12 @@ use model::{PolicyOverrides, Profiles, Rules, RunId};
 use tempfile::TempDir;
 use workspace::{ImportError, ImportLimits, ImportObserver, ImportSource, Workspaces};
 
-use super::Target;
+use crate::Target;
 
-pub(super) const TARGET: Target = Target {
+pub(crate) const TARGET: Target = Target {
     name: "archive",
     run,
-    words: &[
+    dictionary: &[
         b"ustar\0",
         b"ustar  \0",
         b"0000755\0",
@@ -43,12 +43,12 @@ pub(super) const TARGET: Target = Target {
         b"S",
     ],
     max_bytes: 1 << 16,
-    tries: 250,
+    iterations: 250,
 };
 
-struct Nobody;
+struct NoObserver;
 
-impl ImportObserver for Nobody {
+impl ImportObserver for NoObserver {
     fn progress(&self, _: &'static str, _: u64, _: u64) {}
 
     fn cancelled(&self) -> bool {
@@ -56,15 +56,16 @@ impl ImportObserver for Nobody {
     }
 }
 
-struct Ground {
+/// A data folder to import into.
+struct DataFolder {
     home: TempDir,
     workspaces: Workspaces,
     rules: Rules,
 }
 
-impl Ground {
+impl DataFolder {
     fn new() -> Self {
-        // Memory where there is a file system in it: what is synced costs nothing there.
+        // A file system in memory, if available, makes syncs cheap.
         let shared = Path::new("/dev/shm");
         let home = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
         let home = home.expect("a folder for temporary files");
@@ -80,8 +81,8 @@ impl Ground {
         Self { home, workspaces, rules }
     }
 
-    /// Everything but what lies in the run's folder.
-    fn around(&self) -> BTreeSet<String> {
+    /// Returns the entries outside the run's folder.
+    fn outside(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         for folder in
             [self.home.path().to_owned(), self.home.path().join("data"), self.home.path().join("data/workspaces")]
@@ -96,66 +97,66 @@ impl Ground {
 
 fn run(input: &[u8]) {
     thread_local! {
-        static GROUND: RefCell<Option<Ground>> = const { RefCell::new(None) };
+        static DATA_FOLDER: RefCell<Option<DataFolder>> = const { RefCell::new(None) };
     }
-    GROUND.with_borrow_mut(|ground| {
-        // Taken out, so that one that a fault has spoiled is not used again.
-        let used = ground.take().unwrap_or_else(Ground::new);
-        import(&used, input);
-        *ground = Some(used);
+    DATA_FOLDER.with_borrow_mut(|cached| {
+        // Taken out of the cell, so that a folder is not used again after a failed import.
+        let folder = cached.take().unwrap_or_else(DataFolder::new);
+        import(&folder, input);
+        *cached = Some(folder);
     });
 }
 
-fn import(ground: &Ground, input: &[u8]) {
+fn import(folder: &DataFolder, input: &[u8]) {
     let run = RunId::parse("run").expect("an ID");
-    let before = ground.around();
+    let before = folder.outside();
     let mut archive = input;
-    let place = ground.home.path().join("data/workspaces/run");
-    match ground.workspaces.import(&run, ImportSource::Archive(&mut archive), &ground.rules, &Nobody) {
+    let run_folder = folder.home.path().join("data/workspaces/run");
+    match folder.workspaces.import(&run, ImportSource::Archive(&mut archive), &folder.rules, &NoObserver) {
         Ok(imported) => {
-            let repo = place.join("repo");
+            let repo = run_folder.join("repo");
             let files = check(&repo, &repo);
-            assert_eq!(files, imported.files, "it says how much came in");
-            ground.workspaces.remove(&run).expect("removed");
+            assert_eq!(files, imported.files, "the reported number of files differs");
+            folder.workspaces.remove(&run).expect("removed");
         }
         Err(ImportError::Refused(refusal)) => assert!(!refusal.message.contains("/workspaces/"), "{refusal:?}"),
         Err(fault @ (ImportError::Io(_) | ImportError::Cancelled)) => {
-            panic!("the archive's fault became ours: {fault:?}")
+            panic!("an invalid archive caused an internal error: {fault:?}")
         }
     }
-    assert!(!place.exists(), "half of it is left");
-    assert_eq!(ground.around(), before, "something was made outside");
+    assert!(!run_folder.exists(), "a failed import left files");
+    assert_eq!(folder.outside(), before, "an import created a file outside");
 }
 
-/// How many files and links lie in `folder`, none of which leads out or runs as somebody else.
+/// Returns the number of files and links in `folder`. Asserts that no link escapes and no file has special mode bits.
 fn check(root: &Path, folder: &Path) -> u64 {
     let mut files = 0;
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
-        let (place, found) = (entry.path(), entry.metadata().expect("what it is"));
+        let (path, found) = (entry.path(), entry.metadata().expect("metadata"));
         assert!(
             found.permissions().mode() & 0o7000 == 0 || found.is_symlink(),
-            "{} has bits that are not its own",
-            place.display()
+            "{} has special mode bits",
+            path.display()
         );
-        assert!(!entry.file_name().eq_ignore_ascii_case(".git"), "{} came in", place.display());
+        assert!(!entry.file_name().eq_ignore_ascii_case(".git"), "{} was imported", path.display());
         if found.is_dir() {
-            files += check(root, &place);
+            files += check(root, &path);
             continue;
         }
         files += 1;
         if found.is_symlink() {
-            let target = fs::read_link(&place).expect("a link");
-            let depth = folder.strip_prefix(root).expect("beneath").components().count();
-            assert!(stays(&target, depth), "{} leads out to {}", place.display(), target.display());
+            let target = fs::read_link(&path).expect("a link");
+            let depth = folder.strip_prefix(root).expect("a folder in the root").components().count();
+            assert!(is_inside(&target, depth), "{} links to {}, which is outside", path.display(), target.display());
         } else {
-            assert!(found.is_file(), "{} is no file", place.display());
+            assert!(found.is_file(), "{} is not a file", path.display());
         }
     }
     files
 }
 
-/// Whether `target`, read from a folder so many names down, stays beneath the root by its names.
-fn stays(target: &Path, depth: usize) -> bool {
+/// Returns whether `target`, resolved from a folder at this depth, is inside the root.
+fn is_inside(target: &Path, depth: usize) -> bool {
     let mut depth = depth;
     for component in target.components() {
         match component {

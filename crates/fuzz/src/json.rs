@@ -1,14 +1,14 @@
-//! Bodies of calls.
+//! Target for JSON bodies of calls.
 
 use model::json::{MAX_DEPTH, parse};
 use serde_json::Value;
 
-use super::Target;
+use crate::Target;
 
-pub(super) const TARGET: Target = Target {
+pub(crate) const TARGET: Target = Target {
     name: "json",
     run,
-    words: &[
+    dictionary: &[
         b"{\"a\":",
         b"[",
         b"]",
@@ -28,20 +28,19 @@ pub(super) const TARGET: Target = Target {
         b"\xef\xbb\xbf",
     ],
     max_bytes: 8192,
-    tries: 60_000,
+    iterations: 60_000,
 };
 
 fn run(input: &[u8]) {
-    let told = parse(input);
-    let Ok(value) = told else { return };
+    let Ok(value) = parse(input) else { return };
     let loose: Result<Value, _> = serde_json::from_slice(input);
-    assert!(loose.is_ok_and(|loose| loose == value), "taken for something else than it says");
-    assert!(depth(&value) <= MAX_DEPTH, "it is {} deep", depth(&value));
+    assert!(loose.is_ok_and(|loose| loose == value), "the strict and the lenient parser disagree");
+    assert!(depth(&value) <= MAX_DEPTH, "a depth of {} was accepted", depth(&value));
     let again = parse(value.to_string().as_bytes());
-    assert!(again.is_ok_and(|again| is_same(&again, &value)), "it does not come back: {value}");
+    assert!(again.is_ok_and(|again| is_same(&again, &value)), "the printed value differs: {value}");
 }
 
-/// Whether they are equal, but for the last digit of a fraction, which printing and reading may lose.
+/// Returns whether the values are equal, except for the last digit of fractions, which printing may lose.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(one), Value::Array(other)) => {
