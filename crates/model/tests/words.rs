@@ -17,23 +17,30 @@ const NOT_YET: &[&str] = &[
     "CONTRIBUTING.md",
     "crates/bench/",
     "crates/engine/",
-    "crates/failpoint/",
-    "crates/fuzz/",
     "crates/ledger/",
     "crates/model/",
     "crates/transparency/",
     "crates/workspace/",
     "crates/workspaced/src/",
-    "crates/workspaced/tests/",
     "openapi/",
 ];
 
 /// What is not prose of this project, and this list itself.
-const EXCLUDED: &[&str] =
-    &[".git/", "LICENSE", "Cargo.lock", "crates/fuzz/corpus/", "crates/model/tests/words.rs", "migrations/", "target/"];
+const EXCLUDED: &[&str] = &[".git/", "LICENSE", "Cargo.lock", "crates/model/tests/words.rs", "migrations/", "target/"];
 
 /// Lines that need such a word, by file and exact text.
-const ALLOWED: &[(&str, &str)] = &[];
+const ALLOWED: &[(&str, &str)] = &[
+    // A column of the database, and a constant of the kernel.
+    (
+        "crates/workspaced/tests/it/audit/tampering.rs",
+        r#"server.rewrite(&run, &[&format!("update checkpoint_node set hash = {zero} where place = 0")]).await;"#,
+    ),
+    ("crates/workspaced/tests/it/audit/tampering.rs", r#""delete from checkpoint_node where place > 2","#),
+    (
+        "crates/workspaced/tests/it/operation/process.rs",
+        r#""lacks openat2 with RESOLVE_BENEATH, which is needed to open a file""#,
+    ),
+];
 
 /// One entry of the vocabulary: words or phrases, separated by commas.
 struct Entry {

@@ -123,7 +123,7 @@ fn is_there(stored: &StoredRun, base: &io::Result<Arc<Base>>, workspace: &io::Re
 }
 
 /// What keeps a path from being brought back.
-const IN_THE_WAY: &str = "something stands in the way that is no file, such as a folder; remove it, and repair again";
+const IN_THE_WAY: &str = "a folder or special file blocks the path of a file: remove it, and run repair again";
 
 /// Brings every path that the ledger knows to what it says. Files that it has never known stay.
 async fn accept_ledger(

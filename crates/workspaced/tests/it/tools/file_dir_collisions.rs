@@ -399,7 +399,7 @@ async fn a_folder_with_files_instead_of_a_file_is_repaired(
     if accept == "ledger" {
         let (code, output) = repair(&server, &run, accept);
         assert_eq!(code, Some(1), "{output}");
-        assert!(output.contains("stands in the way"), "{output}");
+        assert!(output.contains("blocks the path of a file"), "{output}");
         assert_eq!(run.on_disk("new/b.txt/x.txt"), "x\n", "repair removed an unknown file");
         std::fs::remove_file(run.repo.join("new/b.txt/x.txt")).unwrap();
     }
