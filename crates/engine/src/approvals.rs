@@ -1,12 +1,15 @@
-//! Calls that wait for a person, as operators see them. What becomes of them is decided in the pipeline.
+//! Calls that wait for approval, as operators see them.
+
+pub mod decide;
 
 use model::{Approval, ApprovalId, ApprovalState, Refusal, RunId};
 use serde::Deserialize;
 
 use crate::CallError;
-use crate::engine::{Engine, latest};
+use crate::approvals::decide::Decider;
+use crate::clock::latest;
+use crate::engine::Engine;
 use crate::page::{Cursor, List, Page};
-use crate::transaction::Decider;
 
 const MAX_NAME: usize = 128;
 const MAX_NOTE: usize = 2000;
@@ -111,7 +114,7 @@ impl Engine {
     /// # Errors
     ///
     /// `NOT_FOUND`.
-    pub async fn told_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
+    pub async fn current_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
         let mut approval = self.approval(id).await?;
         lapse(&mut approval);
         Ok(approval)

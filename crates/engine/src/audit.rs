@@ -7,8 +7,9 @@ use model::{Approval, ApprovalState, Code, LogicalPath, Outcome, Record, Refusal
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
+use crate::call_error::refusals::run_not_found;
 use crate::clock::parse_time;
-use crate::engine::{Engine, run_not_found};
+use crate::engine::Engine;
 use crate::page::{Cursor, List, Page};
 
 /// The longest that a call's outcome is waited for.

@@ -1,5 +1,7 @@
 //! How a call fails: by a refusal that the caller can act on, or by a fault of ours.
 
+pub mod refusals;
+
 use model::{Code, Refusal};
 
 /// A call that did not succeed.
@@ -105,7 +107,7 @@ impl From<ledger::LedgerError> for CallError {
             ledger::LedgerError::Unavailable(_) => Self::unavailable(&error),
             ledger::LedgerError::InDoubt(_) => Self::in_doubt(&error),
             ledger::LedgerError::Fenced(fence) => Self::fenced(fence),
-            ledger::LedgerError::NoSuchRun => Self::Refused(crate::engine::run_not_found()),
+            ledger::LedgerError::NoSuchRun => Self::Refused(refusals::run_not_found()),
             ledger::LedgerError::AlreadyExists | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
         }
     }

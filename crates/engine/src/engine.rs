@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ledger::{Appended, AppendedAll, Entry, Ledger, RequiredToken, StorageTotals};
+use ledger::{AppendedAll, Entry, Ledger, RequiredToken, StorageTotals};
 use model::{Code, Permission, Profiles, Refusal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 use workspace::Workspaces;
 
 use crate::CallError;
-use crate::admission::body_memory::BodyMemory;
+use crate::admission::body_memory::{BodyMemory, HeldMemory};
 use crate::admission::bulkhead::RunBulkhead;
 use crate::admission::rate_limit::Throttle;
 use crate::admission::tokens::Tokens;
@@ -23,9 +24,6 @@ use crate::runs::import_registry::Imports;
 use crate::runs::open_runs::OpenRuns;
 use crate::runs::quota::Node;
 use crate::transaction::fsync_worker::FsyncWorker;
-
-pub use crate::clock::{latest, new_approval_id, new_artifact_id, new_tool_call_id, now, now_plus, now_seconds};
-pub use crate::runs::open_runs::OpenRun;
 
 /// Runs, calls and transactions over a ledger and workspaces. Cheap to clone.
 #[derive(Clone)]
@@ -62,11 +60,11 @@ pub struct Parts {
     /// Memory for request bodies.
     pub body_memory: BodyMemory,
     /// Permits for work on the disk, by kind of call.
-    pub pools: ConcurrencyLimits,
+    pub permits: ConcurrencyLimits,
     /// Work that outlives its request: mutations and imports.
     pub tasks: TaskTracker,
     /// Syncs changed files after the answer.
-    pub syncer: FsyncWorker,
+    pub fsync_worker: FsyncWorker,
     /// Cancelled when the process shuts down: streams end, new work is refused.
     pub shutdown: CancellationToken,
 }
@@ -111,7 +109,7 @@ impl Engine {
         held: StorageTotals,
     ) -> Self {
         Self(Arc::new(Parts {
-            syncer: FsyncWorker::start(Arc::clone(&ledger)),
+            fsync_worker: FsyncWorker::start(Arc::clone(&ledger)),
             ledger,
             workspaces,
             profiles,
@@ -121,7 +119,7 @@ impl Engine {
             tokens,
             throttle: Throttle::new(&limits),
             body_memory: BodyMemory::new(limits.max_body_memory_bytes),
-            pools: ConcurrencyLimits::new(&limits),
+            permits: ConcurrencyLimits::new(&limits),
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             limits,
@@ -130,60 +128,93 @@ impl Engine {
 }
 
 impl Engine {
-    /// Records a call: the ledger's [`append`](ledger::Ledger::append), counted.
+    /// Appends entries of one run to the ledger, all or none, and counts the recorded calls.
     ///
     /// # Errors
     ///
     /// Where the ledger fails.
-    pub async fn append(&self, entry: Entry) -> ledger::Result<Appended> {
-        let (numbers, started) = (CallMetrics::of(&entry.draft), Instant::now());
-        failpoint::hit("record.begin");
-        let appended = self.ledger.append(bounded(entry)).await?;
-        if matches!(appended, Appended::Recorded(_)) {
-            numbers.count(started.elapsed());
-        }
-        Ok(appended)
-    }
-
-    /// Records calls that stand or fall together, counted.
-    ///
-    /// # Errors
-    ///
-    /// Where the ledger fails.
-    pub async fn append_all(&self, entries: Vec<Entry>) -> ledger::Result<AppendedAll> {
+    pub async fn append(&self, entries: Vec<Entry>) -> ledger::Result<AppendedAll> {
         let started = Instant::now();
-        let numbers: Vec<_> = entries.iter().map(|entry| CallMetrics::of(&entry.draft)).collect();
+        let calls: Vec<_> = entries.iter().map(|entry| CallMetrics::of(&entry.draft)).collect();
+        // A record must not repeat an input of unbounded size.
+        let bounded = |entry: Entry| Entry { draft: entry.draft.bounded(), ..entry };
         failpoint::hit("record.begin");
         let appended = self.ledger.append_all(entries.into_iter().map(bounded).collect()).await?;
         if matches!(appended, AppendedAll::Recorded(_)) {
-            for numbers in numbers {
-                numbers.count(started.elapsed());
-            }
+            calls.into_iter().for_each(|call| call.count(started.elapsed()));
         }
         Ok(appended)
     }
 
-    /// Refused unless calls can be taken.
+    /// Runs `work` as a task of its own, which goes on when the caller goes away: a change must not stay journalled but not
+    /// applied.
+    ///
+    /// # Errors
+    ///
+    /// As for `work`. A panic is an internal error of this call alone.
+    pub async fn detached<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, CallError>> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let memory = HeldMemory::of_task();
+        let work = async move {
+            let done = work.await;
+            drop(memory);
+            done
+        };
+        let task = self.tasks.spawn(work.instrument(tracing::Span::current()));
+        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+    }
+
+    /// Runs `work` on a thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// As for `work`. A panic is an internal error of this call alone.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let span = tracing::Span::current();
+        let task = tokio::task::spawn_blocking(move || span.in_scope(work));
+        task.await.map_err(|error| CallError::Internal(Box::new(error)))?
+    }
+
+    /// Takes a permit for a read. Cheap reads never wait for expensive ones.
+    ///
+    /// # Errors
+    ///
+    /// None while the service runs.
+    pub async fn read_permit(&self, is_expensive: bool) -> Result<SemaphorePermit<'_>, CallError> {
+        let permits = if is_expensive { &self.permits.search } else { &self.permits.read };
+        permits.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
+    }
+
+    /// Takes a permit for a mutation, so that a disk that hangs blocks a bounded number of threads.
+    ///
+    /// # Errors
+    ///
+    /// None while the service runs.
+    pub async fn write_permit(&self) -> Result<SemaphorePermit<'_>, CallError> {
+        self.permits.write.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
+    }
+
+    /// Whether calls can be taken.
     ///
     /// # Errors
     ///
     /// `UNAVAILABLE`.
-    pub async fn ready(&self) -> Result<(), CallError> {
+    pub async fn check_ready(&self) -> Result<(), CallError> {
         if self.shutdown.is_cancelled() {
-            return Err(Refusal::new(Code::Unavailable, "the service is about to end", "Ask another one.").into());
+            return Err(Refusal::new(Code::Unavailable, "the service is shutting down", "Use another instance.").into());
         }
         Ok(self.ledger.ping().await?)
     }
 
-    /// Counts what the process holds.
-    pub fn tell_holdings(&self) {
+    /// Updates the metrics of what the process holds.
+    pub fn record_gauges(&self) {
         metrics::holdings(self.runs.len(), self.imports.len());
     }
-}
-
-/// The entry with a record that does not repeat its call without a bound.
-fn bounded(entry: Entry) -> Entry {
-    Entry { draft: entry.draft.bounded(), ..entry }
 }
 
 impl ConcurrencyLimits {
@@ -198,18 +229,4 @@ impl ConcurrencyLimits {
             upload: Semaphore::new(limits.import_concurrency),
         }
     }
-}
-
-/// There is no such run. Only operators hear it: a run token on another run is forbidden, whether or not it exists.
-pub fn run_not_found() -> Refusal {
-    Refusal::new(Code::RunNotFound, "there is no such run", "List the runs with GET /v1/runs.")
-}
-
-/// A look that was broken off because it had its time.
-pub fn took_too_long(patience: Duration) -> Refusal {
-    Refusal::new(
-        Code::Unavailable,
-        format!("the call took longer than {} seconds and was broken off; nothing was changed", patience.as_secs()),
-        "Ask for less at a time, or try again when the service is less busy.",
-    )
 }

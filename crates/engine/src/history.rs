@@ -2,4 +2,7 @@
 
 pub mod change_feed;
 pub mod content_history;
+pub mod content_integrity;
+mod earlier_calls;
 pub mod snapshot;
+pub mod touched_paths;

@@ -7,17 +7,20 @@ pub mod admission;
 pub mod approvals;
 pub mod audit;
 pub mod call;
-mod call_error;
-pub mod change_plan;
+pub mod call_error;
+
 pub mod clock;
+pub mod dispatch;
 pub mod engine;
-pub mod exports;
-pub mod file_transfers;
+
 pub mod history;
 pub mod limits;
 pub mod metrics;
 pub mod page;
+pub mod read;
+pub mod reconcile;
 pub mod runs;
+pub mod tool;
 pub mod tools;
 pub mod transaction;
 

@@ -58,7 +58,7 @@ pub fn rate_limited() {
 }
 
 /// A look was broken off: its caller went away, or its time was over.
-pub fn look_cancelled(tool: &'static str) {
+pub fn read_cancelled(tool: &'static str) {
     metrics::counter!("workspaced_reads_cancelled_total", "tool" => tool).increment(1);
 }
 

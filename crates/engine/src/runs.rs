@@ -1,8 +1,13 @@
 //! Runs: made, told, closed, deleted.
 
+pub mod accounting;
+pub mod changed_paths;
 mod create;
+pub mod exports;
 pub mod import_registry;
 pub mod in_flight_calls;
+mod open;
+pub mod open_run;
 pub mod open_runs;
 pub mod path_locks;
 pub mod quota;
@@ -16,13 +21,16 @@ use ledger::LedgerError;
 use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
 use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
-use crate::admission::bulkhead::no_place;
-use crate::engine::{Engine, now, run_not_found};
+use crate::admission::bulkhead::no_permit;
+use crate::call_error::refusals::run_not_found;
+use crate::clock::now;
+use crate::engine::Engine;
 use crate::page::{Cursor, List, Page};
 use crate::runs::import_registry::{CancelOnDrop, Importing};
-use crate::runs::open_runs::{has_expired, unreadable};
+use crate::runs::open::unreadable;
+use crate::runs::open_run::has_expired;
 use crate::runs::quota::RunDisk;
-use crate::{CallError, transaction};
+use crate::{CallError, reconcile};
 
 pub use create::{CreateRunRequest, CreatedRun};
 
@@ -112,7 +120,7 @@ impl Engine {
     /// more, so that nothing comes into the tree afterwards.
     async fn finish_closing(&self, run: &RunId) -> Result<Run, CallError> {
         if let Some(live) = self.runs.get(run) {
-            transaction::all_applied(self, &live).await?;
+            reconcile::apply_all(self, &live).await?;
         }
         self.end_approvals(run).await?;
         self.run(run).await
@@ -154,7 +162,7 @@ impl Engine {
             return Err(still_importing().into());
         }
         // StorageTotals from here on, so that nobody opens a second one while the files go.
-        let live = self.live(run).await.ok();
+        let live = self.open(run).await.ok();
         if let Some(live) = &live {
             live.set_state(RunState::Deleted);
         }
@@ -222,7 +230,7 @@ impl Engine {
 
     /// Brings a run's files in, when there is a place for the work; it waits for one as long as for an answer. Nothing is left where it fails.
     async fn import(&self, run: &RunId, importing: &Importing, origin: Origin) -> Result<ImportedRun, CallError> {
-        let pools = &self.pools;
+        let pools = &self.permits;
         let pool = match origin {
             // As much work as a small change.
             Origin::Empty => &pools.write,
@@ -230,10 +238,10 @@ impl Engine {
             Origin::Archive(_) => &pools.upload,
             Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => &pools.import,
         };
-        // StorageTotals by this future alone: one that is dropped gives its place back, and its thread sees that it is cancelled.
+        // Held by this future alone: one that is dropped gives its place back, and its thread sees that it is cancelled.
         let patience = self.limits.request_timeout;
         let place = tokio::time::timeout(patience, pool.acquire()).await;
-        let place = place.map_err(|_| no_place("the import", patience))?;
+        let place = place.map_err(|_| no_permit("the import", patience))?;
         let _place = place.map_err(|error| CallError::Internal(Box::new(error)))?;
         let (workspaces, import, run) = (Arc::clone(&self.workspaces), Arc::clone(&importing.import), run.clone());
         let mut origin = origin;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::limits::Limits;
-use engine::{Engine, transaction};
+use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError};
 use rustix::process::{Resource, Rlimit};
 use workspace::{ConfineGit, Workspaces};
@@ -104,7 +104,7 @@ async fn open_service(
     let totals = ledger.storage_totals().await.map_err(database)?;
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
     let service = Service::new(engine, checkpoints);
-    let recovered = transaction::recover(&service).await;
+    let recovered = reconcile::reconcile_all(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {
         tracing::info!(changes = recovered, "completed pending changes of an earlier process");
@@ -155,7 +155,7 @@ async fn close(service: &Service, timeout: Duration) {
         tracing::warn!("work in progress is left to recovery at the next start");
     }
     let closed = async {
-        service.syncer.close().await;
+        service.fsync_worker.close().await;
         service.state.checkpoints.close().await;
         service.ledger.close().await;
     };

@@ -17,7 +17,7 @@ mod telemetry;
 
 use engine::CallError;
 use engine::history::{content_history as versions, snapshot as past};
-use engine::{file_transfers as files, tools};
+use engine::tools;
 
 pub use admin::{repair, replay, verify};
 pub use bootstrap::error::StartError;

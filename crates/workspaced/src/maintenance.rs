@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use engine::{CallError, clock, transaction};
+use engine::{CallError, clock, reconcile};
 
 use crate::service::Service;
 use crate::telemetry;
@@ -31,7 +31,7 @@ pub(crate) async fn run(service: Service) {
             telemetry::trim_metrics();
             service.throttle.tidy();
             service.tokens.tidy();
-            transaction::settle_left(&service).await;
+            reconcile::reconcile_dirty_runs(&service).await;
         }
         if ticks.is_multiple_of(EXPIRY_TICKS)
             && let Err(error) = close_expired(&service).await

@@ -64,7 +64,7 @@ impl RunBulkhead {
         let Ok(Ok(own)) = own else { return Err(self.too_many()) };
         let any = tokio::time::timeout_at(until, Arc::clone(&self.all).acquire_owned()).await;
         // None of them is ever closed.
-        let Ok(Ok(any)) = any else { return Err(no_place(self.what, patience)) };
+        let Ok(Ok(any)) = any else { return Err(no_permit(self.what, patience)) };
         Ok(Place { _any: any, _own: own, _user: user })
     }
 
@@ -88,7 +88,7 @@ impl RunBulkhead {
 }
 
 /// No place for `what` became free within `patience`.
-pub fn no_place(what: &str, patience: Duration) -> Refusal {
+pub fn no_permit(what: &str, patience: Duration) -> Refusal {
     Refusal::new(
         Code::Unavailable,
         format!("no place for {what} became free within {} seconds; nothing was changed", patience.as_secs()),

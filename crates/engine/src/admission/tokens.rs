@@ -17,8 +17,9 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::{Semaphore, watch};
 
 use crate::CallError;
+use crate::call_error::refusals::run_not_found;
 use crate::clock::{latest, new_token, new_token_id, parse_time};
-use crate::engine::{Caller, Engine, run_not_found};
+use crate::engine::{Caller, Engine};
 use crate::metrics;
 
 use self::form::{OPERATOR_PREFIX, RUN_PREFIX, TokenForm};

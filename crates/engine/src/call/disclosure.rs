@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::CallError;
 use crate::call::{Answer, CallContext};
 use crate::engine::Caller;
-use crate::tools::Tool;
+use crate::tool::Tool;
 
 impl Caller {
     /// Whether content of files may be shown to the caller.

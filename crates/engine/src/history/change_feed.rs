@@ -12,7 +12,7 @@ use crate::call::CallContext;
 use crate::engine::{Caller, Engine};
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::tools::tree::{DRIFT, Expected};
-use crate::{CallError, transaction};
+use crate::{CallError, reconcile};
 
 /// Where to begin, and how much to tell.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -157,9 +157,9 @@ impl Engine {
         let (head, members) = CallContext::of(run, caller, &DRIFT, Map::new());
         let (live, _) = self.admit(&head, members).await?;
         // What is written while the files are looked at would be told as drift.
-        let _alone = match transaction::enter_whole(self, &live).await {
+        let _alone = match reconcile::lock_consistent(self, &live).await {
             Ok(alone) => alone,
-            Err(error) => return Err(self.record_undone(&head, &[], error).await),
+            Err(error) => return Err(self.record_error(&head, &[], error).await),
         };
         let expected = Expected { written: self.last_written(run).await? };
         Ok(self.read(head, &live, Box::new(expected)).await?.0.output)

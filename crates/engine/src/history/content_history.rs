@@ -1,4 +1,4 @@
-//! Earlier versions of a run's files: from the ledger, which keeps what calls have written, and from the base.
+//! EarlierCalls versions of a run's files: from the ledger, which keeps what calls have written, and from the base.
 
 use std::io;
 use std::sync::Arc;
@@ -7,78 +7,74 @@ use std::sync::atomic::AtomicBool;
 use model::{LogicalPath, Record, Sha256};
 use workspace::WorkspaceError;
 
-use crate::engine::{Engine, OpenRun};
-use crate::{CallError, history::snapshot};
+use crate::CallError;
+use crate::engine::Engine;
+use crate::history::content_integrity::verified;
+use crate::runs::open_run::OpenRun;
+use crate::tool::earlier_calls::StoredContent;
 
-/// The largest file of the base that is brought into memory.
+/// The largest file of the base that is loaded.
 const MAX_BASE_BYTES: u64 = 16 << 20;
-/// So many versions of a file are looked through, the newest first.
-const MAX_LOOKS: usize = 200;
-
-/// A version of a file, as far as it is still known.
-#[derive(Debug)]
-pub enum Version {
-    /// Its bytes.
-    Kept(Vec<u8>),
-    /// It was too large to be kept.
-    TooLarge,
-    /// Neither the ledger nor the base has it: it came from outside.
-    Unknown,
-}
+/// The most versions of a file that are searched, newest first.
+const MAX_VERSIONS: usize = 200;
 
 impl Engine {
-    /// The version `sha256` of the file at `path`, which a call up to the record `at_seq` has left, or the base.
+    /// Returns the content `sha256` of the file at `path`, as a call up to the record `at_seq` or the base left it.
     ///
-    /// Policy has not been asked: whoever shows it judges it first.
+    /// Policy is not checked: a caller that shows the content must judge it first.
     ///
     /// # Errors
     ///
     /// Where the ledger or the disk fails.
-    pub async fn version(
+    pub async fn stored_content(
         &self,
-        live: &Arc<OpenRun>,
+        run: &Arc<OpenRun>,
         path: &LogicalPath,
         sha256: Sha256,
         at_seq: u64,
-    ) -> Result<Version, CallError> {
+    ) -> Result<StoredContent, CallError> {
         let ledger = &self.ledger;
-        let (mut at_seq, mut found) = (at_seq, Version::Unknown);
-        for _ in 0..MAX_LOOKS {
-            let Some(stored) = ledger.last_change(&live.run_id, path, at_seq).await? else { break };
+        let (mut at_seq, mut found) = (at_seq, StoredContent::Unknown);
+        for _ in 0..MAX_VERSIONS {
+            let Some(stored) = ledger.last_change(&run.run_id, path, at_seq).await? else { break };
             let record = parse(&stored.text)?;
             let left = record.files.iter().find(|file| file.path == *path).and_then(|file| file.new_sha256);
             if left == Some(sha256) {
-                match ledger.content(&live.run_id, record.seq, &sha256).await? {
+                match ledger.content(&run.run_id, record.seq, &sha256).await? {
                     Some(bytes) => {
-                        let sound = snapshot::sound(bytes, &live.run_id, record.seq, &sha256);
-                        return sound.map(Version::Kept).map_err(|damaged| CallError::Internal(Box::new(damaged)));
+                        let sound = verified(bytes, &run.run_id, record.seq, &sha256);
+                        return sound
+                            .map(StoredContent::Bytes)
+                            .map_err(|damaged| CallError::Internal(Box::new(damaged)));
                     }
-                    None => found = Version::TooLarge,
+                    None => found = StoredContent::TooLarge,
                 }
             }
             at_seq = record.seq.saturating_sub(1);
         }
-        let (run, path) = (Arc::clone(live), path.clone());
+        let (run, path) = (Arc::clone(run), path.clone());
         let base = self.blocking(move || base_version(&run, &path, sha256)).await?;
         Ok(base.unwrap_or(found))
     }
 }
 
-fn base_version(live: &OpenRun, path: &LogicalPath, sha256: Sha256) -> Result<Option<Version>, CallError> {
-    match live.workspace.base_file(&live.rules, path, MAX_BASE_BYTES, &AtomicBool::new(false)) {
-        Ok(Some((state, bytes))) if state.sha256 == sha256 => Ok(Some(Version::Kept(bytes))),
+fn base_version(run: &OpenRun, path: &LogicalPath, sha256: Sha256) -> Result<Option<StoredContent>, CallError> {
+    match run.workspace.base_file(&run.rules, path, MAX_BASE_BYTES, &AtomicBool::new(false)) {
+        Ok(Some((state, bytes))) if state.sha256 == sha256 => Ok(Some(StoredContent::Bytes(bytes))),
         Ok(_) => Ok(None),
-        // Whether it is the one that is wanted makes no difference.
-        Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => Ok(Some(Version::TooLarge)),
+        // Whether it has the wanted hash makes no difference.
+        Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
+            Ok(Some(StoredContent::TooLarge))
+        }
         Err(fault) => Err(fault.into()),
     }
 }
 
-/// A record from its stored text.
+/// Parses the stored text of a record.
 ///
 /// # Errors
 ///
-/// Where the text is none.
+/// Where the text is no record.
 pub fn parse(text: &str) -> Result<Record, CallError> {
     serde_json::from_str(text).map_err(|error| CallError::Internal(Box::new(error)))
 }

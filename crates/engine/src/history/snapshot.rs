@@ -1,7 +1,5 @@
 //! A run's files as they were at one of its records.
 
-mod kept;
-
 use std::io;
 use std::sync::Arc;
 
@@ -13,63 +11,55 @@ use workspace::{Base, ContentStore, Snapshot};
 
 use crate::CallError;
 use crate::call::CallContext;
-use crate::engine::{Engine, OpenRun};
+use crate::engine::Engine;
 use crate::history::content_history;
-use crate::tools::AtRecord;
-
-pub use kept::{damaged_step, sound};
+use crate::history::content_integrity::verified;
+use crate::runs::open_run::OpenRun;
+use crate::tool::at_record::{AtRecord, SnapshotView};
 
 /// Records looked at in one go.
 const PAGE: u32 = 500;
 
-/// What a call looks back at.
-pub struct PastView {
-    /// The files.
-    pub files: Snapshot,
-    /// What they held.
-    pub contents: FromLedger,
-}
-
 /// ContentStore from the ledger, for a thread that may block.
-pub struct FromLedger {
+pub struct LedgerContents {
     ledger: Arc<dyn Ledger>,
     run: RunId,
     runtime: Handle,
 }
 
-impl FromLedger {
+impl LedgerContents {
     /// What the ledger keeps of `run`. To be called in the runtime, and used outside of it.
     pub fn of(ledger: Arc<dyn Ledger>, run: RunId) -> Self {
         Self { ledger, run, runtime: Handle::current() }
     }
 
-    fn as_kept(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+    fn raw(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
         self.runtime.block_on(self.ledger.content(&self.run, seq, sha256)).map_err(io::Error::other)
     }
 }
 
 /// The same as it is kept, whatever has become of it: for whoever looks for what is wrong.
-pub struct AsKept(pub FromLedger);
+pub struct RawContents(pub LedgerContents);
 
-impl ContentStore for AsKept {
+impl ContentStore for RawContents {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
-        self.0.as_kept(seq, sha256)
+        self.0.raw(seq, sha256)
     }
 }
 
 /// The same without what was changed there, as if it had never been kept: for whoever goes on without it.
-pub struct SoundAlone(pub FromLedger);
+pub struct VerifiedContents(pub LedgerContents);
 
-impl ContentStore for SoundAlone {
+impl ContentStore for VerifiedContents {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.0.as_kept(seq, sha256)?.filter(|bytes| Sha256::of(bytes) == *sha256))
+        Ok(self.0.raw(seq, sha256)?.filter(|bytes| Sha256::of(bytes) == *sha256))
     }
 }
 
-impl ContentStore for FromLedger {
+impl ContentStore for LedgerContents {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
-        let kept = self.as_kept(seq, sha256)?;
-        let kept = kept.map(|bytes| sound(bytes, &self.run, seq, sha256)).transpose();
+        let kept = self.raw(seq, sha256)?;
+        let kept = kept.map(|bytes| verified(bytes, &self.run, seq, sha256)).transpose();
         kept.map_err(|damaged| io::Error::new(io::ErrorKind::InvalidData, damaged))
     }
 }
@@ -132,46 +122,49 @@ impl Engine {
     /// # Errors
     ///
     /// `INVALID_REQUEST`.
-    pub async fn look_back(
+    pub async fn snapshot_at(
         &self,
         head: &CallContext,
-        live: &Arc<OpenRun>,
+        open_run: &Arc<OpenRun>,
         back: AtRecord,
-    ) -> Result<(SemaphorePermit<'_>, PastView), CallError> {
+    ) -> Result<(SemaphorePermit<'_>, SnapshotView), CallError> {
         let AtRecord { seq, with_modes, only } = back;
-        self.check_look_back(head, live, seq).await?;
+        self.check_at_record(head, open_run, seq).await?;
         let ledger = &self.ledger;
-        let view = |files| PastView { files, contents: FromLedger::of(Arc::clone(ledger), live.run_id.clone()) };
+        let view = |files| SnapshotView {
+            files,
+            contents: Box::new(LedgerContents::of(Arc::clone(ledger), open_run.run_id.clone())),
+        };
         if let Some(path) = only {
-            let place = self.look_place(head.tool.takes_long).await?;
-            let files = self.load_one(live, seq, &path).await?;
+            let permit = self.read_permit(head.tool.is_expensive).await?;
+            let files = self.load_one(open_run, seq, &path).await?;
             if files.files().contains_key(&path) {
-                return Ok((place, view(files)));
+                return Ok((permit, view(files)));
             }
             // Whether a folder was there is told by the files in it.
         }
-        let place = self.look_place(true).await?;
-        Ok((place, view(load(ledger, &live.run_id, live.workspace.base(), seq, with_modes).await?)))
+        let permit = self.read_permit(true).await?;
+        Ok((permit, view(load(ledger, &open_run.run_id, open_run.workspace.base(), seq, with_modes).await?)))
     }
 
     /// The file at `path` at the record `seq`, where there was one.
-    async fn load_one(&self, live: &Arc<OpenRun>, seq: u64, path: &LogicalPath) -> Result<Snapshot, CallError> {
+    async fn load_one(&self, open_run: &Arc<OpenRun>, seq: u64, path: &LogicalPath) -> Result<Snapshot, CallError> {
         let ledger = &self.ledger;
-        let (run, at) = (Arc::clone(live), path.clone());
+        let (run, at) = (Arc::clone(open_run), path.clone());
         let mut files = self.blocking(move || Ok(Snapshot::of_base_file(run.workspace.base(), &at)?)).await?;
-        if let Some(stored) = ledger.last_change(&live.run_id, path, seq).await? {
+        if let Some(stored) = ledger.last_change(&open_run.run_id, path, seq).await? {
             let record = content_history::parse(&stored.text)?;
-            files.add(&record, &diff_of(ledger.as_ref(), &live.run_id, &record).await?);
+            files.add(&record, &diff_of(ledger.as_ref(), &open_run.run_id, &record).await?);
         }
         Ok(files)
     }
 
-    async fn check_look_back(&self, head: &CallContext, live: &OpenRun, seq: u64) -> Result<(), CallError> {
+    async fn check_at_record(&self, head: &CallContext, open_run: &OpenRun, seq: u64) -> Result<(), CallError> {
         if head.mount.is_some() {
             let refusal = Refusal::invalid("a mount has no records, and so no past", "Leave out `mount` or `atSeq`.");
             return Err(refusal.into());
         }
-        let newest = self.ledger.run(&live.run_id).await?.map_or(0, |stored| stored.run.head_seq);
+        let newest = self.ledger.run(&open_run.run_id).await?.map_or(0, |stored| stored.run.head_seq);
         if seq > newest {
             let message = format!("`atSeq` is {seq}, but the run's newest record is {newest}");
             let hint = "Give the seq of a record of this run, or 0 for what it started from.";

@@ -16,8 +16,8 @@ use workspace::{ListQuery, Tree};
 use super::{Origin, report_of};
 use crate::CallError;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
-use crate::clock::new_run_id;
-use crate::engine::{Engine, now, now_plus};
+use crate::clock::{new_run_id, now, now_plus};
+use crate::engine::Engine;
 use crate::runs::import_registry::{CancelOnDrop, Importing};
 use crate::runs::quota::{NewRunSlot, RunDisk};
 

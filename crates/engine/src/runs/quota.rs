@@ -4,11 +4,13 @@
 //! What is about to be held is reserved first, so that calls under way at the same time do not pass a bound together.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ledger::StorageTotals;
 use model::{Code, Disk, DiskChange, Quota, Refusal, RunId};
+
+use parking_lot::Mutex;
 
 use crate::limits::Limits;
 
@@ -86,7 +88,7 @@ impl Node {
 
     /// Begins to delete `run`; `None` where somebody does so already.
     pub fn begin_deletion(self: &Arc<Self>, run: &RunId) -> Option<Deleting> {
-        let is_first = lock(&self.deleting).insert(run.clone());
+        let is_first = self.deleting.lock().insert(run.clone());
         is_first.then(|| Deleting { node: Arc::clone(self), run: run.clone() })
     }
 
@@ -129,7 +131,7 @@ impl Deleting {
 
 impl Drop for Deleting {
     fn drop(&mut self) {
-        lock(&self.node.deleting).remove(&self.run);
+        self.node.deleting.lock().remove(&self.run);
     }
 }
 
@@ -151,7 +153,7 @@ impl RunDisk {
 
     /// Takes over what the ledger says that the run holds.
     pub fn set_held(&self, held: Disk) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         self.node.shift(held.bytes, counts.held.bytes);
         counts.held = held;
     }
@@ -165,7 +167,7 @@ impl Reservation {
     /// `QUOTA_EXCEEDED`; what was reserved before still is.
     pub fn resize(&mut self, size: Disk) -> Result<(), Refusal> {
         let disk = &*self.disk;
-        let mut counts = lock(&disk.counts);
+        let mut counts = disk.counts.lock();
         let bytes = (counts.held.bytes + counts.reserved.bytes - self.size.bytes).saturating_add(size.bytes);
         let files = (counts.held.files + counts.reserved.files - self.size.files).saturating_add(size.files);
         if size.bytes > self.size.bytes && bytes > disk.max_bytes {
@@ -195,7 +197,7 @@ impl Reservation {
 
     /// What it was reserved for has taken place: the run holds so much more or less.
     pub fn settle(self, change: DiskChange) {
-        let mut counts = lock(&self.disk.counts);
+        let mut counts = self.disk.counts.lock();
         let before = counts.held;
         counts.held = before.after(change);
         self.disk.node.shift(counts.held.bytes, before.bytes);
@@ -205,7 +207,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut counts = lock(&self.disk.counts);
+        let mut counts = self.disk.counts.lock();
         counts.reserved.bytes -= self.size.bytes;
         counts.reserved.files -= self.size.files;
         self.disk.node.shift(0, self.size.bytes);
@@ -214,32 +216,32 @@ impl Drop for Reservation {
 
 /// The calls of a run that wait for a person.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PendingApprovals {
     limit: u64,
-    counts: Mutex<WaitingCounts>,
+    counts: Mutex<PendingCounts>,
 }
 
 #[derive(Debug)]
-struct WaitingCounts {
+struct PendingCounts {
     /// In the ledger.
     pending: u64,
     /// On their way there.
-    asking: u64,
+    reserved: u64,
 }
 
 /// A call that is about to wait; it does not when this is dropped.
 #[derive(Debug)]
-pub struct Asking<'a>(&'a Waiting);
+pub struct PendingReservation<'a>(&'a PendingApprovals);
 
-impl Waiting {
+impl PendingApprovals {
     /// Of a run under `quota`, in which `pending` calls wait.
     pub fn new(quota: &Quota, pending: u64) -> Self {
-        Self { limit: quota.pending_approvals, counts: Mutex::new(WaitingCounts { pending, asking: 0 }) }
+        Self { limit: quota.pending_approvals, counts: Mutex::new(PendingCounts { pending, reserved: 0 }) }
     }
 
     /// Takes over how many the ledger says there are.
-    pub fn set_pending(&self, pending: u64) {
-        lock(&self.counts).pending = pending;
+    pub fn set(&self, pending: u64) {
+        self.counts.lock().pending = pending;
     }
 
     /// One call more.
@@ -247,30 +249,30 @@ impl Waiting {
     /// # Errors
     ///
     /// `QUOTA_EXCEEDED`.
-    pub fn ask(&self) -> Result<Asking<'_>, Refusal> {
-        let mut counts = lock(&self.counts);
-        let actual = counts.pending + counts.asking + 1;
+    pub fn reserve(&self) -> Result<PendingReservation<'_>, Refusal> {
+        let mut counts = self.counts.lock();
+        let actual = counts.pending + counts.reserved + 1;
         if actual > self.limit {
             let limit = self.limit;
             let message = format!("{actual} calls of the run would wait for a person; its quota is {limit}");
             let hint = "Go on with work that needs no approval until a person has decided over some of them.";
             return Err(exceeded(message, hint, "quota:pendingApprovals", limit, actual));
         }
-        counts.asking += 1;
-        Ok(Asking(self))
+        counts.reserved += 1;
+        Ok(PendingReservation(self))
     }
 }
 
-impl Asking<'_> {
+impl PendingReservation<'_> {
     /// The ledger has it.
     pub fn keep(self) {
-        lock(&self.0.counts).pending += 1;
+        self.0.counts.lock().pending += 1;
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingReservation<'_> {
     fn drop(&mut self) {
-        lock(&self.0.counts).asking -= 1;
+        self.0.counts.lock().reserved -= 1;
     }
 }
 
@@ -295,9 +297,4 @@ fn add(count: &AtomicU64, more: u64, limit: Option<u64>) -> Result<(), (u64, u64
         (more == 0 || limit.is_none_or(|limit| actual <= limit)).then_some(actual)
     });
     added.map(drop).map_err(|_| (limit.unwrap_or(u64::MAX), actual))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds the lock.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

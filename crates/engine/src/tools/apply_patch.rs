@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use workspace::Target;
 
 use super::write_file::{already_exists, expect_version, members};
-use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, not_encodable, parse};
-use crate::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::input::{file_path, not_encodable, parse};
+use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
 
 /// The most conflicts that are listed, over all files.
 const MAX_CONFLICTS: usize = 100;
@@ -28,7 +29,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or \
                   many files: all of it or nothing. Hunks must match what is there; a hunk that fits at one other place \
                   is moved there, and the answer says so.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],
     input: ToolSchema::of::<ApplyPatchInput>,
@@ -151,21 +152,21 @@ impl Mutation for ApplyPatch {
         self.paths.clone()
     }
 
-    fn changes(&self) -> Vec<LogicalPath> {
+    fn changed_paths(&self) -> Vec<LogicalPath> {
         self.changes.clone()
     }
 
-    fn leaves(&self) -> Vec<LogicalPath> {
+    fn removed_paths(&self) -> Vec<LogicalPath> {
         self.leaves.clone()
     }
 
-    fn exclusive(&self) -> bool {
+    fn is_exclusive(&self) -> bool {
         // The answer tells the whole workspace's diff, so nothing else may move.
         true
     }
 
-    fn brings(&self) -> Vec<Brought> {
-        let brought = |section: &FilePatch| Brought {
+    fn new_texts(&self) -> Vec<NewText> {
+        let brought = |section: &FilePatch| NewText {
             path: section.path.clone(),
             into: section.from.clone(),
             text: inserted(section),
@@ -174,7 +175,7 @@ impl Mutation for ApplyPatch {
         self.patch().map(|patch| patch.files.iter().map(brought).collect()).unwrap_or_default()
     }
 
-    fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
+    fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
         self.expected.get(path).copied()
     }
 
@@ -270,7 +271,7 @@ fn describe(patch: &Patch, planned: &mut ChangePlan, offsets: Vec<Vec<HunkOffset
     let moved = files.iter().filter(|file| !file.offsets.is_empty());
     planned.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
     planned.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
-    planned.tells_workspace_diff = true;
+    planned.has_workspace_diff_hash = true;
     planned.output = members(&ApplyPatchOutput {
         applied: true,
         dry_run: false,

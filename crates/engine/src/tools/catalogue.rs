@@ -6,7 +6,8 @@ use model::Permission;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{TOOLS, Tool};
+use super::TOOLS;
+use crate::tool::Tool;
 
 /// One tool as callers see it.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]

@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use super::write_file::{expect_version, members};
-use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
-use crate::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::input::{file_path, parse};
+use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
 pub(super) const TOOL: Tool = Tool {
     name: "delete_file",
     description: "Deletes one file. Give as expectedSha256 the sha256 that read_file told. Folders are not deleted.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileDelete],
     content: &[],
     input: ToolSchema::of::<DeleteFileInput>,
@@ -65,7 +66,7 @@ impl Mutation for DeleteFile {
         vec![self.path.clone()]
     }
 
-    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
         self.expected
     }
 

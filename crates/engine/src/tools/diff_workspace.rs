@@ -4,8 +4,11 @@ use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{DiffFile, DiffQuery, Workspace, WorkspaceDiff, WorkspaceError};
 
-use super::{AtRecord, Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, any_path, bounded, parse, told_apart};
-use crate::runs::open_runs::Changed;
+use crate::runs::changed_paths::ChangedPaths;
+use crate::tool::at_record::AtRecord;
+use crate::tool::input::{any_path, bounded, parse};
+use crate::tool::output::{ReadOutput, skip_text_member};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The most diff text that one call tells, in bytes.
 pub(super) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
@@ -15,7 +18,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Shows everything that differs from what the run started with, as one unified diff with counts. Use \
                   statOnly first where much has changed. In a large tree checkTree=false is quicker and looks only at what \
                   the run's calls have touched. With atSeq it shows what differed at an earlier record.",
-    takes_long: true,
+    is_expensive: true,
     permissions: &[Permission::FileDiff],
     content: &["diff"],
     input: ToolSchema::of::<DiffWorkspaceInput>,
@@ -75,7 +78,7 @@ pub struct DiffWorkspaceOutput<'a> {
     /// The files that differ, sorted by path; those after the first 2 MiB are left out.
     files: &'a [DiffFile],
     /// The text, cut at a line's end.
-    #[serde(skip_serializing_if = "told_apart")]
+    #[serde(skip_serializing_if = "skip_text_member")]
     #[schema(required = true)]
     diff: &'a str,
     /// Whether text or files are missing.
@@ -113,17 +116,17 @@ impl TryFrom<DiffWorkspaceInput> for Diff {
 impl Diff {
     /// Looks at the tree, and at the whole of it leaves what differs for whoever does not.
     fn check(&self, context: &ReadContext<'_>, workspace: &Workspace) -> Result<WorkspaceDiff, WorkspaceError> {
-        let before = context.changed.map(|changed| (changed, changed.turn()));
+        let before = context.changed.map(|changed| (changed, changed.start_scan()));
         let diff = workspace.diff(context.rules, &self.query, context.cancel)?;
         if let Some((changed, turn)) = before.filter(|_| self.query.path.is_none()) {
-            changed.set_since(turn, diff.changed.clone());
+            changed.finish_scan(turn, diff.changed.clone());
         }
         Ok(diff)
     }
 }
 
-impl Read for Diff {
-    fn looks_back(&self) -> Option<AtRecord> {
+impl ReadTool for Diff {
+    fn at_record(&self) -> Option<AtRecord> {
         self.at_seq.map(|seq| AtRecord { seq, with_modes: true, only: None })
     }
 
@@ -132,9 +135,9 @@ impl Read for Diff {
             Refusal::invalid("a mount has no diff: it never changes", "Call diff_workspace without `mount`.")
         })?;
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
-        let known = context.changed.filter(|_| !self.check_tree).and_then(Changed::get);
-        let diff = match (context.past, &known) {
-            (Some(past), _) => workspace.diff_snapshot(rules, &past.files, query, &past.contents, cancel)?,
+        let known = context.changed.filter(|_| !self.check_tree).and_then(ChangedPaths::get);
+        let diff = match (context.snapshot, &known) {
+            (Some(past), _) => workspace.diff_snapshot(rules, &past.files, query, past.contents.as_ref(), cancel)?,
             (None, Some(known)) => workspace.diff_paths(rules, query, known, cancel)?,
             (None, None) => self.check(context, workspace)?,
         };
@@ -148,10 +151,15 @@ impl Read for Diff {
             diff: &diff.diff,
             truncated: diff.truncated,
             diff_sha256: diff.diff_sha256,
-            tree_checked: (context.past.is_none() && known.is_some()).then_some(false),
+            tree_checked: (context.snapshot.is_none() && known.is_some()).then_some(false),
             at_seq: self.at_seq,
         };
-        ReadOutput::with_text(&output, "diff", &diff.diff, diff.paths().take(super::MAX_PATHS_TOLD).collect())
+        ReadOutput::with_text(
+            &output,
+            "diff",
+            &diff.diff,
+            diff.paths().take(crate::tool::output::MAX_RECORDED_PATHS).collect(),
+        )
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

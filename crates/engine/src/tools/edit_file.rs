@@ -5,14 +5,15 @@ use serde::{Deserialize, Serialize};
 use workspace::Target;
 
 use super::write_file::{expect_version, members};
-use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, not_encodable, parse};
-use crate::change_plan::{ChangePlan, DesiredFile, too_large};
+use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
+use crate::tool::input::{file_path, not_encodable, parse};
+use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
 
 pub(super) const TOOL: Tool = Tool {
     name: "edit_file",
     description: "Replaces oldString by newString in one text file. oldString must stand in the file exactly once, \
                   unless replaceAll is set; give enough lines around it. Everything else stays as it is, byte for byte.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileWriteReplace],
     content: &[],
     input: ToolSchema::of::<EditFileInput>,
@@ -100,11 +101,11 @@ impl Mutation for EditFile {
         vec![self.path.clone()]
     }
 
-    fn brings(&self) -> Vec<Brought> {
-        vec![Brought::to(&self.path, self.new.clone().into_bytes())]
+    fn new_texts(&self) -> Vec<NewText> {
+        vec![NewText::to(&self.path, self.new.clone().into_bytes())]
     }
 
-    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
         self.expected
     }
 
@@ -116,10 +117,10 @@ impl Mutation for EditFile {
         if self.expected.is_some() {
             expect_version(&self.path, Some(old_sha256), self.expected)?;
         }
-        let decoded = model::decode(bytes).ok_or_else(|| super::unsupported_binary(&self.path))?;
+        let decoded = model::decode(bytes).ok_or_else(|| crate::tool::input::unsupported_binary(&self.path))?;
         // What does not come back as it was would change more than the edit says.
         if model::encode(&decoded.text, decoded.encoding).as_deref() != Some(bytes) {
-            return Err(super::unsupported_binary(&self.path));
+            return Err(crate::tool::input::unsupported_binary(&self.path));
         }
         let encoding = decoded.encoding;
         let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);

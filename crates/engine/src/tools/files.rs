@@ -13,11 +13,14 @@ use serde::{Deserialize, Serialize};
 use workspace::{StagedFile, Target, Workspace, WorkspaceError};
 
 use super::write_file::{already_exists, expect_version, members};
-use super::{
-    Brought, Mutation, PlanContext, Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, file_path, parse,
-};
-use crate::change_plan::{ChangePlan, DesiredFile, Upload};
 use crate::runs::quota::Reservation;
+use crate::tool::change_plan::{ChangePlan, DesiredFile, Upload};
+use crate::tool::input::{file_path, parse};
+use crate::tool::output::ReadOutput;
+use crate::tool::{Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+
+/// The largest upload that is kept in memory, in bytes. Larger ones are staged in the run's `tmp/`.
+pub const INLINE_BYTES: usize = 1024 * 1024;
 
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -26,7 +29,7 @@ const NEW_FILE_MODE: u32 = 0o644;
 pub static GET: Tool = Tool {
     name: "files_get",
     description: "Reads a whole file as bytes.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &[],
     input: ToolSchema::of::<PathInput>,
@@ -41,7 +44,7 @@ pub static GET: Tool = Tool {
 pub static PUT: Tool = Tool {
     name: "files_put",
     description: "Stores a whole file as bytes.",
-    takes_long: true,
+    is_expensive: true,
     permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
     content: &[],
     input: ToolSchema::of::<PutInput>,
@@ -53,7 +56,7 @@ pub static PUT: Tool = Tool {
 pub static DELETE: Tool = Tool {
     name: "files_delete",
     description: "Deletes a file of any kind.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileDelete],
     content: &[],
     input: ToolSchema::of::<PathInput>,
@@ -150,7 +153,7 @@ impl Mutation for PutFile {
         vec![self.path.clone()]
     }
 
-    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
         self.expected
     }
 
@@ -163,14 +166,14 @@ impl Mutation for PutFile {
         workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
     }
 
-    fn brings(&self) -> Vec<Brought> {
+    fn new_texts(&self) -> Vec<NewText> {
         match &self.content {
-            NewContent::Inline(bytes) => vec![Brought::to(&self.path, bytes.clone())],
+            NewContent::Inline(bytes) => vec![NewText::to(&self.path, bytes.clone())],
             NewContent::Staged(..) | NewContent::Announced(_) => Vec::new(),
         }
     }
 
-    fn brings_staged(&self, targets: &[Target]) -> Option<Refusal> {
+    fn check_staged_content(&self, targets: &[Target]) -> Option<Refusal> {
         let NewContent::Staged(_, scanned) = &self.content else { return None };
         let target = targets.first();
         let old = match target.and_then(|target| target.scanned.clone()) {
@@ -186,7 +189,7 @@ impl Mutation for PutFile {
         self.reservation.take()
     }
 
-    fn permission(&self, _targets: &[Target]) -> Option<Permission> {
+    fn required_permission(&self, _targets: &[Target]) -> Option<Permission> {
         Some(if self.expected.is_some() { Permission::FileWriteReplace } else { Permission::FileWriteCreate })
     }
 
@@ -244,7 +247,7 @@ impl Mutation for DropFile {
         vec![self.path.clone()]
     }
 
-    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
         self.expected
     }
 
@@ -277,7 +280,7 @@ impl Mutation for DropFile {
 /// A file that is asked for.
 struct GetFile(LogicalPath);
 
-impl Read for GetFile {
+impl ReadTool for GetFile {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let limit = context.rules.policy().max_transfer_bytes;
         let transfer = context.tree.open_transfer(context.rules, &self.0, limit)?;

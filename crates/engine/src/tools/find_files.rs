@@ -4,7 +4,9 @@ use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
 use workspace::{FindQuery, FindSort, FoundFile, WorkspaceError};
 
-use super::{Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
+use crate::tool::input::{any_path, bounded, parse, root};
+use crate::tool::output::ReadOutput;
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The most globs of one call.
 pub(super) const MAX_GLOBS: usize = 100;
@@ -16,7 +18,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "find_files",
     description: "Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/**/*.ts`. Files \
                   that git ignores or that are generated or vendored are left out unless path lies within them.",
-    takes_long: true,
+    is_expensive: true,
     permissions: &[Permission::FileList],
     content: &[],
     input: ToolSchema::of::<FindFilesInput>,
@@ -81,7 +83,7 @@ impl TryFrom<FindFilesInput> for FindFiles {
     }
 }
 
-impl Read for FindFiles {
+impl ReadTool for FindFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let found = context.tree.find(context.rules, &self.0, context.cancel)?;
         let output = FindFilesOutput { entries: found.entries, truncated: found.truncated };

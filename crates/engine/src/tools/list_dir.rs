@@ -4,7 +4,10 @@ use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
 use workspace::{Entry, ListQuery, WorkspaceError};
 
-use super::{AtRecord, Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
+use crate::tool::at_record::AtRecord;
+use crate::tool::input::{any_path, bounded, parse, root};
+use crate::tool::output::ReadOutput;
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The deepest listing.
 pub(super) const MAX_DEPTH: u64 = 20;
@@ -16,7 +19,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Lists the files and folders in a folder, sorted by path. Hidden entries, and entries that git ignores \
                   or that are generated or vendored, are left out unless asked for. With atSeq it lists the folder as it \
                   was at an earlier record.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],
     input: ToolSchema::of::<ListDirInput>,
@@ -97,15 +100,15 @@ impl TryFrom<ListDirInput> for ListDir {
     }
 }
 
-impl Read for ListDir {
-    fn looks_back(&self) -> Option<AtRecord> {
+impl ReadTool for ListDir {
+    fn at_record(&self) -> Option<AtRecord> {
         self.at_seq.map(|seq| AtRecord { seq, with_modes: false, only: None })
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
-        let listing = match context.back() {
-            Some((past, run)) => run.list_snapshot(rules, &past.files, query, &past.contents, cancel)?,
+        let listing = match context.at_record() {
+            Some((past, run)) => run.list_snapshot(rules, &past.files, query, past.contents.as_ref(), cancel)?,
             None => context.tree.list(rules, query, cancel)?,
         };
         let path = query.path.clone();

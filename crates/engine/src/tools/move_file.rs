@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use super::write_file::{already_exists, expect_version, members};
-use super::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
-use crate::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::input::{file_path, parse};
+use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
 pub(super) const TOOL: Tool = Tool {
     name: "move_file",
     description: "Moves or renames one file; nothing may be at the new path. Give as expectedSha256 the sha256 that \
                   read_file told.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileMove],
     content: &[],
     input: ToolSchema::of::<MoveFileInput>,
@@ -76,11 +77,11 @@ impl Mutation for MoveFile {
         vec![self.from.clone(), self.to.clone()]
     }
 
-    fn leaves(&self) -> Vec<LogicalPath> {
+    fn removed_paths(&self) -> Vec<LogicalPath> {
         vec![self.from.clone()]
     }
 
-    fn seen(&self, path: &LogicalPath) -> Option<Sha256> {
+    fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
         self.expected.filter(|_| *path == self.from)
     }
 

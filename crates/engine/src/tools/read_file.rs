@@ -4,9 +4,10 @@ use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Ref
 use serde::{Deserialize, Serialize};
 use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
-use super::{
-    AtRecord, Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, bounded, file_path, parse, told_apart,
-};
+use crate::tool::at_record::AtRecord;
+use crate::tool::input::{bounded, file_path, parse};
+use crate::tool::output::{ReadOutput, skip_text_member};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The most content that one call tells, in bytes.
 pub(super) const MAX_CONTENT_BYTES: usize = 64 * 1024;
@@ -21,7 +22,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Reads lines of a text file, 200 unless asked for more, and tells the file's sha256, which write_file \
                   and apply_patch take as the version that you saw. Go on with nextStartLine. With atSeq it reads the \
                   file as it was at an earlier record.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],
     input: ToolSchema::of::<ReadFileInput>,
@@ -82,7 +83,7 @@ pub struct ReadFileOutput<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     next_start_line: Option<u64>,
     /// The lines.
-    #[serde(skip_serializing_if = "told_apart")]
+    #[serde(skip_serializing_if = "skip_text_member")]
     #[schema(required = true)]
     content: &'a str,
     /// How the file's bytes are its characters.
@@ -124,8 +125,8 @@ impl TryFrom<ReadFileInput> for ReadFile {
     }
 }
 
-impl Read for ReadFile {
-    fn try_read(&self, context: &ReadContext<'_>) -> Option<Result<ReadOutput, WorkspaceError>> {
+impl ReadTool for ReadFile {
+    fn read_inline(&self, context: &ReadContext<'_>) -> Option<Result<ReadOutput, WorkspaceError>> {
         let max_bytes = MAX_PROMPT_BYTES.min(Self::max_bytes(context));
         match context.tree.try_read(context.rules, &self.path, max_bytes)? {
             Ok(file) => Some(self.tell(&file)),
@@ -135,15 +136,15 @@ impl Read for ReadFile {
         }
     }
 
-    fn looks_back(&self) -> Option<AtRecord> {
+    fn at_record(&self) -> Option<AtRecord> {
         self.at_seq.map(|seq| AtRecord { seq, with_modes: false, only: Some(self.path.clone()) })
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let (rules, path, max_bytes) = (context.rules, &self.path, Self::max_bytes(context));
-        let file = match context.back() {
+        let file = match context.at_record() {
             Some((past, run)) => {
-                run.read_snapshot(rules, &past.files, path, max_bytes, &past.contents, context.cancel)?
+                run.read_snapshot(rules, &past.files, path, max_bytes, past.contents.as_ref(), context.cancel)?
             }
             None => context.tree.read(rules, path, max_bytes)?,
         };
@@ -162,7 +163,7 @@ impl ReadFile {
 
     fn tell(&self, file: &FileContent) -> Result<ReadOutput, WorkspaceError> {
         let page = model::page(&file.bytes, self.format, self.start_line, self.max_lines, MAX_CONTENT_BYTES)
-            .ok_or_else(|| super::unsupported_binary(&self.path))?;
+            .ok_or_else(|| crate::tool::input::unsupported_binary(&self.path))?;
         let output = ReadFileOutput {
             path: &self.path,
             start_line: page.start_line,

@@ -6,8 +6,10 @@ use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, Permi
 use serde::{Deserialize, Serialize};
 use workspace::WorkspaceError;
 
-use super::{Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, file_path, parse};
-use crate::call::tried;
+use crate::call::record::attempted_path;
+use crate::tool::input::{file_path, parse};
+use crate::tool::output::ReadOutput;
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The most files that one call names.
 pub(super) const MAX_PATHS: usize = 50;
@@ -18,7 +20,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "read_files",
     description: "Reads up to 50 whole text files at once. Each has its own status; a file that cannot be read does \
                   not fail the others.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],
     input: ToolSchema::of::<ReadFilesInput>,
@@ -100,7 +102,7 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
     }
 }
 
-impl Read for ReadFiles {
+impl ReadTool for ReadFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let mut told_bytes = 0;
         let mut files = BTreeMap::new();
@@ -117,7 +119,7 @@ impl Read for ReadFiles {
                     one
                 }
                 Err(WorkspaceError::Refused(refusal)) => {
-                    reasons.extend(tried(&refusal));
+                    reasons.extend(attempted_path(&refusal));
                     let one = refused(&refusal);
                     refusals.extend(path.as_ref().ok().map(|path| (path, refusal)));
                     one
@@ -146,7 +148,7 @@ fn read_one(
 ) -> Result<(OneFile, FileKind, Sha256), WorkspaceError> {
     let file = context.tree.read(context.rules, path, context.rules.policy().max_file_bytes)?;
     let page = model::page(&file.bytes, PageFormat::Raw, 1, u64::MAX, usize::MAX);
-    let page = page.ok_or_else(|| super::unsupported_binary(path))?;
+    let page = page.ok_or_else(|| crate::tool::input::unsupported_binary(path))?;
     let with_it = *told_bytes + page.content.len();
     // The first file is told as far as any is: a call for it alone could do no better.
     if *told_bytes > 0 && with_it > MAX_CONTENT_BYTES {

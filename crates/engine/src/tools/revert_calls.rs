@@ -10,8 +10,11 @@ use workspace::{Target, Workspace, WorkspaceError};
 
 use self::undone::Undone;
 use super::write_file::members;
-use super::{Earlier, History, Mutation, PlanContext, Tool, ToolRun, ToolSchema, changed_paths, parse};
-use crate::change_plan::{ChangePlan, PathConflict};
+use crate::tool::PathConflict;
+use crate::tool::change_plan::ChangePlan;
+use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
+use crate::tool::input::parse;
+use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
 /// The most calls that are named at once.
 pub(super) const MAX_CALLS: usize = 100;
@@ -23,7 +26,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Undoes earlier mutations of this run, newest first, all or nothing: those named by toolCallIds, or \
                   every one after the record toSeq. Files of any kind come back byte for byte. Refused where a file has \
                   changed since, or where what stood there was too large to be kept.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],
     input: ToolSchema::of::<RevertCallsInput>,
@@ -60,9 +63,9 @@ pub struct RevertCallsOutput {
 }
 
 struct RevertCalls {
-    wanted: History,
+    wanted: EarlierCallsQuery,
     /// The calls, newest first, and what stood in their files before them.
-    earlier: Earlier,
+    earlier: EarlierCalls,
 }
 
 impl TryFrom<RevertCallsInput> for RevertCalls {
@@ -75,9 +78,9 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
                 let ids = ids.collect::<Result<_, _>>().map_err(|error| {
                     Refusal::invalid(error.to_string(), "Name calls by the toolCallId of their answers.")
                 })?;
-                History::Calls(ids)
+                EarlierCallsQuery::Calls(ids)
             }
-            (ids, Some(seq)) if ids.is_empty() => History::After(seq),
+            (ids, Some(seq)) if ids.is_empty() => EarlierCallsQuery::After(seq),
             (ids, None) => {
                 let message = format!("`toolCallIds` has {} entries; it takes 1 to {MAX_CALLS}", ids.len());
                 return Err(Refusal::invalid(message, "Name the calls to undo, or give toSeq."));
@@ -87,21 +90,21 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
                 return Err(Refusal::invalid("`toolCallIds` and `toSeq` exclude each other", hint));
             }
         };
-        Ok(Self { wanted, earlier: Earlier { calls: Vec::new(), files: Vec::new() } })
+        Ok(Self { wanted, earlier: EarlierCalls { calls: Vec::new(), files: Vec::new() } })
     }
 }
 
 impl Mutation for RevertCalls {
-    fn history(&self) -> Option<History> {
+    fn earlier_calls(&self) -> Option<EarlierCallsQuery> {
         Some(self.wanted.clone())
     }
 
-    fn take_history(&mut self, mut earlier: Earlier) -> Result<(), Refusal> {
+    fn take_earlier_calls(&mut self, mut earlier: EarlierCalls) -> Result<(), Refusal> {
         let calls = &mut earlier.calls;
         calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
         let named: &[ToolCallId] = match &self.wanted {
-            History::Calls(ids) => ids,
-            History::After(_) => &[],
+            EarlierCallsQuery::Calls(ids) => ids,
+            EarlierCallsQuery::After(_) => &[],
         };
         if let Some(id) = named.iter().find(|id| !calls.iter().any(|call| call.tool_call_id == **id)) {
             return Err(nothing_to_undo(format!("no call `{id}` has changed a file")));
@@ -119,7 +122,7 @@ impl Mutation for RevertCalls {
         paths.into_iter().collect()
     }
 
-    fn leaves(&self) -> Vec<LogicalPath> {
+    fn removed_paths(&self) -> Vec<LogicalPath> {
         // Which of them go only the plan tells.
         self.paths()
     }
@@ -134,7 +137,7 @@ impl Mutation for RevertCalls {
         workspace.targets_of_any_kind(rules, &self.paths(), go, max_bytes)
     }
 
-    fn changes(&self) -> Vec<LogicalPath> {
+    fn changed_paths(&self) -> Vec<LogicalPath> {
         changed_paths(self.earlier.calls.iter().rev())
     }
 
@@ -157,7 +160,7 @@ impl Mutation for RevertCalls {
         Ok(planned)
     }
 
-    fn crossed(&self, crossing: PathConflict) -> Refusal {
+    fn path_conflict(&self, crossing: PathConflict) -> Refusal {
         let PathConflict { above, beneath } = crossing;
         let message = format!("`{beneath}` cannot be a file again, since `{above}` would be one too");
         let hint =

@@ -7,9 +7,11 @@ use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
 use workspace::{Match, SearchMode, SearchQuery, WorkspaceError};
 
-use crate::call::forbidden;
+use crate::call_error::refusals::forbidden;
 
-use super::{Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, any_path, bounded, parse, root};
+use crate::tool::input::{any_path, bounded, parse, root};
+use crate::tool::output::ReadOutput;
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The longest query, in bytes.
 pub(super) const MAX_QUERY_BYTES: usize = 4096;
@@ -28,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Searches text files for a literal text or, with mode `regex`, for a regular expression, line by \
                   line, and tells the first matches in path order. Narrow with path, includeGlob and excludeGlob. Without \
                   file:read only mode `literal` is taken, and each file that holds the text is told once, by its path.",
-    takes_long: true,
+    is_expensive: true,
     permissions: &[Permission::FileSearch],
     content: &["snippet", "before", "after"],
     input: ToolSchema::of::<SearchTextInput>,
@@ -138,10 +140,10 @@ impl TryFrom<SearchTextInput> for SearchText {
     }
 }
 
-impl Read for SearchText {
+impl ReadTool for SearchText {
     /// An expression halves what a line may be with every search, and so does the place of a match: who may not read searches
     /// for a text that it knows, and gets the paths of the files that hold it.
-    fn narrow(&mut self) -> Result<(), Refusal> {
+    fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
         if self.0.mode == SearchMode::Regex {
             return Err(forbidden(&[Permission::FileRead]));
         }

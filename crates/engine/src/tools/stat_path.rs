@@ -4,13 +4,15 @@ use model::{FileKind, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{EntryType, PathStat, WorkspaceError};
 
-use super::{Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, any_path, file_path, parse};
+use crate::tool::input::{any_path, file_path, parse};
+use crate::tool::output::ReadOutput;
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stat_path",
     description: "Tells what is at a path: whether it exists, its type, kind, size, time, permission bits, whether it \
                   may be read and written, and the hash of a file. A missing path is no error.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],
     input: ToolSchema::of::<StatPathInput>,
@@ -98,7 +100,7 @@ impl TryFrom<StatPathInput> for StatPath {
     }
 }
 
-impl Read for StatPath {
+impl ReadTool for StatPath {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let stat = context.tree.stat(context.rules, &self.path, context.cancel)?;
         let found = stat.found.as_ref();

@@ -6,8 +6,10 @@ use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{BoundedEntries, DiffFile, Workspace, WorkspaceError};
 
-use super::{Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, parse};
 use crate::history::change_feed::change_of;
+use crate::tool::input::parse;
+use crate::tool::output::ReadOutput;
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// What a path is told with beside itself, in bytes of JSON.
 const BESIDE_PATH: usize = 220;
@@ -16,7 +18,7 @@ const BESIDE_PATH: usize = 220;
 pub static DRIFT: Tool = Tool {
     name: "drift",
     description: "Tells what differs from what the ledger says.",
-    takes_long: true,
+    is_expensive: true,
     permissions: &[Permission::FileDiff],
     content: &[],
     input: ToolSchema::of::<Nothing>,
@@ -65,7 +67,7 @@ pub struct DriftEntry {
     actual_sha256: Option<Sha256>,
 }
 
-impl Read for Expected {
+impl ReadTool for Expected {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let mut rest: BTreeMap<&LogicalPath, Option<Sha256>> =
             self.written.iter().map(|(path, expected)| (path, *expected)).collect();
@@ -98,7 +100,7 @@ impl Read for Expected {
             }
         }
         let (items, truncated) = items.finish();
-        let paths_read = items.keys().take(super::MAX_PATHS_TOLD).cloned().collect();
+        let paths_read = items.keys().take(crate::tool::output::MAX_RECORDED_PATHS).cloned().collect();
         let drifted = |(path, (change, expected_sha256, actual_sha256)): (LogicalPath, _)| DriftEntry {
             path: path.into(),
             change,

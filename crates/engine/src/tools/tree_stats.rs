@@ -4,13 +4,15 @@ use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
 use workspace::{TreeStats, WorkspaceError};
 
-use super::{Read, ReadContext, ReadOutput, Tool, ToolRun, ToolSchema, any_path, parse, root};
+use crate::tool::input::{any_path, parse, root};
+use crate::tool::output::ReadOutput;
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 pub(super) const TOOL: Tool = Tool {
     name: "tree_stats",
     description: "Counts files, folders, bytes and lines beneath a folder, by kind and by extension: a first look at an \
                   unknown tree. What git ignores is left out.",
-    takes_long: true,
+    is_expensive: true,
     permissions: &[Permission::FileList],
     content: &[],
     input: ToolSchema::of::<TreeStatsInput>,
@@ -50,7 +52,7 @@ impl TryFrom<TreeStatsInput> for Stats {
     }
 }
 
-impl Read for Stats {
+impl ReadTool for Stats {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let stats = context.tree.stats(context.rules, &self.0, context.cancel)?;
         ReadOutput::new(&TreeStatsOutput { path: self.0.clone(), stats }, vec![self.0.clone()])

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use workspace::Target;
 
-use super::{Brought, Mutation, PlanContext, Tool, ToolRun, ToolSchema, file_path, parse};
-use crate::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::input::{file_path, parse};
+use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
 
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -16,7 +17,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Writes the whole content of one text file. To replace a file, give as expectedSha256 the sha256 that \
                   read_file told: if the file has changed since, nothing is written. Prefer apply_patch for small \
                   changes.",
-    takes_long: false,
+    is_expensive: false,
     permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
     content: &[],
     input: ToolSchema::of::<WriteFileInput>,
@@ -97,11 +98,11 @@ impl Mutation for WriteFile {
         vec![self.path.clone()]
     }
 
-    fn seen(&self, _path: &LogicalPath) -> Option<Sha256> {
+    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
         self.expected
     }
 
-    fn permission(&self, targets: &[Target]) -> Option<Permission> {
+    fn required_permission(&self, targets: &[Target]) -> Option<Permission> {
         let exists = targets.first().is_some_and(|target| target.before.is_some());
         Some(match (self.mode, exists) {
             (WriteMode::CreateNew, _) | (WriteMode::CreateOrReplace, false) => Permission::FileWriteCreate,
@@ -109,8 +110,8 @@ impl Mutation for WriteFile {
         })
     }
 
-    fn brings(&self) -> Vec<Brought> {
-        vec![Brought::to(&self.path, self.content.clone().into_bytes())]
+    fn new_texts(&self) -> Vec<NewText> {
+        vec![NewText::to(&self.path, self.content.clone().into_bytes())]
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {

@@ -1,4 +1,4 @@
-//! What a caller whose version is out of date is told: what has changed since.
+//! Write conflicts: what has changed since the version that the caller expects.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,29 +7,31 @@ use model::{Code, LogicalPath, Refusal, Sha256, Side, diff_file};
 use workspace::WorkspaceError;
 
 use crate::CallError;
-use crate::engine::{Engine, OpenRun};
-use crate::history::content_history::Version;
+use crate::engine::Engine;
+use crate::runs::open_run::OpenRun;
+use crate::tool::earlier_calls::StoredContent;
 
-/// The most diff that a refusal tells, in bytes.
+/// The most bytes of diff in a refusal.
 const MAX_DIFF_BYTES: usize = 16 * 1024;
-/// No record is behind this one.
+/// No record has a higher number.
 const NEWEST: u64 = i64::MAX as u64;
 
-/// The refusal with the diff from the version that the caller has seen to what is there now, where that version is still
-/// known. Kept for every caller, and shown to those who may read: the same answer may be repeated to another. `seen` holds the version that the call expects at each of its paths, all of which
-/// it holds in the lane.
-pub(super) async fn tell(
+/// Adds to a write conflict what has changed between the version that the caller expects and the present one, where the
+/// former is still known. `expected` are the versions that the call expects; the caller has locked its paths.
+///
+/// The diff is stored with the answer for every caller, and shown to those who may read.
+pub async fn add_changes(
     engine: &Engine,
-    live: &Arc<OpenRun>,
-    seen: &[(LogicalPath, Sha256)],
+    run: &Arc<OpenRun>,
+    expected: &[(LogicalPath, Sha256)],
     refusal: Refusal,
 ) -> Refusal {
     if refusal.code != Code::WriteConflict {
         return refusal;
     }
     let about = refusal.details.path.as_deref();
-    let Some((path, sha256)) = seen.iter().find(|(path, _)| Some(path.as_str()) == about) else { return refusal };
-    match since(engine, live, path, *sha256).await {
+    let Some((path, sha256)) = expected.iter().find(|(path, _)| Some(path.as_str()) == about) else { return refusal };
+    match since(engine, run, path, *sha256).await {
         Ok(Since { diff, absent: None }) => refusal.with_details(|details| details.diff = diff),
         Ok(Since { diff, absent: Some(existed) }) => {
             let message = if existed {
@@ -40,33 +42,36 @@ pub(super) async fn tell(
             Refusal { message, ..refusal }.with_details(|details| details.diff = diff)
         }
         Err(error) => {
-            // The refusal stands without it.
-            tracing::warn!(error = &error as &dyn std::error::Error, "what has changed since could not be told");
+            // The refusal is complete without it.
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the changes since the expected version are unknown"
+            );
             refusal
         }
     }
 }
 
-/// What has become of a file since the version that a caller has seen.
+/// What has become of a file since the expected version.
 #[derive(Default)]
 struct Since {
-    /// From that version to what is there, as far as both are known and may be shown.
+    /// The diff from that version to the present one, as far as both are known and may be shown.
     diff: Option<String>,
-    /// Where no file is there: whether there ever was one, at the start or by a call of the run.
+    /// Where there is no file now: whether there ever was one in this run.
     absent: Option<bool>,
 }
 
-async fn since(engine: &Engine, live: &Arc<OpenRun>, path: &LogicalPath, seen: Sha256) -> Result<Since, CallError> {
-    let (run, at) = (Arc::clone(live), path.clone());
-    // Judged as a read, also where nothing is there any more.
-    let now = engine.blocking(move || Ok(readable(&run, &at)?)).await?;
+async fn since(engine: &Engine, run: &Arc<OpenRun>, path: &LogicalPath, seen: Sha256) -> Result<Since, CallError> {
+    let (open_run, at) = (Arc::clone(run), path.clone());
+    // Judged as a read, also where the file is gone.
+    let now = engine.blocking(move || Ok(readable(&open_run, &at)?)).await?;
     let now = match now {
         Now::Text(text) => Some(text),
         Now::Nothing => None,
         Now::Hidden => return Ok(Since::default()),
     };
-    let absent = if now.is_none() { Some(existed(engine, live, path).await?) } else { None };
-    let Version::Kept(seen) = engine.version(live, path, seen, NEWEST).await? else {
+    let absent = if now.is_none() { Some(existed(engine, run, path).await?) } else { None };
+    let StoredContent::Bytes(seen) = engine.stored_content(run, path, seen, NEWEST).await? else {
         return Ok(Since { diff: None, absent });
     };
     let path = path.clone();
@@ -75,12 +80,12 @@ async fn since(engine: &Engine, live: &Arc<OpenRun>, path: &LogicalPath, seen: S
 }
 
 /// Whether there ever was a file at `path`: at the start, or by a call of the run.
-async fn existed(engine: &Engine, live: &Arc<OpenRun>, path: &LogicalPath) -> Result<bool, CallError> {
-    if engine.ledger.last_change(&live.run_id, path, NEWEST).await?.is_some() {
+async fn existed(engine: &Engine, run: &Arc<OpenRun>, path: &LogicalPath) -> Result<bool, CallError> {
+    if engine.ledger.last_change(&run.run_id, path, NEWEST).await?.is_some() {
         return Ok(true);
     }
-    let (run, path) = (Arc::clone(live), path.clone());
-    // No byte of it is wanted: one that is too large is there too.
+    let (run, path) = (Arc::clone(run), path.clone());
+    // The content is not needed: a file that is too large exists too.
     let found = move || match run.workspace.base_file(&run.rules, &path, 0, &AtomicBool::new(false)) {
         Ok(found) => Ok(found.is_some()),
         Err(WorkspaceError::Io(error)) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(true),
@@ -89,18 +94,18 @@ async fn existed(engine: &Engine, live: &Arc<OpenRun>, path: &LogicalPath) -> Re
     engine.blocking(found).await
 }
 
-/// What stands at a path, as far as the caller may know.
+/// The present file, as far as the caller may see it.
 enum Now {
     /// A text.
     Text(String),
     /// No file.
     Nothing,
-    /// A file whose text may not be told, or that has none.
+    /// A file whose text may not be shown, or a binary one.
     Hidden,
 }
 
-fn readable(live: &OpenRun, path: &LogicalPath) -> Result<Now, WorkspaceError> {
-    match live.workspace.tree().read(&live.rules, path, live.rules.policy().max_file_bytes) {
+fn readable(run: &OpenRun, path: &LogicalPath) -> Result<Now, WorkspaceError> {
+    match run.workspace.tree().read(&run.rules, path, run.rules.policy().max_file_bytes) {
         Ok(file) => Ok(model::decode(&file.bytes).map_or(Now::Hidden, |decoded| Now::Text(decoded.text))),
         Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(Now::Nothing),
         Err(WorkspaceError::Refused(_)) => Ok(Now::Hidden),
@@ -112,7 +117,7 @@ fn side<'a>(path: &'a LogicalPath, text: &'a str) -> Side<'a> {
     Side { path, bytes: text.as_bytes(), mode: 0o644 }
 }
 
-/// The diff, cut at a line's end; nothing where it would show no lines.
+/// The diff, cut at the end of a line; `None` where it would show no lines.
 fn write(path: &LogicalPath, seen: &[u8], now: Option<&str>) -> Option<String> {
     let seen = model::decode(seen)?.text;
     let diff = diff_file(Some(side(path, &seen)), now.map(|now| side(path, now)));

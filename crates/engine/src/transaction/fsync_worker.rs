@@ -1,4 +1,4 @@
-//! Syncs changed files behind the answers, and lets the ledger forget their steps.
+//! Syncs changed files after the answers, and then prunes their journal steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +9,17 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use workspace::Applied;
 
-use crate::engine::OpenRun;
-use crate::transaction;
+use crate::reconcile;
 
-/// Changes that may wait for their sync; a mutation beyond waits with its answer.
+/// Changes that may wait for their sync. A mutation beyond that waits with its answer.
 const MAX_WAITING: usize = 1024;
 /// Changes that are synced together.
 const MAX_BATCH: usize = 512;
-/// How long the first change of a batch waits for others.
+/// How long the first change of a batch waits for more.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// How long the ledger is left alone that could not forget.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait before pruning is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A change that is in the tree, but may not be on the disk yet.
 struct Waiting {
@@ -29,7 +28,7 @@ struct Waiting {
     applied: Applied,
 }
 
-/// The way to the task that syncs.
+/// The handle of the task that syncs.
 pub struct FsyncWorker {
     sender: Mutex<Option<mpsc::Sender<Waiting>>>,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -43,18 +42,18 @@ impl FsyncWorker {
         Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
     }
 
-    /// Hands over what the records `seqs` have changed together; waits while too many are waiting.
-    pub async fn push(&self, live: &OpenRun, seqs: Vec<u64>, applied: Applied) {
+    /// Queues what the records `seqs` have changed together. Waits while the queue is full.
+    pub async fn push(&self, run_id: &RunId, seqs: Vec<u64>, applied: Applied) {
         let sender = self.sender.lock().await.clone();
         let Some(sender) = sender else { return };
-        let waiting = Waiting { run_id: live.run_id.clone(), seqs: seqs.clone(), applied };
+        let waiting = Waiting { run_id: run_id.clone(), seqs: seqs.clone(), applied };
         if sender.send(waiting).await.is_err() {
             // The task has ended with the engine; the next start does the steps again.
-            tracing::warn!(run.id = %live.run_id, ?seqs, "a change was left to the next start to sync");
+            tracing::warn!(run.id = %run_id, ?seqs, "a change was left to the next start to sync");
         }
     }
 
-    /// Syncs what waits, then ends the task.
+    /// Syncs what is queued, then ends the task.
     pub async fn close(&self) {
         drop(self.sender.lock().await.take());
         if let Some(task) = self.task.lock().await.take()
@@ -67,12 +66,12 @@ impl FsyncWorker {
 
 async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
     let mut batch = Vec::new();
-    // What is synced and the ledger has not forgotten yet. Kept until it has: were later steps of the same file
-    // forgotten alone, the next start would take their outcome for a change from outside.
+    // Synced and not pruned yet. Steps of one file are pruned in their order: were later ones pruned alone, the next start
+    // would take their result for a change from outside.
     let mut synced = Vec::new();
     loop {
         let received = receiver.recv_many(&mut batch, MAX_BATCH);
-        match if synced.is_empty() { Ok(received.await) } else { tokio::time::timeout(AGAIN, received).await } {
+        match if synced.is_empty() { Ok(received.await) } else { tokio::time::timeout(RETRY_DELAY, received).await } {
             Ok(0) => break,
             Ok(_) => gather(&mut receiver, &mut batch).await,
             Err(_) => {}
@@ -82,18 +81,18 @@ async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
             done.extend(one.seqs.into_iter().map(|seq| (one.run_id.clone(), seq)));
             applied.push(one.applied);
         }
-        if let Err(error) = tokio::task::spawn_blocking(move || transaction::sync(&applied)).await {
+        if let Err(error) = tokio::task::spawn_blocking(move || reconcile::fsync(&applied)).await {
             tracing::error!(%error, "changes could not be synced; the next start does them again");
             return;
         }
         synced.extend(done);
-        forget(ledger.as_ref(), &mut synced).await;
+        prune(ledger.as_ref(), &mut synced).await;
     }
-    forget(ledger.as_ref(), &mut synced).await;
+    prune(ledger.as_ref(), &mut synced).await;
 }
 
-/// Lets the ledger forget what is `synced`; what it cannot forget now stays for the next time.
-async fn forget(ledger: &dyn Ledger, synced: &mut Vec<(RunId, u64)>) {
+/// Prunes the steps that are `synced`. Those that cannot be pruned now stay for the next time.
+async fn prune(ledger: &dyn Ledger, synced: &mut Vec<(RunId, u64)>) {
     if synced.is_empty() {
         return;
     }

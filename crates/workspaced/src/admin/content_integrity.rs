@@ -10,9 +10,9 @@ use crate::admin::offline::Offline;
 use crate::admin::output::print_paths;
 use crate::admin::repair;
 use crate::bootstrap::error::StartError;
-use crate::files::INLINE_BYTES;
 use crate::tools::files::PUT;
 use crate::versions;
+use engine::tools::files::INLINE_BYTES;
 
 /// Records looked at in one go.
 const PAGE: u32 = 500;

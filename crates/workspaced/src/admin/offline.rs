@@ -13,7 +13,7 @@ use crate::admin::output::print;
 use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, DatabaseUrl};
 use crate::data_dir::{Continuity, DataDirLock};
-use crate::past::{self, FromLedger};
+use crate::past::{self, LedgerContents};
 
 /// What a run started from and its files, each as far as it is still there.
 pub(crate) type Opened = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
@@ -89,8 +89,8 @@ impl Offline {
     }
 
     /// What the ledger keeps of the run's files.
-    pub(crate) fn contents(&self) -> FromLedger {
-        FromLedger::of(Arc::clone(&self.ledger), self.run().clone())
+    pub(crate) fn contents(&self) -> LedgerContents {
+        LedgerContents::of(Arc::clone(&self.ledger), self.run().clone())
     }
 
     /// Runs `work` on the run's files where blocking is allowed.

@@ -18,8 +18,8 @@ use crate::admin::offline::Offline;
 use crate::admin::output::{print, print_differences, print_paths};
 use crate::bootstrap::error::StartError;
 use crate::config::{Accept, RepairConfig};
-use crate::past::SoundAlone;
-use crate::service::{new_artifact_id, new_tool_call_id, now};
+use crate::past::VerifiedContents;
+use engine::clock::{new_artifact_id, new_tool_call_id, now};
 
 /// Files up to so many bytes are kept in the ledger, as those of calls are.
 const MAX_KEPT_BYTES: u64 = 1 << 20;
@@ -236,7 +236,7 @@ async fn accept_tree(
     let rules = Rules::compile(offline.stored.run.policy.clone());
     let rules = rules.map_err(|error| StartError::failed("the run's policy", &error))?;
     // They are only told in a diff: a ledger that was changed must not keep the operator from taking the files.
-    let contents = SoundAlone(offline.contents());
+    let contents = VerifiedContents(offline.contents());
     let found = offline.blocking("the workspace", move |workspace| {
         let look = |one| workspace.inspect_drift(&rules, &expected, one, &contents, MAX_KEPT_BYTES);
         differences.into_iter().map(look).collect::<Result<Vec<_>, _>>()

@@ -16,7 +16,7 @@ use crate::admin::output::{print, print_chain, print_differences, print_paths};
 use crate::bootstrap::error::StartError;
 use crate::checkpoints::{leaves_of, push_leaf};
 use crate::config::{ConfigError, ReplayConfig};
-use crate::past::AsKept;
+use crate::past::RawContents;
 
 /// Checks the run's chain, makes its files anew in a folder, and compares the workspace with what the ledger says. False
 /// where the chain is broken, something is missing or could not be made as the ledger says, or the workspace differs.
@@ -85,7 +85,7 @@ fn base_is_the_one_that_is_told(offline: &Offline) -> bool {
 
 async fn rebuild(offline: &Offline, expected: &Snapshot, to: &Path) -> Result<RebuildReport, StartError> {
     let base = offline.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
-    let (base, past, contents) = (Arc::clone(base), expected.clone(), AsKept(offline.contents()));
+    let (base, past, contents) = (Arc::clone(base), expected.clone(), RawContents(offline.contents()));
     let place = to.to_owned();
     let rebuilt = tokio::task::spawn_blocking(move || base.rebuild(&past, &place, &contents)).await;
     match rebuilt.map_err(|error| StartError::failed("the rebuilt tree", &error))? {

@@ -7,9 +7,9 @@ use crate::http::auth::{Auditor, Operator};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
+use engine::approvals::decide::ApprovalResult;
 use engine::approvals::{ApprovalDecision, ApprovalFilter};
 use engine::page::{List, Page, Paging};
-use engine::transaction::ApprovalResult;
 
 /// List approvals
 ///
@@ -39,7 +39,7 @@ pub(crate) async fn get_approval(
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
 ) -> Result<Json<Approval>, Problem> {
-    Ok(Json(service.told_approval(&id).await?))
+    Ok(Json(service.current_approval(&id).await?))
 }
 
 /// Approve a pending call

@@ -12,7 +12,7 @@ use crate::http::token_body::VerifiedToken;
 use crate::service::{Caller, Service};
 use engine::admission::rate_limit::Turn;
 use engine::admission::tokens::{Identity, Scope};
-use engine::call::forbidden;
+use engine::call_error::refusals::forbidden;
 use engine::tools;
 
 /// An operator with the scope `orchestrate`.

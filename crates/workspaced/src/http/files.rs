@@ -27,7 +27,7 @@ use crate::http::transfer::MinRate;
 use crate::service::Service;
 use engine::CallError;
 use engine::call::{Answer, Failed};
-use engine::file_transfers::{FileCallOptions, Pieces, Upload};
+use engine::dispatch::file_transfers::{FileCallOptions, Pieces, Upload};
 use engine::tools::files::StoredFile;
 
 /// Chunks of an upload that may wait for the disk.

@@ -47,7 +47,7 @@ pub(crate) async fn healthz() -> Json<Health> {
     ),
 )]
 pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Health>, Problem> {
-    service.ready().await?;
+    service.check_ready().await?;
     Ok(Json(Health { ok: true }))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Health
     responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")),
 )]
 pub(crate) async fn metrics(State(service): State<Service>) -> Response {
-    service.tell_holdings();
+    service.record_gauges();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], telemetry::render_metrics()).into_response()
 }
 

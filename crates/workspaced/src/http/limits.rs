@@ -8,8 +8,8 @@ use crate::http::auth::ToolUser;
 use crate::http::extract::{Json, Query};
 use crate::http::tools::batch::MAX_CALLS;
 use crate::service::Service;
-use engine::exports::{MAX_AUTHOR, MAX_MESSAGE_BYTES};
 use engine::page::{DEFAULT_LIMIT, MAX_LIMIT};
+use engine::runs::exports::{MAX_AUTHOR, MAX_MESSAGE_BYTES};
 use engine::tools::ToolLimits;
 
 /// The limits of the service. Those of a run's policy are part of the run.

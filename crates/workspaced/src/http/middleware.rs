@@ -14,9 +14,10 @@ use tracing::field::Empty;
 
 use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::http::token_body::{VerifiedToken, end_with_token};
-use crate::service::{Service, took_too_long};
+use crate::service::Service;
 use crate::telemetry;
 use engine::admission::body_memory::HeldMemory;
+use engine::call_error::refusals::timed_out;
 
 /// Routes without the request timeout. Each has limits of its own.
 const UNTIMED_ROUTES: [&str; 5] = [TOOL_CALL, CHANGES, "/v1/audit/stream", ARCHIVE, FILES];
@@ -110,7 +111,7 @@ async fn answer_in_time(service: &Service, request: Request, next: Next, route: 
     }
     match tokio::time::timeout(limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::from(took_too_long(limits.request_timeout)).into_response(),
+        Err(_) => Problem::from(timed_out(limits.request_timeout)).into_response(),
     }
 }
 

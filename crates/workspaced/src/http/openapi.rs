@@ -7,7 +7,8 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 
 use crate::http::problem::{PROBLEM_JSON, ProblemBody, example_of};
 use crate::http::tools::PATH as TOOL_PATH;
-use engine::tools::{TOOLS, Tool, input_schema, output_schema};
+use engine::tool::Tool;
+use engine::tools::{TOOLS, input_schema, output_schema};
 
 const DESCRIPTION: &str = "\
 workspaced gives each coding-agent run its own guarded, audited file tree behind an HTTP API.

@@ -1,7 +1,7 @@
 //! The form of tokens: what this service can never have made is known by its look, and costs no question to anybody.
 //!
 //! A token is `wsr_` or `wso_`, 43 characters of base 62 (256 random bits) and 6 more for the CRC-32 of what comes before
-//! them. Earlier versions made `wsr_` and 64 of hex, without a checksum.
+//! them. EarlierCalls versions made `wsr_` and 64 of hex, without a checksum.
 
 /// What is before the random part of a run's token.
 pub const RUN_PREFIX: &str = "wsr";

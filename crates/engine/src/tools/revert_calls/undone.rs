@@ -6,9 +6,9 @@ use std::rc::Rc;
 use model::{Code, Effect, FilePatch, LogicalPath, Patch, Refusal, Rules, Sha256, judge_call_bytes};
 use workspace::Target;
 
-use crate::change_plan::DesiredFile;
-use crate::history::content_history::Version;
-use crate::tools::{EarlierFile, PastCall};
+use crate::tool::change_plan::DesiredFile;
+use crate::tool::earlier_calls::StoredContent;
+use crate::tool::earlier_calls::{EarlierCall, EarlierFile};
 
 /// The permission bits of a file that comes back, where its diff names none.
 const DEFAULT_MODE: u32 = 0o644;
@@ -42,7 +42,7 @@ impl<'a> Undone<'a> {
     }
 
     /// Takes one call back, if every file is as the call left it.
-    pub(super) fn undo(&mut self, call: &PastCall) -> Result<(), Refusal> {
+    pub(super) fn undo(&mut self, call: &EarlierCall) -> Result<(), Refusal> {
         for file in &call.files {
             if self.at(&file.path).map(|there| there.sha256) != file.new_sha256 {
                 return Err(conflict(call, &file.path));
@@ -92,7 +92,7 @@ impl<'a> Undone<'a> {
     }
 
     /// The file that stood at `path` before `call`.
-    fn before(&self, call: &PastCall, path: &LogicalPath, sha256: Sha256) -> File {
+    fn before(&self, call: &EarlierCall, path: &LogicalPath, sha256: Sha256) -> File {
         let of_path =
             |moved: bool| call.modes.iter().find(|modes| modes.from == *path && (modes.path != *path) == moved);
         let modes = of_path(true).or_else(|| of_path(false));
@@ -107,14 +107,14 @@ impl<'a> Undone<'a> {
         if let Some(file) = there {
             return file.bytes.clone();
         }
-        self.earlier.iter().find_map(|file| match &file.version {
-            Version::Kept(bytes) if file.sha256 == sha256 => Some(Rc::new(bytes.clone())),
-            Version::Kept(_) | Version::TooLarge | Version::Unknown => None,
+        self.earlier.iter().find_map(|file| match &file.content {
+            StoredContent::Bytes(bytes) if file.sha256 == sha256 => Some(Rc::new(bytes.clone())),
+            StoredContent::Bytes(_) | StoredContent::TooLarge | StoredContent::Unknown => None,
         })
     }
 
     /// The bytes by the call's own diff: for what came from outside before the call.
-    fn turned_back(&self, call: &PastCall, path: &LogicalPath, sha256: Sha256) -> Option<Rc<Vec<u8>>> {
+    fn turned_back(&self, call: &EarlierCall, path: &LogicalPath, sha256: Sha256) -> Option<Rc<Vec<u8>>> {
         let sections = Patch::parse_bytes(&call.diff).ok()?.files.into_iter();
         let mut sections = sections.filter_map(|section| FilePatch { mode: None, ..section }.reversed());
         let section = sections.find(|section| section.path == *path)?;
@@ -125,7 +125,7 @@ impl<'a> Undone<'a> {
 
     fn whole(&self, path: &LogicalPath, file: File) -> Result<(Vec<u8>, u32), Refusal> {
         let earlier = self.earlier.iter().find(|earlier| earlier.path == *path && earlier.sha256 == file.sha256);
-        let too_large = earlier.is_some_and(|earlier| matches!(earlier.version, Version::TooLarge));
+        let too_large = earlier.is_some_and(|earlier| matches!(earlier.content, StoredContent::TooLarge));
         let bytes = file.bytes.map(Rc::unwrap_or_clone);
         bytes.map(|bytes| (bytes, file.mode)).ok_or_else(|| not_kept(path, too_large))
     }
@@ -155,7 +155,7 @@ fn with_bits(now: u32, mode: u32) -> u32 {
     if mode & 0o111 == 0 { now & !0o111 } else { now | (now & 0o444) >> 2 }
 }
 
-fn conflict(call: &PastCall, path: &LogicalPath) -> Refusal {
+fn conflict(call: &EarlierCall, path: &LogicalPath) -> Refusal {
     let message = format!("`{path}` has changed since call `{}`", call.tool_call_id);
     Refusal::new(Code::RevertConflict, message, "Undo the later calls too, or change the file by hand.").at(path)
 }

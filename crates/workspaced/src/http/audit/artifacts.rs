@@ -9,7 +9,7 @@ use crate::http::auth::RunAuditor;
 use crate::http::extract::{Path, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::call::forbidden;
+use engine::call_error::refusals::forbidden;
 
 /// Get the diff of a mutation
 ///

@@ -17,7 +17,7 @@ use crate::http::auth::RunCaller;
 use crate::http::extract::Query;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
-use engine::exports::{BundleCommit, Export, Outlet};
+use engine::runs::exports::{BundleCommit, Export, Outlet};
 
 /// Chunks that may wait between the exporting thread and the connection.
 const MAX_WAITING_CHUNKS: usize = 4;

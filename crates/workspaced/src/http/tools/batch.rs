@@ -18,8 +18,9 @@ use crate::http::tools::tool_not_found;
 use crate::service::{Caller, Service};
 use engine::CallError;
 use engine::call::{Answer, CallContext};
+use engine::dispatch::CallWithInput;
 use engine::tools;
-use engine::transaction::{Call, Outcomes};
+use engine::transaction::Outcomes;
 
 /// Maximum number of calls in a batch.
 pub(crate) const MAX_CALLS: usize = 100;
@@ -161,7 +162,7 @@ async fn execute_atomically(
     }
     check_atomic(&heads)?;
     let names: Vec<_> = heads.iter().map(|(head, _)| (head.tool.name, head.tool_call_id.clone())).collect();
-    let Outcomes { answers, failed } = service.call_together(heads).await?;
+    let Outcomes { answers, failed } = service.call_batch(heads).await?;
     let result = |((tool, id), answer): ((&str, ToolCallId), Result<Answer, CallError>)| {
         let (status, answer) = match answer {
             Ok(answer) => (StatusCode::OK, raw(answer.body)),
@@ -175,7 +176,7 @@ async fn execute_atomically(
 }
 
 /// Checks that calls can be one transaction.
-fn check_atomic(heads: &[Call]) -> Result<(), Refusal> {
+fn check_atomic(heads: &[CallWithInput]) -> Result<(), Refusal> {
     let mut ids = HashSet::new();
     if let Some((head, _)) = heads.iter().find(|(head, _)| head.client_supplied_id && !ids.insert(&head.tool_call_id)) {
         let message = format!("two calls of the batch have the tool call ID `{}`", head.tool_call_id);

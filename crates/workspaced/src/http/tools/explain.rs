@@ -7,7 +7,7 @@ use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::call::policy_query::{PolicyExplanation, PolicyQuery};
+use engine::dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 
 /// Explain what policy would decide
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ledger::{Appended, Entry};
+use ledger::{AppendedAll, Entry, Preconditions};
 use model::{
     ArtifactId, Code, DiskChange, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256, Usage,
     Verdict,
@@ -15,9 +15,12 @@ use serde::Deserialize;
 use workspace::Bundle;
 
 use crate::admission::bulkhead::Place;
-use crate::call::{forbidden, needs_of, reasons_of, refusal_of, verdict_of};
-use crate::engine::{Caller, Engine, OpenRun, new_tool_call_id, now, now_seconds};
-use crate::{CallError, transaction};
+use crate::call::record::{reasons_of, refusal_of, verdict_of};
+use crate::call_error::refusals::forbidden;
+use crate::clock::{new_tool_call_id, now, now_seconds};
+use crate::engine::{Caller, Engine};
+use crate::runs::open_run::OpenRun;
+use crate::{CallError, reconcile};
 
 /// What leaves a run as a whole.
 #[derive(Clone, Debug)]
@@ -128,23 +131,10 @@ impl Engine {
             Err(CallError::Refused(refusal)) if refusal.code != Code::RunNotFound => Some(refusal),
             Err(_) => return opened,
         };
-        let draft = draft_of(run, tool, &caller, refusal, started);
-        let entry = |draft: Draft| Entry {
-            preconditions: needs_of(&caller, &draft),
-            draft,
-            input_sha256: Sha256::of(b""),
-            client_supplied_id: false,
-            reply: None,
-            steps: Vec::new(),
-            artifact: None,
-            approval: None,
-            approval_decision: None,
-            usage: Usage::default(),
-            disk: DiskChange::default(),
-        };
-        if let Appended::PreconditionFailed(unmet) = self.append(entry(draft)).await? {
-            let refusal = refusal_of(unmet);
-            self.append(entry(draft_of(run, tool, &caller, Some(&refusal), started))).await?;
+        let recorded = self.append(vec![export_entry(run, tool, &caller, refusal, started)]).await?;
+        if let AppendedAll::PreconditionFailed(failed) = recorded {
+            let refusal = refusal_of(failed);
+            self.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await?;
             return Err(refusal.into());
         }
         opened
@@ -152,13 +142,13 @@ impl Engine {
 
     async fn prepare_export(&self, run: &RunId, outlet: Outlet) -> Result<Export, CallError> {
         // What is left of the request's time is for the beginning of the answer.
-        let place = self.pools.export.enter(run, self.limits.request_timeout / 2).await?;
+        let place = self.permits.export.enter(run, self.limits.request_timeout / 2).await?;
         let commit = match &outlet {
             Outlet::Bundle(commit) => Some(commit.check(run)?),
             Outlet::Archive | Outlet::Patch => None,
         };
-        let live = self.live(run).await?;
-        transaction::whole(self, &live).await?;
+        let live = self.open(run).await?;
+        reconcile::ensure_consistent(self, &live).await?;
         let what = match (outlet, commit) {
             (Outlet::Bundle(_), Some(mut bundle)) => {
                 if bundle.message.is_empty() {
@@ -253,8 +243,10 @@ impl BundleCommit {
     }
 }
 
-fn draft_of(run: &RunId, tool: &str, caller: &Caller, refusal: Option<&Refusal>, started: Instant) -> Draft {
-    Draft {
+/// The entry of an export, which is none of the tools' calls.
+fn export_entry(run: &RunId, tool: &str, caller: &Caller, refusal: Option<&Refusal>, started: Instant) -> Entry {
+    let is_ok = refusal.is_none();
+    let draft = Draft {
         actor: caller.actor.clone(),
         artifact_uris: Vec::new(),
         code: refusal.map(|refusal| refusal.code),
@@ -263,8 +255,8 @@ fn draft_of(run: &RunId, tool: &str, caller: &Caller, refusal: Option<&Refusal>,
         duration_micros: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
         files: Vec::new(),
         mutates: false,
-        outcome: if refusal.is_none() { Outcome::Ok } else { Outcome::Refused },
-        paths_read: if refusal.is_none() { vec![LogicalPath::root()] } else { Vec::new() },
+        outcome: if is_ok { Outcome::Ok } else { Outcome::Refused },
+        paths_read: if is_ok { vec![LogicalPath::root()] } else { Vec::new() },
         paths_written: Vec::new(),
         reason: None,
         reasons: refusal.map(reasons_of).unwrap_or_default(),
@@ -273,6 +265,20 @@ fn draft_of(run: &RunId, tool: &str, caller: &Caller, refusal: Option<&Refusal>,
         timestamp: now(),
         tool: tool.to_owned(),
         tool_call_id: new_tool_call_id(),
+    };
+    let preconditions = Preconditions { open_run: false, token: caller.token.clone().filter(|_| is_ok) };
+    Entry {
+        draft,
+        input_sha256: Sha256::of(b""),
+        client_supplied_id: false,
+        reply: None,
+        steps: Vec::new(),
+        artifact: None,
+        approval: None,
+        approval_decision: None,
+        usage: Usage::default(),
+        disk: DiskChange::default(),
+        preconditions,
     }
 }
 

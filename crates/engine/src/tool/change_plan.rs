@@ -1,17 +1,13 @@
 //! From what a tool wants to a planned change set with its diff.
 
-mod overlay;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Change, ChangeFacts, ChangeSet, Code, Content, Counts, Disk, DiskChange, Effect, FileDiff, FileKind, FileState,
-    LogicalPath, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
+    LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
 use workspace::{FileStamp, PlannedFile, Target};
-
-pub use overlay::{PathConflict, PlanOverlay, View};
 
 /// So many first bytes tell a file's kind.
 const KIND_BYTES: usize = 8 * 1024;
@@ -50,7 +46,7 @@ pub struct ChangePlan {
     /// Each path's kind: of what will be there, or of what was there.
     pub kinds: BTreeMap<LogicalPath, FileKind>,
     /// The bytes that are there now.
-    before: BTreeMap<LogicalPath, Vec<u8>>,
+    pub before: BTreeMap<LogicalPath, Vec<u8>>,
     /// The lines of texts that are there now and too large to be held.
     unread: BTreeMap<LogicalPath, u64>,
     /// The lines of texts that come in and are not in memory.
@@ -68,7 +64,7 @@ pub struct ChangePlan {
     /// What the caller should know besides.
     pub warnings: Vec<String>,
     /// Whether the answer tells the hash of the workspace's diff after the change.
-    pub tells_workspace_diff: bool,
+    pub has_workspace_diff_hash: bool,
 }
 
 impl ChangePlan {
@@ -176,7 +172,7 @@ impl ChangePlan {
             output: Map::new(),
             summary: String::new(),
             warnings: Vec::new(),
-            tells_workspace_diff: false,
+            has_workspace_diff_hash: false,
         };
         planned.draw_diffs();
         planned
@@ -244,19 +240,24 @@ impl ChangePlan {
         (before + after + self.diff.len()) as u64
     }
 
-    /// The versions that the change was planned from.
-    pub fn seen(&self) -> &BTreeMap<LogicalPath, FileStamp> {
+    /// The paths of the changes, sorted.
+    pub fn paths(&self) -> Vec<LogicalPath> {
+        self.changes.changes.iter().map(|change| change.path.clone()).collect()
+    }
+
+    /// The stamps of the files that the change was planned from.
+    pub fn stamps(&self) -> &BTreeMap<LogicalPath, FileStamp> {
         &self.seen
     }
 
-    /// What the changes find and leave, for the workspace's diff.
-    pub fn overlay(&self) -> Vec<PlannedFile> {
-        let overlay = |change: &Change| PlannedFile {
+    /// The files before and after the changes, for the workspace's diff.
+    pub fn planned_files(&self) -> Vec<PlannedFile> {
+        let file = |change: &Change| PlannedFile {
             path: change.path.clone(),
             before: self.before.get(&change.path).cloned(),
             after: change.after.as_ref().map(|content| (content.inline().to_vec(), content.mode)),
         };
-        self.changes.changes.iter().map(overlay).collect()
+        self.changes.changes.iter().map(file).collect()
     }
 
     /// By how much the changes let the tree grow or shrink.
@@ -272,15 +273,14 @@ impl ChangePlan {
         sum
     }
 
-    /// What the disk holds more until all of it is done. An upload lies beside what it replaces until then.
-    pub fn disk_wanted(&self) -> Disk {
-        let wanted = self.disk_change().growth();
+    /// The bytes of uploaded contents that lie beside the tree until the change is applied.
+    pub fn uploaded_bytes(&self) -> u64 {
         let uploads = self.changes.changes.iter().filter(|change| !matches!(change.effect, Effect::MoveTo { .. }));
         let staged = uploads.filter_map(|change| change.after.as_ref()).filter_map(|content| match content.bytes {
             StepBytes::Staged(_) => Some(content.size_bytes),
             StepBytes::Inline(_) => None,
         });
-        Disk { bytes: wanted.bytes.max(staged.sum()), ..wanted }
+        staged.sum()
     }
 
     /// The change at `path`.
@@ -399,4 +399,15 @@ fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<File
         return Err(Refusal::new(Code::UnsupportedBinary, message, "Tools write text only.").at(path));
     }
     Ok(rules.kind_of_file(path, bytes))
+}
+
+/// The record's member `files` of a finished mutation.
+pub fn record_files(planned: &ChangePlan) -> Vec<RecordFile> {
+    let file = |change: &model::Change| RecordFile {
+        kind: planned.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
+        new_sha256: change.after.as_ref().map(|content| content.sha256),
+        old_sha256: change.before.as_ref().map(|state| state.sha256),
+        path: change.path.clone(),
+    };
+    planned.changes.changes.iter().map(file).collect()
 }

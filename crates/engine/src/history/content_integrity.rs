@@ -1,9 +1,9 @@
-//! Bytes that the ledger keeps beside its records: the chain covers their hashes, and nothing but these covers them.
+//! Integrity of the contents that the ledger stores beside its records. Only their hashes are in the chain.
 
 use ledger::JournalEntry;
 use model::{RunId, Sha256, StepBytes};
 
-/// The ledger keeps other bytes than a record has left: somebody has changed them there.
+/// The stored content differs from the hash in its record: it was changed in the ledger.
 #[derive(Debug, thiserror::Error)]
 #[error("the ledger keeps other bytes than record {seq} of {run} has left under {sha256}")]
 pub struct Damaged {
@@ -12,20 +12,20 @@ pub struct Damaged {
     sha256: Sha256,
 }
 
-/// `bytes`, if they are what the record `seq` has left under `sha256`.
+/// Returns `bytes` if they are the content `sha256` of record `seq`.
 ///
 /// # Errors
 ///
 /// Where they are not.
-pub fn sound(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Vec<u8>, Damaged> {
+pub fn verified(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Vec<u8>, Damaged> {
     if Sha256::of(&bytes) == *sha256 {
         return Ok(bytes);
     }
     Err(Damaged { run: run.clone(), seq, sha256: *sha256 })
 }
 
-/// The first pending step whose bytes are not those that its record has left. What is staged in a file is not looked at:
-/// it lies in the run's folder, not in the ledger.
+/// Returns the first journal step whose stored content differs from its hash. Staged files are not checked: they lie in the
+/// run's folder, not in the ledger.
 pub fn damaged_step(open: &[JournalEntry]) -> Option<Damaged> {
     let steps = open.iter().flat_map(|open| open.steps.iter().map(move |step| (open, step)));
     let mut contents = steps.filter_map(|(open, step)| Some((open, step.after.as_ref()?)));

@@ -1,6 +1,7 @@
 //! The files plane: whole files as bytes, for programs. The same calls as any tool, with other transport.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{ContentScan, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
@@ -12,12 +13,12 @@ use workspace::{StagedFile, Transfer};
 use crate::call::disclosure::Disclosure;
 use crate::call::{Answer, CallContext, Failed};
 use crate::engine::{Caller, Engine};
+use crate::runs::open_run::OpenRun;
 use crate::runs::quota::Reservation;
+use crate::tools::files::INLINE_BYTES;
 use crate::tools::files::{self, NewContent, PutFile};
-use crate::{CallError, transaction};
-
-/// Uploads up to this many bytes are journalled whole; larger ones lie in the run's `tmp/`.
-pub const INLINE_BYTES: usize = 1024 * 1024;
+use crate::transaction::Operation;
+use crate::{CallError, reconcile};
 
 /// What a call of the files plane says beside the file.
 #[derive(Clone, Debug, Default)]
@@ -83,11 +84,12 @@ impl Engine {
         let members = options.members(&serde_json::json!({"path": path}));
         let (head, members) = CallContext::of(run, caller, &files::GET, members);
         let tool_call_id = head.tool_call_id.clone();
-        let told = self.read_call(head, options.check(members)).await;
-        let transfer = told.and_then(|(told, _)| {
-            told.transfer.ok_or_else(|| CallError::Internal("a file that was read has no transfer".into()))
-        });
-        transfer.map_err(|error| Failed { tool_call_id, error })
+        let read = async {
+            let (open_run, members) = self.admit(&head, options.check(members)).await?;
+            let (output, _) = self.read_call(head, &open_run, members).await?;
+            output.transfer.ok_or_else(|| CallError::Internal("a file that was read has no transfer".into()))
+        };
+        read.await.map_err(|error| Failed { tool_call_id, error })
     }
 
     /// Deletes a file, if it is the version `expected`.
@@ -151,10 +153,9 @@ impl Engine {
 
     async fn store(&self, head: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
         let disclosure = Disclosure::of(&head);
-        let live = self.live(&head.run_id).await?;
-        let (engine, run) = (self.clone(), live.clone());
-        let work = async move { transaction::mutate(&engine, head, &run, || Ok(Box::new(put))).await };
-        let done = disclosure.apply(self.detached(work).await);
+        let live = self.open(&head.run_id).await?;
+        let operation = Operation::Mutation(Box::new(put));
+        let done = disclosure.apply(self.execute_one(head, Arc::clone(&live), Ok(operation)).await);
         let journalled = match &done {
             // It is in the tree; or the call was a repetition, and nobody knows the file.
             Ok(_) => false,
@@ -163,7 +164,7 @@ impl Engine {
             Err(CallError::Refused(refusal)) => match refusal.code {
                 model::Code::RunNeedsRepair => true,
                 // A disk that is full is not to be kept so; what was settled meanwhile has moved the file away.
-                model::Code::Unavailable => live.lane.is_unsettled(),
+                model::Code::Unavailable => live.accounting.is_dirty(),
                 _ => false,
             },
         };
@@ -181,18 +182,18 @@ impl Engine {
         path: LogicalPath,
         upload: Upload<impl FnOnce() -> Pieces>,
     ) -> Result<PutFile, CallError> {
-        if !head.may() {
+        if !head.is_permitted() {
             // Refused by the call itself, which records it; the bytes are not looked at.
             let content = NewContent::Inline(Vec::new());
             return Ok(PutFile { path, expected: upload.expected, content, reservation: None });
         }
-        let live = self.live(&head.run_id).await?;
+        let live = self.open(&head.run_id).await?;
         let Upload { expected, announced, begin } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
             let content = NewContent::Announced(size);
             let put = PutFile { path: path.clone(), expected, content, reservation: None };
-            transaction::judge_announced(self, head, &live, put).await
+            self.check_upload(head, &live, Operation::Mutation(Box::new(put))).await
         };
         if announced.is_some_and(is_large) {
             announce(announced).await?;
@@ -207,7 +208,7 @@ impl Engine {
                 }
                 let limit = live.rules.policy().max_transfer_bytes;
                 // A thread waits for every piece of it, and of them there are so many.
-                let place = self.pools.receive.enter(&head.run_id, self.limits.request_timeout).await?;
+                let place = self.permits.receive.enter(&head.run_id, self.limits.request_timeout).await?;
                 let mut rest = Incoming::new(first, pieces, live.disk.reservation());
                 let work = move || {
                     let _place = place;
@@ -227,12 +228,12 @@ impl Engine {
     }
 }
 
-fn stage(live: &crate::engine::OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, CallError> {
+fn stage(live: &OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, CallError> {
     let staged = live.workspace.stage_file(from, limit);
     if let Some(refusal) = from.over_quota.take() {
         return Err(refusal.into());
     }
-    staged.inspect_err(transaction::end_on_lost_sync).map_err(|error| match error.kind() {
+    staged.inspect_err(reconcile::abort_on_failed_fsync).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => Refusal::new(
             model::Code::FileTooLarge,
             format!("the file has more than {limit} bytes"),

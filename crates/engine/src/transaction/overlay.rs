@@ -1,78 +1,70 @@
-//! The tree as it will be, once what a batch has planned so far is carried out.
+//! The files as the planned calls of a batch would leave them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Code, FileKind, FileState, LogicalPath, Refusal, Step, StepBytes, StepContent};
 use workspace::{PlannedFile, Preview, Target, Workspace};
 
-use super::ChangePlan;
 use crate::CallError;
+use crate::tool::PathConflict;
+use crate::tool::change_plan::ChangePlan;
 
-/// Every path that earlier calls of a batch change. Empty for a call by itself.
+/// Every path that the planned calls change. Empty for a single call.
 #[derive(Debug, Default)]
-pub struct PlanOverlay(BTreeMap<LogicalPath, Stand>);
+pub struct PlanOverlay(BTreeMap<LogicalPath, PathState>);
 
-type Version = (FileState, Vec<u8>);
+type FileVersion = (FileState, Vec<u8>);
 
-/// One path: what is there, and what will be.
+/// A path before and after the planned calls.
 #[derive(Debug)]
-struct Stand {
-    now: Option<Version>,
-    then: Option<Version>,
+struct PathState {
+    before: Option<FileVersion>,
+    after: Option<FileVersion>,
 }
 
-/// Two paths that cannot both be files.
+/// What a read of a batch reads.
 #[derive(Debug)]
-pub struct PathConflict {
-    /// The one on the way to the other.
-    pub above: LogicalPath,
-    /// The other.
-    pub beneath: LogicalPath,
-}
-
-/// What a read of a batch looks at.
-#[derive(Debug)]
-pub enum View {
-    /// The tree as it is: nothing that the read names changes.
-    Now,
-    /// The files as they will be.
-    Then(Box<Preview>),
+pub enum ReadView {
+    /// The present tree: no path of the read changes.
+    Present,
+    /// The files as the calls would leave them.
+    Planned(Box<Preview>),
 }
 
 impl PlanOverlay {
-    /// Whether an earlier call changes `path`.
-    pub fn holds(&self, path: &LogicalPath) -> bool {
+    /// Whether a planned call changes `path`.
+    fn contains(&self, path: &LogicalPath) -> bool {
         self.0.contains_key(path)
     }
 
-    /// Every path that they change.
+    /// Every path that the calls change.
     pub fn paths(&self) -> Vec<LogicalPath> {
         self.0.keys().cloned().collect()
     }
 
-    /// Every path at which they leave nothing.
-    pub fn gone(&self) -> impl Iterator<Item = &LogicalPath> {
-        self.0.iter().filter(|(_, stand)| stand.then.is_none()).map(|(path, _)| path)
+    /// Every path that the calls leave empty.
+    pub fn removed(&self) -> impl Iterator<Item = &LogicalPath> {
+        self.0.iter().filter(|(_, state)| state.after.is_none()).map(|(path, _)| path)
     }
 
-    /// The targets as a later call finds them, which takes away what is among those that `go`.
+    /// The targets as a later call finds them, which removes the paths in `removed`.
     ///
     /// # Errors
     ///
-    /// `NOT_A_DIRECTORY`, `NOT_A_FILE` where an earlier call makes a file of a folder on the way, or the other way round.
-    pub fn over(&self, targets: Vec<Target>, go: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Refusal> {
+    /// `NOT_A_DIRECTORY`, `NOT_A_FILE` where an earlier call turns a folder on the path into a file, or the reverse.
+    pub fn apply_to(&self, targets: Vec<Target>, removed: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Refusal> {
         let over = |target: Target| {
-            self.check_way(&target.path, go)?;
+            self.check_path(&target.path, removed)?;
             Ok(match self.0.get(&target.path) {
-                Some(stand) => Target { before: stand.then.clone(), scanned: None, ..target },
+                Some(state) => Target { before: state.after.clone(), scanned: None, ..target },
                 None => target,
             })
         };
         targets.into_iter().map(over).collect()
     }
 
-    fn check_way(&self, path: &LogicalPath, go: &BTreeSet<LogicalPath>) -> Result<(), Refusal> {
-        for (made, _) in self.0.iter().filter(|(made, stand)| stand.then.is_some() && !go.contains(*made)) {
+    fn check_path(&self, path: &LogicalPath, removed: &BTreeSet<LogicalPath>) -> Result<(), Refusal> {
+        for (made, _) in self.0.iter().filter(|(made, state)| state.after.is_some() && !removed.contains(*made)) {
             let (code, message) = if path.is_under(made) {
                 (Code::NotADirectory, format!("an earlier call of the batch makes `{made}` a file"))
             } else if made.is_under(path) {
@@ -85,14 +77,13 @@ impl PlanOverlay {
         Ok(())
     }
 
-    /// A file and one beneath it that there would be once `planned` is carried out upon the calls before it, of those that it
-    /// touches or they do: no tree can hold both.
-    pub fn crossing(&self, planned: &ChangePlan) -> Option<PathConflict> {
+    /// A file and another one under it that `planned` would leave upon the calls before it. No tree can hold both.
+    pub fn path_conflict(&self, planned: &ChangePlan) -> Option<PathConflict> {
         if !planned.changes.changes.iter().any(|change| change.before.is_none() && change.after.is_some()) {
             return None;
         }
         let mut files: BTreeSet<_> = planned.before.keys().collect();
-        files.extend(self.0.iter().filter(|(_, stand)| stand.then.is_some()).map(|(path, _)| path));
+        files.extend(self.0.iter().filter(|(_, state)| state.after.is_some()).map(|(path, _)| path));
         for change in &planned.changes.changes {
             if change.after.is_some() {
                 files.insert(&change.path);
@@ -104,31 +95,32 @@ impl PlanOverlay {
         Some(PathConflict { above: above.clone(), beneath: beneath.clone() })
     }
 
-    /// Puts a planned call behind those before it.
-    pub fn take(&mut self, planned: &ChangePlan) {
+    /// Adds a planned call.
+    pub fn add(&mut self, planned: &ChangePlan) {
         for change in &planned.changes.changes {
-            let then = change.after.as_ref().map(|content| {
+            let after = change.after.as_ref().map(|content| {
                 let kind = planned.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown);
                 let (sha256, size_bytes, mode) = (content.sha256, content.size_bytes, content.mode);
                 (FileState { sha256, size_bytes, mode, kind }, content.inline().to_vec())
             });
-            let now = || {
+            let before = || {
                 let bytes = planned.before.get(&change.path).cloned().unwrap_or_default();
                 change.before.clone().map(|state| (state, bytes))
             };
-            let stand = self.0.entry(change.path.clone()).or_insert_with(|| Stand { now: now(), then: None });
-            stand.then = then;
+            let state =
+                self.0.entry(change.path.clone()).or_insert_with(|| PathState { before: before(), after: None });
+            state.after = after;
         }
     }
 
-    /// What all calls together come to, file by file; removals before creations.
+    /// What all calls change together, file by file; removals before creations.
     pub fn steps(&self) -> Vec<Step> {
-        let version = |version: &Option<Version>| version.as_ref().map(|(state, _)| (state.sha256, state.mode));
-        let changed = self.0.iter().filter(|(_, stand)| version(&stand.now) != version(&stand.then));
-        let step = |(path, stand): (&LogicalPath, &Stand)| Step {
+        let version = |version: &Option<FileVersion>| version.as_ref().map(|(state, _)| (state.sha256, state.mode));
+        let changed = self.0.iter().filter(|(_, state)| version(&state.before) != version(&state.after));
+        let step = |(path, state): (&LogicalPath, &PathState)| Step {
             path: path.clone(),
-            before: stand.now.as_ref().map(|(state, _)| state.sha256),
-            after: stand.then.as_ref().map(|(state, bytes)| StepContent {
+            before: state.before.as_ref().map(|(state, _)| state.sha256),
+            after: state.after.as_ref().map(|(state, bytes)| StepContent {
                 sha256: state.sha256,
                 mode: state.mode,
                 bytes: StepBytes::Inline(bytes.clone()),
@@ -139,37 +131,37 @@ impl PlanOverlay {
         steps
     }
 
-    /// What the calls so far and `planned` find and leave, for the workspace's diff.
-    pub fn overlay(&self, planned: &ChangePlan) -> Vec<PlannedFile> {
-        let overlay = |(path, stand): (&LogicalPath, &Stand)| PlannedFile {
+    /// The files before and after the calls so far and `planned`, for the workspace's diff.
+    pub fn files_with(&self, planned: &ChangePlan) -> Vec<PlannedFile> {
+        let overlay = |(path, state): (&LogicalPath, &PathState)| PlannedFile {
             path: path.clone(),
-            before: stand.now.as_ref().map(|(_, bytes)| bytes.clone()),
-            after: stand.then.as_ref().map(|(state, bytes)| (bytes.clone(), state.mode)),
+            before: state.before.as_ref().map(|(_, bytes)| bytes.clone()),
+            after: state.after.as_ref().map(|(state, bytes)| (bytes.clone(), state.mode)),
         };
         let mut all: BTreeMap<_, _> = self.0.iter().map(|one| (one.0.clone(), overlay(one))).collect();
-        for next in planned.overlay() {
+        for next in planned.planned_files() {
             let before = all.remove(&next.path).map_or(next.before, |known| known.before);
             all.insert(next.path.clone(), PlannedFile { before, ..next });
         }
         all.into_values().collect()
     }
 
-    /// What a read that names `paths` looks at.
+    /// What a read that names `paths` reads.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST` where it asks for what changes and for what does not change at once.
-    pub fn view(&self, workspace: &Workspace, paths: &[LogicalPath]) -> Result<View, CallError> {
+    /// `INVALID_REQUEST` where it names a path that changes together with one that does not.
+    pub fn view(&self, workspace: &Workspace, paths: &[LogicalPath]) -> Result<ReadView, CallError> {
         if self.0.is_empty() {
-            return Ok(View::Now);
+            return Ok(ReadView::Present);
         }
-        if !paths.is_empty() && paths.iter().all(|path| self.holds(path)) {
+        if !paths.is_empty() && paths.iter().all(|path| self.contains(path)) {
             let named: BTreeSet<_> = paths.iter().collect();
             let files = named.into_iter().filter_map(|path| {
-                let (state, bytes) = self.0.get(path)?.then.as_ref()?;
+                let (state, bytes) = self.0.get(path)?.after.as_ref()?;
                 Some((path, bytes.as_slice(), state.mode))
             });
-            return Ok(View::Then(Box::new(workspace.preview(files)?)));
+            return Ok(ReadView::Planned(Box::new(workspace.preview(files)?)));
         }
         let root = [LogicalPath::root()];
         for path in if paths.is_empty() { &root[..] } else { paths } {
@@ -183,10 +175,10 @@ impl PlanOverlay {
             if let Some(changed) = self.0.keys().find(|changed| meets(changed)) {
                 let message =
                     format!("the call reads more than `{changed}`, which an earlier call of the batch changes");
-                let hint = "Read it before the first change, or name changed files alone, or read behind the batch.";
+                let hint = "Read it before the first change, or name changed files alone, or read after the batch.";
                 return Err(Refusal::invalid(message, hint).at(path).into());
             }
         }
-        Ok(View::Now)
+        Ok(ReadView::Present)
     }
 }

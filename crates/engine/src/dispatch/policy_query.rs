@@ -8,9 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::CallError;
-use crate::call::{CallContext, forbidden, reasons_of, verdict_of};
-use crate::engine::{Caller, Engine, OpenRun};
-use crate::{tools, transaction};
+use crate::call::CallContext;
+use crate::call::record::{reasons_of, verdict_of};
+use crate::call_error::refusals::forbidden;
+use crate::engine::{Caller, Engine};
+use crate::runs::open_run::OpenRun;
+use crate::tools;
+use crate::transaction::{Operation, Parsed};
 
 /// What to explain: one of the two.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
@@ -105,7 +109,7 @@ impl Engine {
             (Some(raw), None) => {
                 need(&caller, Permission::FileList)?;
                 let path = LogicalPath::parse(&raw).map_err(|rule| Refusal::path(&raw, rule))?;
-                let live = self.live(run).await?;
+                let live = self.open(run).await?;
                 let paths = self.blocking(move || Ok(vec![explain_path(&live, path)?])).await?;
                 Ok(PolicyExplanation { paths, patch: None })
             }
@@ -123,7 +127,7 @@ impl Engine {
     async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<PolicyExplanation, CallError> {
         let parsed = Patch::parse(&patch)?;
         let paths: BTreeSet<_> = parsed.files.into_iter().flat_map(|section| [section.from, section.path]).collect();
-        let live = self.live(run).await?;
+        let live = self.open(run).await?;
         let foretold = Arc::clone(&live);
         let each = move || paths.into_iter().map(|path| explain_path(&foretold, path)).collect::<Result<Vec<_>, _>>();
         let paths = self.blocking(each).await?;
@@ -135,7 +139,8 @@ impl Engine {
         let tool = tools::find("apply_patch").ok_or_else(|| CallError::Internal("there is no apply_patch".into()))?;
         let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
         let (head, members) = CallContext::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
-        let said = match transaction::foresee(self, &head, &live, members?).await {
+        let operation = Operation::parse(&head, members?)?;
+        let said = match self.evaluate(&live, Parsed::new(vec![(head, Ok(operation))])).await {
             Ok(decision) => PolicyDecision::of(decision),
             Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),

@@ -1,5 +1,5 @@
-//! Pending steps are bound to the chain: what they would do is what their records say, and those records are in the chain up
-//! to its head. Else the journal was changed, and nothing of it is done.
+//! Checks that journal steps do what their records say, and that these records are in the chain up to its head. Where not,
+//! the journal was changed, and nothing of it is applied.
 
 use std::collections::HashMap;
 
@@ -9,31 +9,31 @@ use model::{ChainCheck, Outcome, Record, RunId, Sha256, Step};
 use crate::CallError;
 use crate::history::content_history;
 
-/// Records looked at in one go.
+/// Records that are read at a time.
 const PAGE: u32 = 500;
 
-/// The first step that is not bound to a record.
+/// The first journal entry that does not match its record.
 #[derive(Debug, thiserror::Error)]
 #[error("the journal of {run} holds what no record of its chain says: record {seq}: {problem}")]
-pub(super) struct Unbound {
+pub(super) struct JournalMismatch {
     run: RunId,
     seq: u64,
     problem: String,
 }
 
-/// Looks whether every step of `open`, which are of `run`, is what its record says; the head of the run's chain is `head`.
+/// Finds the first entry of `open` that does not match its record; `head` is that of the run's chain.
 ///
 /// # Errors
 ///
 /// Where the ledger fails.
-pub(super) async fn unbound(
+pub(super) async fn find_mismatch(
     ledger: &dyn Ledger,
     run: &RunId,
     open: &[JournalEntry],
     head: (u64, Sha256),
-) -> Result<Option<Unbound>, CallError> {
+) -> Result<Option<JournalMismatch>, CallError> {
     let Some(first) = open.iter().map(|open| open.seq).min() else { return Ok(None) };
-    let found = |seq: u64, problem: &str| Some(Unbound { run: run.clone(), seq, problem: problem.to_owned() });
+    let found = |seq: u64, problem: &str| Some(JournalMismatch { run: run.clone(), seq, problem: problem.to_owned() });
     let before = match first.checked_sub(1) {
         None => return Ok(found(0, "there is no such record")),
         Some(0) => Sha256::ZERO,
@@ -69,13 +69,13 @@ pub(super) async fn unbound(
     })
 }
 
-/// The hash that record `seq` tells of itself.
+/// The hash in record `seq`.
 async fn record_before(ledger: &dyn Ledger, run: &RunId, seq: u64) -> Result<Option<Sha256>, CallError> {
     let stored = ledger.record(run, seq).await?;
     Ok(stored.and_then(|stored| content_history::parse(&stored.text).ok()).and_then(|record| record.hash))
 }
 
-/// Whether a record says of its files what `steps` do.
+/// Whether the files of a record are those that `steps` write.
 fn says(record: &Record, steps: &[Step]) -> bool {
     let is_said = |step: &Step| {
         let after = step.after.as_ref().map(|content| content.sha256);

@@ -1,0 +1,279 @@
+//! Decisions about calls that wait for approval: approve, deny, expire.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use ledger::{ApprovalDecision, Entry};
+use model::{Approval, ApprovalId, ApprovalState, Code, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::CallError;
+use crate::call::record::{reasons_of, requested_files, verdict_of};
+use crate::call::{CallContext, ChainHead};
+use crate::call_error::refusals::approval_not_pending;
+use crate::clock::{latest, now};
+use crate::engine::{Caller, Engine};
+use crate::tools;
+use crate::transaction::ask::{BATCH, StoredBatch, StoredCall};
+use crate::transaction::{Operation, Parsed};
+
+/// Approvals that are ended at a time.
+const PAGE: u32 = 100;
+
+/// The approval that a call has decided.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalResult {
+    #[serde(flatten)]
+    approval: Approval,
+    /// The number of the decision's record in the run's audit; of a batch, the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    /// The hash of that record: the head of the run's chain when it was written. A caller that keeps it is a witness.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_hash: Option<Sha256>,
+}
+
+impl ApprovalResult {
+    fn new(approval: Approval, head: Option<ChainHead>) -> Self {
+        Self { approval, seq: head.map(|head| head.seq), head_hash: head.and_then(|head| head.hash) }
+    }
+}
+
+/// Who decides about an approval.
+#[derive(Clone, Debug)]
+pub struct Decider {
+    /// The person, as the orchestrator names them.
+    pub decided_by: String,
+    /// Their note.
+    pub note: Option<String>,
+}
+
+impl Engine {
+    /// Approves the call that waits for `id`, and executes it if it still makes the approved change.
+    ///
+    /// The call is planned and judged again against the present files. Where that gives another change or a refusal, the
+    /// approval fails and nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`; `ALREADY_EXISTS` where it is decided; `UNAVAILABLE`, which leaves it pending.
+    pub async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+        let approval = self.pending_approval(id).await?;
+        let engine = self.clone();
+        let head = self.detached(async move { engine.execute_approval(&approval, &decider).await }).await?;
+        Ok(ApprovalResult::new(self.approval(id).await?, head))
+    }
+
+    /// Denies the call that waits for `id`.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`; `ALREADY_EXISTS` where it is decided.
+    pub async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+        let approval = self.pending_approval(id).await?;
+        let refusal = Refusal::new(Code::PolicyDenied, "a person has denied the call", "Ask the operator why.")
+            .with_details(|details| details.reasons = vec![format!("approval:{id}:denied")]);
+        let head = self.record_decision(&approval, Some(&decider), ApprovalState::Denied, &refusal).await?;
+        Ok(ApprovalResult::new(self.approval(id).await?, head))
+    }
+
+    /// Returns the approval `id` as the ledger has it.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`.
+    pub async fn approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
+        let found = self.ledger.approval(id).await?;
+        Ok(found.ok_or_else(|| {
+            Refusal::new(Code::NotFound, "there is no such approval", "List them with GET /v1/approvals.")
+        })?)
+    }
+
+    async fn pending_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
+        let approval = self.approval(id).await?;
+        if approval.state != ApprovalState::Pending {
+            return Err(approval_not_pending().into());
+        }
+        if approval.expires_at <= latest() {
+            self.expire(&approval).await?;
+            return Err(approval_not_pending().into());
+        }
+        Ok(approval)
+    }
+
+    /// Ends an approval that has expired. The call's record says so.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub async fn expire(&self, approval: &Approval) -> Result<(), CallError> {
+        let message = "nobody has approved the call in time; nothing was changed";
+        let refusal = Refusal::new(Code::ApprovalRequired, message, "Repeat the call under another ID.")
+            .with_details(|details| details.reasons = vec![format!("approval:{}:expired", approval.approval_id)]);
+        unless_decided(self.record_decision(approval, None, ApprovalState::Expired, &refusal).await)
+    }
+
+    /// Ends every approval of a run that takes no more mutations, so that nobody decides about them. Called before the
+    /// contents of a deleted run are purged.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub async fn end_approvals(&self, run: &RunId) -> Result<(), CallError> {
+        let (pending, mut after) = (Some(ApprovalState::Pending), None);
+        loop {
+            let page = self.ledger.approvals(pending, Some(run), after, PAGE.into()).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = Some(*last);
+            for (_, approval) in page.iter() {
+                tracing::info!(run.id = %run, approval.id = %approval.approval_id, "an approval ends with its run");
+                let message =
+                    "the run takes no more mutations, so that the call cannot be approved; nothing was changed";
+                let refusal = Refusal::new(Code::RunClosed, message, "Ask the orchestrator for a new run.")
+                    .with_details(|details| {
+                        details.reasons = vec![format!("approval:{}:failed", approval.approval_id)]
+                    });
+                unless_decided(self.record_decision(approval, None, ApprovalState::Failed, &refusal).await)?;
+            }
+        }
+    }
+
+    /// Executes approved calls. Returns the newest record of the decision.
+    async fn execute_approval(&self, approval: &Approval, decider: &Decider) -> Result<Option<ChainHead>, CallError> {
+        let calls = self.stored_calls(approval, Some(decider)).await?;
+        let run = self.open(&approval.run_id).await?;
+        let mut parsed = Vec::with_capacity(calls.len());
+        for call in &calls {
+            let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
+                return Err(CallError::Internal("a stored input is no object".into()));
+            };
+            parsed.push((call.clone(), Operation::parse(call, CallContext::without_common(members))));
+        }
+        let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
+        let executed = self.execute_approved(&run, Parsed::new(parsed), approval.files.clone(), decision).await;
+        match executed.map_err(crate::call::record::Failure::into_error) {
+            Ok(answers) => {
+                self.refresh_state(&run).await?;
+                Ok(answers.iter().filter_map(|answer| answer.head).next_back())
+            }
+            Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() => {
+                self.record_decision(approval, Some(decider), ApprovalState::Failed, &refusal).await
+            }
+            // A retryable refusal leaves the approval pending.
+            Err(error @ CallError::Refused(_)) => {
+                let paths: Vec<_> = approval.files.iter().map(|file| file.path.clone()).collect();
+                match calls.first() {
+                    Some(call) => Err(self.record_error(call, &paths, error).await),
+                    None => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Records a decision that does not execute the calls.
+    async fn record_decision(
+        &self,
+        approval: &Approval,
+        decider: Option<&Decider>,
+        state: ApprovalState,
+        refusal: &Refusal,
+    ) -> Result<Option<ChainHead>, CallError> {
+        let calls = self.stored_calls(approval, decider).await?;
+        let paths: BTreeSet<_> = approval.files.iter().map(|file| file.path.clone()).collect();
+        let paths: Vec<_> = paths.into_iter().collect();
+        let mut entries: Vec<_> = calls.iter().map(|call| decided_entry(call, &paths, refusal)).collect();
+        if let Some(first) = entries.first_mut() {
+            first.approval_decision = Some(decision_of(approval, decider, state));
+        }
+        let records = self.append_for(&calls, entries).await?;
+        // A run that is not open reads its state from the ledger.
+        if let Some(run) = self.runs.get(&approval.run_id) {
+            self.refresh_state(&run).await?;
+        }
+        Ok(records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash }))
+    }
+
+    /// The calls that wait for the approval, with the person who decides as their actor.
+    async fn stored_calls(
+        &self,
+        approval: &Approval,
+        decider: Option<&Decider>,
+    ) -> Result<Vec<CallContext>, CallError> {
+        let input = self.ledger.approval_input(&approval.approval_id).await?.unwrap_or_default();
+        let stored = if approval.tool == BATCH {
+            let batch: StoredBatch =
+                serde_json::from_str(&input).map_err(|error| CallError::Internal(Box::new(error)))?;
+            batch.calls
+        } else {
+            let (tool, tool_call_id) = (approval.tool.clone(), approval.tool_call_id.clone());
+            vec![StoredCall { tool, tool_call_id, reason: approval.reason.clone(), input }]
+        };
+        let mut calls = Vec::with_capacity(stored.len());
+        for call in stored {
+            // The stored input has no credentials: only the record knows the hash of the whole input.
+            let first = self.ledger.call(&approval.run_id, &call.tool_call_id).await?;
+            let input_sha256 = first.map_or_else(|| Sha256::of(call.input.as_bytes()), |first| first.input_sha256);
+            calls.push(context_of(&approval.run_id, call, input_sha256, decider)?);
+        }
+        Ok(calls)
+    }
+}
+
+fn context_of(
+    run: &RunId,
+    call: StoredCall,
+    input_sha256: Sha256,
+    decider: Option<&Decider>,
+) -> Result<CallContext, CallError> {
+    let tool =
+        tools::find_recorded(&call.tool).ok_or_else(|| CallError::Internal("a stored call has no tool".into()))?;
+    Ok(CallContext {
+        run_id: run.clone(),
+        tool,
+        tool_call_id: call.tool_call_id,
+        // The ID is this call's own.
+        client_supplied_id: false,
+        step_id: None,
+        input_sha256,
+        input: call.input,
+        caller: Caller {
+            actor: decider.map_or_else(|| "service".to_owned(), |decider| format!("operator:{}", decider.decided_by)),
+            permissions: Permission::ALL.into_iter().collect(),
+            token: None,
+        },
+        reason: Some(call.reason),
+        dry_run: false,
+        mount: None,
+        timestamp: now(),
+        started: Instant::now(),
+    })
+}
+
+/// That another caller has decided first is no error.
+fn unless_decided(decided: Result<Option<ChainHead>, CallError>) -> Result<(), CallError> {
+    match decided {
+        Err(error) if error.is(Code::AlreadyExists) => Ok(()),
+        decided => decided.map(drop),
+    }
+}
+
+/// The entry of a decision that does not execute the call.
+fn decided_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
+    let mut draft = call.draft(verdict_of(refusal.code), Outcome::Refused);
+    draft.code = Some(refusal.code);
+    draft.reasons = reasons_of(refusal);
+    draft.files = requested_files(paths);
+    call.entry(draft, None)
+}
+
+fn decision_of(approval: &Approval, decider: Option<&Decider>, state: ApprovalState) -> ApprovalDecision {
+    ApprovalDecision {
+        approval_id: approval.approval_id.clone(),
+        state,
+        decided_by: decider.map(|decider| decider.decided_by.clone()),
+        note: decider.and_then(|decider| decider.note.clone()),
+    }
+}

@@ -1,0 +1,308 @@
+//! Records of calls: their ledger entries, and recording calls that fail.
+
+use ledger::{AppendedAll, Entry, FailedPrecondition, Reply};
+use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, Verdict};
+
+use crate::CallError;
+use crate::call::CallContext;
+use crate::call_error::refusals::{already_recorded, approval_not_pending, run_not_open};
+use crate::engine::Engine;
+use crate::tool::output::ReadOutput;
+
+/// Why a transaction did nothing.
+#[derive(Debug)]
+pub enum Failure {
+    /// The call at this index is at fault.
+    Call(usize, CallError),
+    /// No single call is at fault.
+    All(CallError),
+    /// The calls are recorded already, or cannot be recorded.
+    Recorded(CallError),
+}
+
+impl Failure {
+    /// The error of calls whose records were not appended.
+    pub fn of_recording(error: CallError) -> Self {
+        if is_failed_precondition(&error) { Self::All(error) } else { Self::Recorded(error) }
+    }
+
+    /// The error, whichever call is at fault.
+    pub fn into_error(self) -> CallError {
+        match self {
+            Self::Call(_, error) | Self::All(error) | Self::Recorded(error) => error,
+        }
+    }
+}
+
+/// What a failed transaction answers.
+#[derive(Debug)]
+pub struct RecordedFailure {
+    /// The error of each call, in their order.
+    pub errors: Vec<CallError>,
+    /// The index of the call at fault, where one is.
+    pub failed: Option<usize>,
+}
+
+impl Engine {
+    /// Appends `entries`, which are of `calls` in their order, all or none.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of entries that the ledger did not take; the errors of the ledger.
+    pub async fn append_for(&self, calls: &[CallContext], entries: Vec<Entry>) -> Result<Vec<Record>, CallError> {
+        match self.append(entries).await? {
+            AppendedAll::Recorded(records) => Ok(records),
+            AppendedAll::NotPending => Err(approval_not_pending().into()),
+            AppendedAll::Repeated(_) => Err(already_recorded().into()),
+            AppendedAll::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
+            AppendedAll::Reused(index) => Err(self.record_reused_id(&calls[index]).await),
+        }
+    }
+
+    /// Records that `calls` did nothing, and why. `paths` are those of the first calls, as far as they are known.
+    ///
+    /// # Errors
+    ///
+    /// Where the failure is recorded already or cannot be recorded.
+    pub async fn record_failure(
+        &self,
+        calls: &[CallContext],
+        paths: &[Vec<LogicalPath>],
+        failure: Failure,
+    ) -> Result<RecordedFailure, CallError> {
+        let (failed, error) = match failure {
+            Failure::Call(index, error) => (Some(index), error),
+            Failure::All(error) => (None, error),
+            Failure::Recorded(error) => return Err(error),
+        };
+        let mut refusals = Vec::with_capacity(calls.len());
+        let mut entries = Vec::with_capacity(calls.len());
+        for (index, call) in calls.iter().enumerate() {
+            let paths = paths.get(index).map_or(&[][..], Vec::as_slice);
+            let refusal = match (failed, &error) {
+                (Some(other), error) if other != index => Some(batch_not_done(other, error)),
+                (_, CallError::Refused(refusal)) => Some(refusal.clone().redacted()),
+                (_, CallError::Internal(_)) => None,
+            };
+            let mut entry = match &refusal {
+                Some(refusal) => refused_entry(call, paths, refusal),
+                None => failed_entry(call, paths),
+            };
+            let is_id_taken = refusal.as_ref().is_some_and(|refusal| refusal.code == Code::ToolCallIdReused);
+            if error.is_retryable() || is_id_taken {
+                // The same ID may be used again, or belongs to another call.
+                (entry.reply, entry.client_supplied_id) = (None, false);
+            }
+            refusals.push(refusal);
+            entries.push(entry);
+        }
+        let records = match self.append(entries.clone()).await {
+            // The ID has an answer, which this caller may not see. The refusal is recorded beside it.
+            Ok(AppendedAll::Repeated(_)) if error.is(Code::Forbidden) => {
+                entries.iter_mut().for_each(|entry| entry.reply = None);
+                self.append_for(calls, entries).await?
+            }
+            Ok(AppendedAll::Recorded(records)) => records,
+            Ok(AppendedAll::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
+            Ok(AppendedAll::Repeated(_) | AppendedAll::NotPending | AppendedAll::PreconditionFailed(_)) => {
+                return Err(already_recorded().into());
+            }
+            Err(unrecorded) => match error {
+                CallError::Internal(_) => {
+                    tracing::error!(
+                        error = &unrecorded as &dyn std::error::Error,
+                        "a failed call could not be recorded"
+                    );
+                    return Err(error);
+                }
+                CallError::Refused(_) => return Err(unrecorded.into()),
+            },
+        };
+        let mut internal = Some(error);
+        let errors = refusals.into_iter().zip(records).map(|(refusal, record)| match refusal {
+            Some(refusal) => refusal.recorded(record.seq, record.hash).into(),
+            None => internal.take().unwrap_or_else(|| CallError::Internal("the transaction failed".into())),
+        });
+        Ok(RecordedFailure { errors: errors.collect(), failed })
+    }
+
+    /// Records that `call` failed with `error`, and returns the error with the record's number.
+    pub async fn record_error(&self, call: &CallContext, paths: &[LogicalPath], error: CallError) -> CallError {
+        let failure = Failure::Call(0, error);
+        // Boxed, so that the future of a successful call has no space for it.
+        match Box::pin(self.record_failure(std::slice::from_ref(call), &[paths.to_vec()], failure)).await {
+            Ok(mut recorded) => recorded.errors.pop().unwrap_or_else(|| already_recorded().into()),
+            Err(error) => error,
+        }
+    }
+
+    /// Records a call whose ID belongs to another call.
+    pub async fn record_reused_id(&self, call: &CallContext) -> CallError {
+        let refusal = Refusal::new(
+            Code::ToolCallIdReused,
+            format!("the tool call ID `{}` belongs to another call of this run", call.tool_call_id),
+            "Give every new call an ID of its own, or leave toolCallId out.",
+        );
+        let mut draft = call.draft(Verdict::Allow, Outcome::Refused);
+        draft.code = Some(refusal.code);
+        draft.reasons = reasons_of(&refusal);
+        let entry = Entry { client_supplied_id: false, ..call.entry(draft, None) };
+        match Box::pin(self.append(vec![entry])).await {
+            Ok(AppendedAll::Recorded(records)) => match records.first() {
+                Some(record) => refusal.recorded(record.seq, record.hash).into(),
+                None => refusal.into(),
+            },
+            Ok(_) => refusal.into(),
+            Err(error) => error.into(),
+        }
+    }
+}
+
+/// The refusal of a call that could not be recorded, since a precondition does not hold any more.
+pub fn refusal_of(failed: FailedPrecondition) -> Refusal {
+    match failed {
+        FailedPrecondition::Run(state) => run_not_open(state),
+        FailedPrecondition::Token => Refusal::new(
+            Code::Unauthenticated,
+            "the token was revoked or has expired while the call was under way; nothing was changed",
+            "Ask the orchestrator for another token.",
+        ),
+    }
+}
+
+/// Whether `error` comes from [`refusal_of`] and is not recorded yet.
+pub fn is_failed_precondition(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(refusal)
+        if refusal.details.seq.is_none() && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated))
+}
+
+/// The entry of a successful read. Takes the output's parts of the record.
+pub fn read_entry(call: &CallContext, output: &mut ReadOutput) -> Entry {
+    let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
+    draft.paths_read = std::mem::take(&mut output.paths_read);
+    draft.files = std::mem::take(&mut output.files);
+    draft.reasons = std::mem::take(&mut output.reasons);
+    call.entry(draft, None)
+}
+
+/// The entry of a refused call, with the reply to its repetitions.
+pub fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
+    let mut draft = call.draft(verdict_of(refusal.code), Outcome::Refused);
+    draft.code = Some(refusal.code);
+    draft.reasons = reasons_of(refusal);
+    draft.reasons.extend(attempted_path(refusal));
+    draft.files = requested_files(paths);
+    let is_retryable = refusal.code.is_retryable();
+    let reply = (call.tool.mutates() && !is_retryable).then(|| stored_reply(refusal));
+    let mut entry = call.entry(draft, reply);
+    // The caller is told to repeat the call, so that this is no final answer.
+    entry.client_supplied_id &= !is_retryable;
+    entry
+}
+
+/// The entry of a call that failed by an internal error.
+pub fn failed_entry(call: &CallContext, paths: &[LogicalPath]) -> Entry {
+    let mut draft = call.draft(Verdict::Allow, Outcome::Failed);
+    draft.code = Some(Code::Internal);
+    draft.files = requested_files(paths);
+    // The caller may repeat the call under the same ID.
+    Entry { client_supplied_id: false, ..call.entry(draft, None) }
+}
+
+/// The reply to a repetition of a refused mutation, without credentials.
+pub fn stored_reply(refusal: &Refusal) -> Reply {
+    // A refusal holds strings, numbers and lists only, which always serialise.
+    Reply { status: 0, body: serde_json::to_string(&refusal.clone().redacted()).unwrap_or_default() }
+}
+
+/// The refusal of a call that was left out because of the one at `index`.
+fn batch_not_done(index: usize, error: &CallError) -> Refusal {
+    let code = match error {
+        CallError::Refused(refusal) => refusal.code,
+        CallError::Internal(_) => Code::Internal,
+    };
+    let message = format!("nothing was done: call {index} of the batch was refused with {code}");
+    let hint = "Correct that call, and send the whole batch again under new IDs.";
+    Refusal::new(Code::BatchNotDone, message, hint)
+        .with_details(|details| details.reasons = vec![format!("batch:{index}:{code}")])
+}
+
+/// The verdict in the record of a call that was refused with `code`.
+pub fn verdict_of(code: Code) -> Verdict {
+    match code {
+        Code::Forbidden
+        | Code::PathRejected
+        | Code::RunClosed
+        | Code::RunNeedsRepair
+        | Code::PolicyDeniedSecret
+        | Code::PolicyDenied
+        | Code::PatchBudgetExceeded
+        | Code::QuotaExceeded => Verdict::Deny,
+        Code::ApprovalRequired => Verdict::RequireApproval,
+        Code::BodyTooLarge
+        | Code::Unauthenticated
+        | Code::RateLimited
+        | Code::RunNotFound
+        | Code::ToolNotFound
+        | Code::InvalidRequest
+        | Code::PatchInvalid
+        | Code::PreconditionRequired
+        | Code::ToolCallIdReused
+        | Code::BaseCommitMismatch
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::NotADirectory
+        | Code::NotAFile
+        | Code::FileTooLarge
+        | Code::UnsupportedBinary
+        | Code::WriteConflict
+        | Code::PatchConflict
+        | Code::EditNotFound
+        | Code::EditNotUnique
+        | Code::RevertConflict
+        | Code::BatchNotDone
+        | Code::Unavailable
+        | Code::Internal => Verdict::Allow,
+    }
+}
+
+/// The reasons in the record of a refusal.
+pub fn reasons_of(refusal: &Refusal) -> Vec<String> {
+    if refusal.details.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.details.reasons.clone() }
+}
+
+/// The most characters of an escaped path in a record.
+const MAX_ATTEMPTED_PATH: usize = 200;
+
+/// The invalid path that a refused call named, escaped for the record. It is no logical path, so that no list of paths can
+/// hold it.
+pub fn attempted_path(refusal: &Refusal) -> Option<String> {
+    let path = refusal.details.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
+    let mut shown = "path: ".to_owned();
+    let mut length = 0;
+    for character in model::redact(path).chars() {
+        // Control characters must not change how the line is displayed.
+        let escaped = match character {
+            '"' | '\'' => character.to_string(),
+            other => other.escape_debug().to_string(),
+        };
+        length += escaped.chars().count();
+        if length > MAX_ATTEMPTED_PATH {
+            shown.push('…');
+            break;
+        }
+        shown.push_str(&escaped);
+    }
+    Some(shown)
+}
+
+/// The files that a call named and did not change, for its record.
+pub fn requested_files(paths: &[LogicalPath]) -> Vec<RecordFile> {
+    let file = |path: &LogicalPath| RecordFile {
+        kind: FileKind::of_path(path),
+        new_sha256: None,
+        old_sha256: None,
+        path: path.clone(),
+    };
+    paths.iter().take(1000).map(file).collect()
+}

@@ -1,0 +1,181 @@
+//! One call from its input to its answer: admission, then a read or a transaction.
+
+pub mod file_transfers;
+pub mod policy_query;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Code, Refusal, RunId};
+use serde_json::{Map, Value};
+
+use crate::call::disclosure::Disclosure;
+use crate::call::record::{Failure, RecordedFailure};
+use crate::call::{Answer, CallContext, Failed, splice};
+use crate::call_error::refusals::forbidden;
+use crate::engine::{Caller, Engine};
+use crate::runs::open_run::OpenRun;
+use crate::tool::Tool;
+use crate::transaction::{Operation, Outcomes, Parsed};
+use crate::{CallError, json};
+
+/// A call, with its tool's own members of the input.
+pub type CallWithInput = (CallContext, Result<Map<String, Value>, Refusal>);
+
+impl Engine {
+    /// Executes and records one call of `tool` on `run`. The body is dropped as soon as it is parsed.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
+    pub async fn call_tool(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        tool: &'static Tool,
+        body: Bytes,
+    ) -> Result<Answer, Failed> {
+        failpoint::hit("call.handler");
+        let (call, members) = match json::parse_object(&body) {
+            Ok(members) => CallContext::of(run, caller, tool, members),
+            Err(refusal) => (CallContext::new(run, caller, tool), Err(refusal)),
+        };
+        drop(body);
+        let tool_call_id = call.tool_call_id.clone();
+        self.call(call, members).await.map_err(|error| Failed { tool_call_id, error })
+    }
+
+    /// Executes and records one call.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
+    pub async fn call(
+        &self,
+        call: CallContext,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<Answer, CallError> {
+        let disclosure = Disclosure::of(&call);
+        let answer = if call.tool.mutates() {
+            self.call_mutation(call, members).await
+        } else {
+            self.call_read(call, members).await
+        };
+        disclosure.apply(answer)
+    }
+
+    async fn call_read(
+        &self,
+        call: CallContext,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<Answer, CallError> {
+        let (run, members) = self.admit(&call, members).await?;
+        let (output, tool_call_id) = self.read_call(call, &run, members).await?;
+        Ok(Answer { body: splice(&tool_call_id, &output.output), head: None })
+    }
+
+    async fn call_mutation(
+        &self,
+        call: CallContext,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<Answer, CallError> {
+        let (run, members) = self.admit(&call, members).await?;
+        let operation = Operation::parse(&call, members);
+        self.execute_one(call, run, operation).await
+    }
+
+    /// Executes one mutation as a transaction, to its end also when the caller goes away.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
+    pub async fn execute_one(
+        &self,
+        call: CallContext,
+        run: Arc<OpenRun>,
+        operation: Result<Operation, Refusal>,
+    ) -> Result<Answer, CallError> {
+        let engine = self.clone();
+        let transaction = Parsed::new(vec![(call, operation)]);
+        let mut outcomes = self.detached(async move { engine.execute(&run, transaction).await }).await?;
+        outcomes.answers.pop().unwrap_or_else(|| Err(CallError::Internal("a call has no answer".into())))
+    }
+
+    /// Executes `calls`, which are of one run, as one atomic batch: all of them, or none. Each has its record.
+    ///
+    /// # Errors
+    ///
+    /// Where nothing could be recorded.
+    pub async fn call_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, CallError> {
+        let disclosures: Vec<_> = calls.iter().map(|(call, _)| Disclosure::of(call)).collect();
+        let Outcomes { answers, failed } = self.execute_batch(calls).await?;
+        let answers = disclosures.iter().zip(answers).map(|(disclosure, answer)| disclosure.apply(answer));
+        Ok(Outcomes { answers: answers.collect(), failed })
+    }
+
+    async fn execute_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, CallError> {
+        let (calls, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+        let Some(first) = calls.first() else { return Ok(Outcomes { answers: Vec::new(), failed: None }) };
+        if let Some(index) = calls.iter().position(|call| !call.is_permitted()) {
+            let error = forbidden(calls[index].tool.permissions).into();
+            return self.fail(&calls, Failure::Call(index, error)).await;
+        }
+        let run = match self.open(&first.run_id).await {
+            Ok(run) => run,
+            Err(error) if is_recorded_when_opening(&error) => return self.fail(&calls, Failure::All(error)).await,
+            Err(error) => return Err(error),
+        };
+        if let Some(index) = inputs.iter().position(Result::is_err) {
+            let refusal = inputs.into_iter().nth(index).and_then(Result::err);
+            let error = refusal.map_or_else(|| CallError::Internal("an input is missing".into()), CallError::from);
+            return self.fail(&calls, Failure::Call(index, error)).await;
+        }
+        let parse = |(call, members): (CallContext, Result<Map<String, Value>, Refusal>)| {
+            let operation = members.and_then(|members| Operation::parse(&call, members));
+            (call, operation)
+        };
+        let transaction = Parsed::new(calls.into_iter().zip(inputs).map(parse).collect());
+        let engine = self.clone();
+        self.detached(async move { engine.execute(&run, transaction).await }).await
+    }
+
+    async fn fail(&self, calls: &[CallContext], failure: Failure) -> Result<Outcomes, CallError> {
+        Ok(self.record_failure(calls, &[], failure).await?.into())
+    }
+
+    /// Checks what every call needs: a permission, a run with files, an input that could be parsed.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded where there is such a run.
+    pub async fn admit(
+        &self,
+        call: &CallContext,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<(Arc<OpenRun>, Map<String, Value>), CallError> {
+        if !call.is_permitted() {
+            let refusal = forbidden(call.tool.permissions);
+            return Err(self.record_error(call, &[], refusal.into()).await);
+        }
+        let run = match self.open(&call.run_id).await {
+            Ok(run) => run,
+            Err(error) if is_recorded_when_opening(&error) => return Err(self.record_error(call, &[], error).await),
+            Err(error) => return Err(error),
+        };
+        match members {
+            Ok(members) => Ok((run, members)),
+            Err(refusal) => Err(self.record_error(call, &[], refusal.into()).await),
+        }
+    }
+}
+
+/// Whether a run that could not be opened still has an audit for the refusal.
+fn is_recorded_when_opening(error: &CallError) -> bool {
+    error.is(Code::RunClosed) || error.is(Code::RunNeedsRepair)
+}
+
+impl From<RecordedFailure> for Outcomes {
+    fn from(recorded: RecordedFailure) -> Self {
+        Self { answers: recorded.errors.into_iter().map(Err).collect(), failed: recorded.failed }
+    }
+}

@@ -1,0 +1,188 @@
+//! EarlierCalls calls that a plan needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCallId, diff_modes, judge_file_count};
+
+use crate::CallError;
+use crate::engine::Engine;
+use crate::history::content_history;
+use crate::history::snapshot::diff_of;
+use crate::runs::open_run::OpenRun;
+use crate::tool::Mutation;
+use crate::tool::earlier_calls::{
+    EarlierCall, EarlierCalls, EarlierCallsQuery, EarlierFile, StoredContent, changed_paths,
+};
+
+/// Records that are read at a time.
+const PAGE: u32 = 500;
+/// The most bytes of earlier contents that one call loads.
+const MAX_EARLIER_BYTES: usize = 64 << 20;
+/// The most bytes of the earlier calls themselves: their files, with hashes and modes.
+const MAX_CALLS_BYTES: usize = 16 << 20;
+/// The most bytes of diffs that are searched for modes.
+const MAX_MODES_BYTES: usize = 64 << 20;
+/// About what a call takes beside its files, and a file beside its path.
+const ENTRY_BYTES: usize = 256;
+
+impl Engine {
+    /// Returns `tool` with the earlier calls that it asks for.
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be loaded or undone.
+    pub async fn load_earlier_calls(
+        &self,
+        run: &Arc<OpenRun>,
+        mut tool: Box<dyn Mutation>,
+    ) -> Result<Box<dyn Mutation>, CallError> {
+        if let Some(wanted) = tool.earlier_calls() {
+            tool.take_earlier_calls(earlier(self, run, wanted).await?)?;
+        }
+        Ok(tool)
+    }
+}
+
+/// Loads the mutations that `wanted` names and that have changed files, with the contents of these files before the first
+/// of them.
+async fn earlier(
+    engine: &Engine,
+    open_run: &Arc<OpenRun>,
+    wanted: EarlierCallsQuery,
+) -> Result<EarlierCalls, CallError> {
+    let run = &open_run.run_id;
+    let mut calls = match wanted {
+        EarlierCallsQuery::Calls(ids) => named(engine, run, &ids).await?,
+        EarlierCallsQuery::After(seq) => all_after(engine, run, seq).await?,
+    };
+    if let Some(refusal) = judge_file_count(&open_run.rules, &changed_paths(&calls)) {
+        return Err(refusal.into());
+    }
+    load_modes(engine, run, &mut calls).await?;
+    let mut first: BTreeMap<&LogicalPath, (u64, Option<Sha256>)> = BTreeMap::new();
+    for call in &calls {
+        for file in &call.files {
+            first.entry(&file.path).or_insert((call.seq, file.old_sha256));
+        }
+    }
+    let (mut files, mut remaining) = (Vec::new(), MAX_EARLIER_BYTES);
+    for (path, (seq, sha256)) in first {
+        let Some(sha256) = sha256 else { continue };
+        let content = match engine.stored_content(open_run, path, sha256, seq.saturating_sub(1)).await? {
+            StoredContent::Bytes(bytes) if bytes.len() > remaining => StoredContent::TooLarge,
+            content => content,
+        };
+        if let StoredContent::Bytes(bytes) = &content {
+            remaining -= bytes.len();
+        }
+        files.push(EarlierFile { path: path.clone(), sha256, content });
+    }
+    if files.iter().any(|file| !matches!(file.content, StoredContent::Bytes(_))) {
+        // Contents that are not stored may be restored from the present ones, diff by diff.
+        load_diffs(engine, run, &mut calls, remaining).await?;
+    }
+    Ok(EarlierCalls { calls, files })
+}
+
+/// The mutations under `ids` that have changed files, oldest first.
+async fn named(engine: &Engine, run: &RunId, ids: &[ToolCallId]) -> Result<Vec<EarlierCall>, CallError> {
+    let mut found = BTreeMap::new();
+    for id in ids {
+        let Some(stored) = engine.ledger.call(run, id).await? else { continue };
+        let record = content_history::parse(&stored.record)?;
+        if has_changed_files(&record) {
+            found.insert(record.seq, earlier_call(record));
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// The mutations after the record `since` that have changed files, oldest first. Records that are added meanwhile are left
+/// out, so that this ends.
+async fn all_after(engine: &Engine, run: &RunId, mut since: u64) -> Result<Vec<EarlierCall>, CallError> {
+    let until = engine.ledger.run(run).await?.map_or(0, |stored| stored.run.head_seq);
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while since < until {
+        let page = engine.ledger.changes(run, since, PAGE.into()).await?;
+        if page.is_empty() {
+            break;
+        }
+        for stored in page {
+            let record = content_history::parse(&stored.text)?;
+            since = record.seq;
+            if since > until {
+                break;
+            }
+            if !has_changed_files(&record) {
+                continue;
+            }
+            let call = earlier_call(record);
+            bytes += call.files.iter().map(|file| file.path.as_str().len() + ENTRY_BYTES).sum::<usize>() + ENTRY_BYTES;
+            if bytes > MAX_CALLS_BYTES {
+                return Err(too_many_calls().into());
+            }
+            found.push(call);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the record is of a successful mutation that has changed files.
+fn has_changed_files(record: &Record) -> bool {
+    record.outcome == Outcome::Ok && !record.paths_written.is_empty()
+}
+
+fn earlier_call(record: Record) -> EarlierCall {
+    let may_change_modes = may_change_modes(&record);
+    let Record { seq, tool_call_id, files, .. } = record;
+    EarlierCall { seq, tool_call_id, files, may_change_modes, modes: Vec::new(), diff: Vec::new() }
+}
+
+/// Loads the modes from the diffs of calls that may have changed some.
+async fn load_modes(engine: &Engine, run: &RunId, calls: &mut [EarlierCall]) -> Result<(), CallError> {
+    let ledger = engine.ledger.as_ref();
+    let mut remaining = MAX_MODES_BYTES;
+    for call in calls.iter_mut().filter(|call| call.may_change_modes) {
+        let Some(stored) = ledger.record(run, call.seq).await? else { continue };
+        let diff = diff_of(ledger, run, &content_history::parse(&stored.text)?).await?;
+        remaining = remaining.checked_sub(diff.len()).ok_or_else(too_many_calls)?;
+        call.modes = diff_modes(&diff);
+    }
+    Ok(())
+}
+
+/// Whether a file was created or deleted, or the tool can change a mode. Other diffs need not be read.
+fn may_change_modes(record: &Record) -> bool {
+    matches!(record.tool.as_str(), "apply_patch" | "revert_calls")
+        || record.files.iter().any(|file| file.old_sha256.is_none() || file.new_sha256.is_none())
+}
+
+/// Loads the diffs of the newest of `calls`, as many as fit into `remaining` bytes.
+async fn load_diffs(
+    engine: &Engine,
+    run: &RunId,
+    calls: &mut [EarlierCall],
+    mut remaining: usize,
+) -> Result<(), CallError> {
+    let ledger = engine.ledger.as_ref();
+    for call in calls.iter_mut().rev() {
+        let Some(stored) = ledger.record(run, call.seq).await? else { continue };
+        let diff = diff_of(ledger, run, &content_history::parse(&stored.text)?).await?;
+        if diff.len() > remaining {
+            return Ok(());
+        }
+        remaining -= diff.len();
+        call.diff = diff;
+    }
+    Ok(())
+}
+
+fn too_many_calls() -> Refusal {
+    Refusal::new(
+        Code::PatchBudgetExceeded,
+        "the calls to undo have changed more files than can be undone at once",
+        "Undo fewer calls at a time: give a later toSeq.",
+    )
+    .with_details(|details| details.reasons = vec!["undo:files".to_owned()])
+}

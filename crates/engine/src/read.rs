@@ -1,0 +1,145 @@
+//! Reads: resolve, judge, read, record.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use model::{Code, Refusal, RunState, ToolCallId};
+use serde_json::{Map, Value};
+use workspace::{Tree, WorkspaceError};
+
+use crate::call::CallContext;
+use crate::call::record::{Failure, read_entry};
+use crate::call_error::refusals::{run_not_open, timed_out};
+use crate::engine::Engine;
+use crate::runs::open_run::OpenRun;
+use crate::tool::output::ReadOutput;
+use crate::tool::{ReadContext, ReadTool, ToolRun};
+use crate::{CallError, metrics, reconcile};
+
+impl Engine {
+    /// Executes and records a call of a reading tool.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
+    pub async fn read_call(
+        &self,
+        call: CallContext,
+        run: &Arc<OpenRun>,
+        members: Map<String, Value>,
+    ) -> Result<(ReadOutput, ToolCallId), CallError> {
+        let ToolRun::Read(parse) = call.tool.run else {
+            return Err(CallError::Internal("a mutation is no read".into()));
+        };
+        if let Err(error) = reconcile::ensure_consistent(self, run).await {
+            return Err(self.record_error(&call, &[], error).await);
+        }
+        match call.parse_read(parse, members) {
+            Ok(tool) => self.read(call, run, tool).await,
+            Err(refusal) => Err(self.record_error(&call, &[], refusal.into()).await),
+        }
+    }
+
+    /// Executes and records a parsed read. The tree is consistent.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
+    pub async fn read(
+        &self,
+        call: CallContext,
+        run: &Arc<OpenRun>,
+        tool: Box<dyn ReadTool>,
+    ) -> Result<(ReadOutput, ToolCallId), CallError> {
+        let (paths, at_record) = (tool.paths(), tool.at_record());
+        let limit = self.limits.request_timeout;
+        let output = tokio::time::timeout(limit, self.execute_read(&call, run, tool)).await;
+        let mut output = match output.unwrap_or_else(|_| Err(timed_out(limit).into())) {
+            Ok(output) => output,
+            Err(error) => return Err(self.record_error(&call, &paths, error).await),
+        };
+        let mut entry = read_entry(&call, &mut output);
+        entry.draft.reasons.extend(at_record.map(|at| format!("atSeq:{}", at.seq)));
+        match self.append_for(std::slice::from_ref(&call), vec![entry]).await.map_err(Failure::of_recording) {
+            Ok(_) => Ok((output, call.tool_call_id)),
+            // The token was revoked while the call was under way.
+            Err(Failure::All(error)) => Err(self.record_error(&call, &paths, error).await),
+            Err(failure) => Err(failure.into_error()),
+        }
+    }
+
+    async fn execute_read(
+        &self,
+        call: &CallContext,
+        run: &Arc<OpenRun>,
+        tool: Box<dyn ReadTool>,
+    ) -> Result<ReadOutput, CallError> {
+        if matches!(run.state(), RunState::Preparing | RunState::Deleted) {
+            return Err(run_not_open(run.state()).into());
+        }
+        let at_record = tool.at_record();
+        let mount = match &call.mount {
+            None => None,
+            Some(name) => Some(run.mount(name).ok_or_else(|| unknown_mount(name, run))?),
+        };
+        failpoint::hit("call.try");
+        if at_record.is_none()
+            && let Some(output) = tool.read_inline(&context(run, mount.as_deref(), &AtomicBool::new(false)))
+        {
+            return output.map_err(CallError::from);
+        }
+        let (_permit, snapshot) = match at_record {
+            None => (self.read_permit(call.tool.is_expensive).await?, None),
+            Some(at) => {
+                let (permit, snapshot) = self.snapshot_at(call, run, at).await?;
+                (permit, Some(snapshot))
+            }
+        };
+        let (run, tool_name) = (Arc::clone(run), call.tool.name);
+        let cancel = Arc::new(AtomicBool::new(false));
+        // Dropped with this future when the caller goes away. The thread sees the flag and stops.
+        let _cancel = SetOnDrop(Arc::clone(&cancel));
+        self.blocking(move || {
+            failpoint::hit("call.look");
+            let context = ReadContext { snapshot: snapshot.as_ref(), ..context(&run, mount.as_deref(), &cancel) };
+            let output = tool.read(&context);
+            if matches!(output, Err(WorkspaceError::Cancelled)) {
+                tracing::debug!("a read was cancelled: its caller went away, or its time was over");
+                metrics::read_cancelled(tool_name);
+            }
+            output.map_err(CallError::from)
+        })
+        .await
+    }
+}
+
+/// What a read of the present files reads from: `mount`, or else the run's own tree.
+fn context<'a>(run: &'a OpenRun, mount: Option<&'a Tree>, cancel: &'a AtomicBool) -> ReadContext<'a> {
+    ReadContext {
+        rules: &run.rules,
+        tree: mount.unwrap_or_else(|| run.workspace.tree()),
+        workspace: mount.is_none().then_some(&*run.workspace),
+        changed: Some(&run.changed),
+        snapshot: None,
+        cancel,
+    }
+}
+
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The run has no mount called `name`.
+pub fn unknown_mount(name: &str, run: &OpenRun) -> Refusal {
+    let known: Vec<_> = run.mounts.iter().map(|(mount, _)| mount.name.as_str()).collect();
+    let hint = if known.is_empty() {
+        "This run has no mounts.".to_owned()
+    } else {
+        format!("The mounts are: {}.", known.join(", "))
+    };
+    Refusal::new(Code::NotFound, format!("there is no mount `{name}`"), hint)
+}

@@ -1,0 +1,310 @@
+//! Reconciliation: bringing a run's tree to what the ledger has recorded, after a kill, an uncertain commit or a disk that
+//! failed for a while.
+//!
+//! A run is dirty while the ledger may have journal steps that the tree lacks. Whoever locks paths of a dirty run, or reads
+//! it, reconciles it first: every target of a journal step has its old or its new version, and is rolled forward. Where one
+//! has another version, the run alone needs repair.
+
+mod journal_check;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ledger::JournalEntry;
+use model::{LogicalPath, RunId, Sha256, Step};
+use workspace::{Applied, Replay};
+
+use crate::CallError;
+use crate::call_error::refusals::{needs_repair, run_not_found};
+use crate::engine::Engine;
+use crate::history::content_integrity::damaged_step;
+use crate::history::touched_paths::touched_paths;
+use crate::runs::open_run::OpenRun;
+use crate::runs::path_locks::PathGuard;
+use crate::transaction::staged_files;
+
+/// Locks `paths` once the tree has everything that is recorded.
+///
+/// # Errors
+///
+/// Where a recorded change cannot be applied now.
+pub async fn lock(engine: &Engine, run: &Arc<OpenRun>, paths: Vec<LogicalPath>) -> Result<PathGuard, CallError> {
+    loop {
+        let guard = run.path_locks.lock(paths.clone()).await;
+        if !run.accounting.is_dirty() {
+            return Ok(guard);
+        }
+        drop(guard);
+        // With the whole run locked, steps of a mutation under way are not taken for left ones.
+        let all = lock_all(run).await;
+        if run.accounting.is_dirty() {
+            let (owned, engine_clone) = (Arc::clone(run), engine.clone());
+            // The guard moves into the task: should the caller go away, the run stays locked to the end.
+            let task = async move {
+                let reconciled = reconcile(&engine_clone, &owned).await;
+                drop(all);
+                reconciled
+            };
+            engine.detached(task).await.map_err(CallError::unsettled)?;
+        }
+    }
+}
+
+/// Reconciles the run where it is dirty.
+///
+/// # Errors
+///
+/// Where a recorded change cannot be applied now.
+pub async fn lock_if_dirty(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+    if run.accounting.is_dirty() {
+        drop(lock(engine, run, Vec::new()).await?);
+    }
+    Ok(())
+}
+
+/// Makes sure that a read finds no part of a change: the tree has everything that is recorded, or, where the disk does not
+/// take that now, nothing of it.
+///
+/// # Errors
+///
+/// Where a change is partially applied.
+pub async fn ensure_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+    match lock_if_dirty(engine, run).await {
+        Ok(()) => Ok(()),
+        Err(error) => unless_partially_applied(engine, run, error).await,
+    }
+}
+
+/// As [`ensure_consistent`], and locks the whole run. The caller must hold no lock of the run.
+///
+/// # Errors
+///
+/// Where a change is partially applied.
+pub async fn lock_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<PathGuard, CallError> {
+    match lock(engine, run, vec![LogicalPath::root()]).await {
+        Ok(guard) => Ok(guard),
+        Err(error) => {
+            let guard = lock_all(run).await;
+            unless_partially_applied(engine, run, error).await?;
+            Ok(guard)
+        }
+    }
+}
+
+/// Waits until the tree has every recorded change and no mutation is under way. The caller must hold no lock of the run.
+///
+/// # Errors
+///
+/// Where the disk does not take a change.
+pub async fn apply_all(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+    lock(engine, run, vec![LogicalPath::root()]).await.map(drop)
+}
+
+async fn lock_all(run: &OpenRun) -> PathGuard {
+    run.path_locks.lock(vec![LogicalPath::root()]).await
+}
+
+/// Returns `error`, which kept changes from being finished, where the tree has a part of one of them.
+async fn unless_partially_applied(engine: &Engine, run: &Arc<OpenRun>, error: CallError) -> Result<(), CallError> {
+    for entry in engine.ledger.pending_journal(Some(&run.run_id)).await? {
+        let run = Arc::clone(run);
+        let is_partial = move || run.workspace.is_partially_applied(&entry.steps).map_err(CallError::from);
+        if engine.blocking(is_partial).await? {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Repeats every journal step that the ledger still has. The caller has locked the whole run.
+async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+    // This waits for uncertain commits: what they left is pending and counts, or never will.
+    let settled = engine.ledger.settled_run(&run.run_id).await?.ok_or_else(run_not_found)?;
+    discard_uncertain_files(engine, run, &settled.journal).await?;
+    let stored = settled.stored;
+    replay_journal(engine, run, settled.journal, (stored.run.head_seq, stored.run.head_hash)).await?;
+    // The calls that made the changes did not get to it: what they changed and used is known to the ledger alone.
+    run.changed.clear();
+    run.disk.set_held(stored.run.disk);
+    run.pending_approvals.set(stored.run.counts.pending_approvals);
+    let touched = touched_paths(engine.ledger.as_ref(), &run.run_id).await?;
+    run.workspace.add_written(&Vec::from_iter(touched));
+    run.accounting.set_reconciled(stored.usage);
+    Ok(())
+}
+
+/// Removes the staged files of calls whose uncertain commits did not take place.
+async fn discard_uncertain_files(
+    engine: &Engine,
+    run: &Arc<OpenRun>,
+    journal: &[JournalEntry],
+) -> Result<(), CallError> {
+    let named: Vec<_> = journal.iter().flat_map(|entry| staged_files::names(&entry.steps)).collect();
+    let mut files = run.accounting.take_uncertain_files();
+    files.retain(|name| !named.contains(name));
+    if files.is_empty() {
+        return Ok(());
+    }
+    let run = Arc::clone(run);
+    let discard = move || {
+        staged_files::discard(&run, &files);
+        Ok(())
+    };
+    engine.blocking(discard).await
+}
+
+/// Repeats all steps of `journal`, in order. `head` is that of the run's chain. Where they cannot be repeated, the run needs
+/// repair.
+async fn replay_journal(
+    engine: &Engine,
+    run: &Arc<OpenRun>,
+    journal: Vec<JournalEntry>,
+    head: (u64, Sha256),
+) -> Result<(), CallError> {
+    if journal.is_empty() || !is_sound(engine, run, &journal, head).await? {
+        return Ok(());
+    }
+    let done: Vec<_> = journal.iter().map(|entry| (run.run_id.clone(), entry.seq)).collect();
+    // A file that several calls changed is compared with its last version only: earlier ones were overwritten.
+    let steps: Vec<Step> = journal.into_iter().flat_map(|entry| entry.steps).collect();
+    let (tree, staged) = (Arc::clone(run), staged_files::names(&steps));
+    match engine.blocking(move || tree.workspace.replay(&steps).map_err(CallError::from)).await? {
+        Replay::Done(applied) => {
+            let run = Arc::clone(run);
+            let finish = move || {
+                fsync(&[applied]);
+                // What a large file was exchanged for, where it was moved into the tree before.
+                staged_files::discard(&run, &staged);
+                Ok(())
+            };
+            engine.blocking(finish).await?;
+            Ok(engine.ledger.prune(&done).await?)
+        }
+        Replay::ChangedOutside(paths) => mark_for_repair(engine, run, &paths).await,
+    }
+}
+
+/// Repeats the steps of some records, whose paths the caller has locked.
+///
+/// # Errors
+///
+/// Where they cannot be repeated now. The next call of the run tries again.
+pub async fn replay_records(engine: &Engine, run: &Arc<OpenRun>, seqs: &[u64]) -> Result<(), CallError> {
+    run.accounting.set_dirty();
+    let settled = engine.ledger.settled_run(&run.run_id).await?.ok_or_else(run_not_found)?;
+    let (mut journal, head) = (settled.journal, (settled.stored.run.head_seq, settled.stored.run.head_hash));
+    journal.retain(|entry| seqs.contains(&entry.seq));
+    if !is_sound(engine, run, &journal, head).await? {
+        return Err(needs_repair().into());
+    }
+    let steps: Vec<Step> = journal.into_iter().flat_map(|entry| entry.steps).collect();
+    let tree = Arc::clone(run);
+    match engine.blocking(move || tree.workspace.replay(&steps).map_err(CallError::from)).await? {
+        Replay::Done(applied) => {
+            // Not pruned here: steps of one file are pruned in their order.
+            engine.fsync_worker.push(&run.run_id, seqs.to_vec(), applied).await;
+            Ok(())
+        }
+        Replay::ChangedOutside(paths) => {
+            mark_for_repair(engine, run, &paths).await?;
+            Err(needs_repair().into())
+        }
+    }
+}
+
+/// Reconciles the open runs that are dirty, after a disk or a database that failed for a while.
+pub async fn reconcile_dirty_runs(engine: &Engine) {
+    for run in engine.runs.dirty() {
+        if let Err(error) = lock_if_dirty(engine, &run).await {
+            // The next round tries again, and so does the run's next call.
+            tracing::warn!(run.id = %run.run_id, error = &error as &dyn std::error::Error, "a change is unfinished");
+        }
+    }
+}
+
+/// Reconciles all runs at the start, before the service listens. Returns the number of journal entries found. A run where
+/// that fails is left to its next call or its operator.
+///
+/// # Errors
+///
+/// Where the ledger fails.
+pub async fn reconcile_all(engine: &Engine) -> Result<usize, CallError> {
+    let mut found = 0;
+    for run_id in engine.ledger.runs_with_pending_journal().await? {
+        match reconcile_at_start(engine, &run_id).await {
+            Ok(count) => found += count,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(run.id = %run_id, error, "the run's pending changes cannot be finished");
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn reconcile_at_start(engine: &Engine, run_id: &RunId) -> Result<usize, CallError> {
+    let run = engine.open(run_id).await?;
+    let found = engine.ledger.pending_journal(Some(run_id)).await?.len();
+    reconcile(engine, &run).await?;
+    let needs_repair = run.needs_repair.load(Ordering::Acquire);
+    tracing::info!(run.id = %run_id, needs_repair, "pending changes were finished");
+    Ok(found)
+}
+
+/// Whether the contents of pending changes are intact, and the records of the chain say the same about them. Where not,
+/// nothing is done, and this run alone waits for its operator.
+async fn is_sound(
+    engine: &Engine,
+    run: &OpenRun,
+    journal: &[JournalEntry],
+    head: (u64, Sha256),
+) -> Result<bool, CallError> {
+    let damaged: Option<Box<dyn std::error::Error + Send + Sync>> = match damaged_step(journal) {
+        Some(damaged) => Some(damaged.into()),
+        None => journal_check::find_mismatch(engine.ledger.as_ref(), &run.run_id, journal, head).await?.map(Into::into),
+    };
+    let Some(damaged) = damaged else { return Ok(true) };
+    tracing::error!(
+        run.id = %run.run_id,
+        error = &*damaged as &(dyn std::error::Error + 'static),
+        "a pending change cannot be finished"
+    );
+    set_needs_repair(engine, run).await?;
+    Ok(false)
+}
+
+/// Marks the run as changed from outside at `changed` while a change was pending.
+///
+/// # Errors
+///
+/// Where the ledger fails.
+pub async fn mark_for_repair(engine: &Engine, run: &OpenRun, changed: &[LogicalPath]) -> Result<(), CallError> {
+    let paths: Vec<_> = changed.iter().map(LogicalPath::as_str).collect();
+    tracing::error!(run.id = %run.run_id, ?paths, "changed from outside while a change was pending: the run needs repair");
+    set_needs_repair(engine, run).await
+}
+
+async fn set_needs_repair(engine: &Engine, run: &OpenRun) -> Result<(), CallError> {
+    run.needs_repair.store(true, Ordering::Release);
+    Ok(engine.ledger.set_needs_repair(&run.run_id, true).await?)
+}
+
+/// Syncs what was applied. A sync that failed must not be repeated, since the kernel may have dropped the data: the process
+/// ends, and the next start repeats the steps from the journal.
+pub fn fsync(applied: &[Applied]) {
+    if let Err(error) = Applied::sync_all(applied) {
+        abort_after(&error);
+    }
+}
+
+/// Ends the process where `error` comes from a sync that failed.
+pub fn abort_on_failed_fsync(error: &std::io::Error) {
+    if workspace::is_fsync_failure(error) {
+        abort_after(error);
+    }
+}
+
+fn abort_after(error: &std::io::Error) -> ! {
+    tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
+    std::process::abort();
+}

@@ -1,0 +1,112 @@
+//! What a run has used of its budgets and written, and whether its tree may lag behind the ledger.
+
+use std::collections::BTreeSet;
+
+use model::{LogicalPath, Usage};
+use parking_lot::Mutex;
+
+/// The state that the mutations of one run share.
+#[derive(Debug)]
+pub struct Accounting(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    usage: Usage,
+    /// Every path that the run has written; loaded when a policy first needs it.
+    touched_paths: Option<BTreeSet<LogicalPath>>,
+    is_dirty: bool,
+    /// Staged files of calls with an uncertain commit, which the journal may name.
+    uncertain_files: Vec<String>,
+}
+
+impl Accounting {
+    /// Of a run that has used `usage`. It is dirty where the ledger has journal steps that the tree may lack.
+    pub fn new(usage: Usage, is_dirty: bool) -> Self {
+        Self(Mutex::new(State { usage, touched_paths: None, is_dirty, uncertain_files: Vec::new() }))
+    }
+
+    /// The usage, with the reservations of calls under way.
+    pub fn usage(&self) -> Usage {
+        self.0.lock().usage.clone()
+    }
+
+    /// Reserves `more`. A call that fails gives it back with [`release`](Self::release).
+    pub fn reserve(&self, more: &Usage) {
+        self.0.lock().usage.add(more);
+    }
+
+    /// Gives back what a failed call reserved.
+    pub fn release(&self, more: &Usage) {
+        self.0.lock().usage.subtract(more);
+    }
+
+    /// Whether the paths that the run has written are loaded.
+    pub fn has_touched_paths(&self) -> bool {
+        self.0.lock().touched_paths.is_some()
+    }
+
+    /// Stores the paths that the run has written.
+    pub fn set_touched_paths(&self, paths: BTreeSet<LogicalPath>) {
+        self.0.lock().touched_paths = Some(paths);
+    }
+
+    /// Whether the run is known to have written `path`. Only the holder of the path's lock gets a stable answer.
+    pub fn has_touched(&self, path: &LogicalPath) -> bool {
+        self.0.lock().touched_paths.as_ref().is_some_and(|paths| paths.contains(path))
+    }
+
+    /// Adds the paths of a mutation.
+    pub fn add_touched(&self, paths: &[LogicalPath]) {
+        if let Some(touched) = &mut self.0.lock().touched_paths {
+            touched.extend(paths.iter().cloned());
+        }
+    }
+
+    /// Whether the ledger may have journal steps that the tree lacks.
+    pub fn is_dirty(&self) -> bool {
+        self.0.lock().is_dirty
+    }
+
+    /// Makes the next call reconcile the run.
+    pub fn set_dirty(&self) {
+        self.0.lock().is_dirty = true;
+    }
+
+    /// Makes the next call reconcile the run, since it is uncertain whether a commit took place. The journal may name the
+    /// staged `files`.
+    pub fn set_uncertain(&self, files: Vec<String>) {
+        let mut state = self.0.lock();
+        state.is_dirty = true;
+        state.uncertain_files.extend(files);
+    }
+
+    /// Takes the staged files of uncertain commits. The caller holds the whole run and knows what was committed.
+    pub fn take_uncertain_files(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().uncertain_files)
+    }
+
+    /// Ends a reconciliation: stores the usage that the ledger has. Touched paths are loaded again.
+    pub fn set_reconciled(&self, usage: Usage) {
+        let mut state = self.0.lock();
+        (state.usage, state.touched_paths, state.is_dirty) = (usage, None, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touched_paths_are_unknown_until_they_are_loaded() {
+        let accounting = Accounting::new(Usage::default(), false);
+        let [a, b] = ["a", "b/c"].map(|raw| LogicalPath::parse(raw).unwrap());
+        accounting.add_touched(&[a.clone(), b.clone()]);
+        assert!(!accounting.has_touched_paths() && !accounting.has_touched(&a));
+        accounting.set_touched_paths(BTreeSet::new());
+        accounting.add_touched(&[a.clone(), b.clone()]);
+        assert!(accounting.has_touched_paths() && accounting.has_touched(&a) && accounting.has_touched(&b));
+        assert!(!accounting.has_touched(&LogicalPath::parse("b").unwrap()));
+        accounting.set_reconciled(Usage::default());
+        assert!(!accounting.has_touched_paths() && !accounting.has_touched(&a));
+    }
+}

@@ -1,0 +1,73 @@
+//! The paths of a run that are known to differ from its base.
+
+use std::collections::BTreeSet;
+
+use model::{LogicalPath, MAX_PATH_BYTES};
+use parking_lot::Mutex;
+use workspace::{MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES};
+
+/// The paths of a run that may differ from its base. Unknown until a scan of the whole tree has found them.
+#[derive(Debug, Default)]
+pub struct ChangedPaths(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// `None` where only a scan can tell.
+    paths: Option<BTreeSet<LogicalPath>>,
+    /// Grows with every change, so that a scan that ran beside one is not taken over.
+    version: u64,
+}
+
+/// The version of [`ChangedPaths`] at the start of a scan.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanVersion(u64);
+
+impl ChangedPaths {
+    /// Returns the paths, if they are known.
+    pub fn get(&self) -> Option<BTreeSet<LogicalPath>> {
+        self.0.lock().paths.clone()
+    }
+
+    /// Starts a scan beside which mutations go on.
+    pub fn start_scan(&self) -> ScanVersion {
+        ScanVersion(self.0.lock().version)
+    }
+
+    /// Stores the result of the scan that started at `version`, unless something has changed since.
+    pub fn finish_scan(&self, version: ScanVersion, paths: Option<BTreeSet<LogicalPath>>) {
+        let mut known = self.0.lock();
+        if known.version == version.0 {
+            known.paths = paths;
+        }
+    }
+
+    /// Stores the result of a scan during which nothing could change.
+    pub fn set(&self, paths: Option<BTreeSet<LogicalPath>>) {
+        self.0.lock().paths = paths;
+    }
+
+    /// Makes the paths unknown.
+    pub fn clear(&self) {
+        let mut known = self.0.lock();
+        known.paths = None;
+        known.version += 1;
+    }
+
+    /// Adds the paths of a mutation.
+    pub fn add(&self, paths: &[LogicalPath]) {
+        let mut known = self.0.lock();
+        known.version += 1;
+        if let Some(all) = &mut known.paths {
+            all.extend(paths.iter().cloned());
+        }
+        known.paths = known.paths.take().filter(is_small);
+    }
+}
+
+/// Whether the set is small enough to be kept.
+fn is_small(paths: &BTreeSet<LogicalPath>) -> bool {
+    // Every mutation asks. The lengths are added up only where the count leaves it open.
+    let bytes = || paths.iter().map(|path| path.as_str().len()).sum::<usize>();
+    paths.len() <= MAX_CHANGED_PATHS
+        && (paths.len() * MAX_PATH_BYTES <= MAX_CHANGED_PATHS_BYTES || bytes() <= MAX_CHANGED_PATHS_BYTES)
+}

@@ -1,0 +1,98 @@
+//! A run that is open in this process.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use model::{Mount, Rules, RunId, RunState};
+use tokio_util::sync::CancellationToken;
+use workspace::{Tree, Workspace};
+
+use crate::clock::latest;
+use crate::runs::accounting::Accounting;
+use crate::runs::changed_paths::ChangedPaths;
+use crate::runs::in_flight_calls::InFlightCalls;
+use crate::runs::path_locks::PathLocks;
+use crate::runs::quota::{PendingApprovals, RunDisk};
+
+/// A run that this process has opened. There is one for each run, shared by its calls.
+pub struct OpenRun {
+    /// The ID of the run.
+    pub run_id: RunId,
+    /// The policy in force.
+    pub rules: Arc<Rules>,
+    /// The tree.
+    pub workspace: Arc<Workspace>,
+    /// The read-only trees.
+    pub mounts: Vec<(Mount, Arc<Tree>)>,
+    /// A [`RunState`], updated together with the ledger's.
+    pub state: AtomicU8,
+    /// When the run closes by itself.
+    pub expires_at: Option<String>,
+    /// Whether the tree was changed from outside while a change was pending.
+    pub needs_repair: AtomicBool,
+    /// The paths that are known to differ from the base.
+    pub changed: ChangedPaths,
+    /// Locks of the mutations under way.
+    pub path_locks: Arc<PathLocks>,
+    /// What mutations have used and written.
+    pub accounting: Accounting,
+    /// The disk space that the tree takes.
+    pub disk: Arc<RunDisk>,
+    /// The calls that wait for approval.
+    pub pending_approvals: PendingApprovals,
+    /// IDs of callers that are under way.
+    pub in_flight: InFlightCalls,
+    /// Cancelled when the last call that uses the run has ended.
+    pub ended: CancellationToken,
+}
+
+impl OpenRun {
+    /// Returns the state of the run. A run that has expired is closed, whatever the ledger says yet.
+    pub fn state(&self) -> RunState {
+        const STATES: [RunState; 5] =
+            [RunState::Preparing, RunState::Open, RunState::AwaitingApproval, RunState::Closed, RunState::Deleted];
+        let stored = self.state.load(Ordering::Acquire);
+        let state = STATES.into_iter().find(|state| *state as u8 == stored).unwrap_or(RunState::Deleted);
+        if has_expired(state, self.expires_at.as_deref()) { RunState::Closed } else { state }
+    }
+
+    /// Stores the state that the ledger has.
+    pub fn set_state(&self, state: RunState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Notes that a call waits for approval. The ledger has recorded it.
+    pub fn set_awaiting_approval(&self) {
+        let (open, awaiting) = (RunState::Open as u8, RunState::AwaitingApproval as u8);
+        // A run that was closed meanwhile stays closed.
+        let _ = self.state.compare_exchange(open, awaiting, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Returns the read-only tree called `name`.
+    pub fn mount(&self, name: &str) -> Option<Arc<Tree>> {
+        self.mounts.iter().find(|(mount, _)| mount.name == name).map(|(_, tree)| Arc::clone(tree))
+    }
+}
+
+impl Drop for OpenRun {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+impl fmt::Debug for OpenRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenRun({}, {})", self.run_id, self.state().as_str())
+    }
+}
+
+/// Whether a run in `state` should be closed by now.
+pub fn has_expired(state: RunState, expires_at: Option<&str>) -> bool {
+    match state {
+        RunState::Closed | RunState::Deleted => false,
+        RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
+            expires_at.is_some_and(|expires_at| expires_at <= latest().as_str())
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What a tool is: its declaration, and the traits of its parsed input.
+
+pub mod at_record;
+pub mod change_plan;
+pub mod earlier_calls;
+pub mod input;
+pub mod output;
+mod schema;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+
+use model::{Code, LogicalPath, Permission, Refusal, Rules, Sha256};
+use serde_json::{Map, Value};
+use workspace::{Target, Tree, Workspace, WorkspaceError};
+
+use crate::runs::changed_paths::ChangedPaths;
+use crate::runs::quota::Reservation;
+use crate::tool::at_record::{AtRecord, SnapshotView};
+use crate::tool::change_plan::ChangePlan;
+use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery};
+use crate::tool::output::ReadOutput;
+
+pub use schema::ToolSchema;
+
+/// The declaration of a tool.
+pub struct Tool {
+    /// The name, also of the route, the span and the OpenAPI operation.
+    pub name: &'static str,
+    /// What it does and when to use it. A model reads this.
+    pub description: &'static str,
+    /// Whether it may read the whole tree. Expensive reads have permits of their own, so that cheap ones do not wait.
+    pub is_expensive: bool,
+    /// The permissions of which a caller needs at least one. A mutation may require another once its effect is known.
+    pub permissions: &'static [Permission],
+    /// Members of the output that hold file content. They are emptied for callers without `file:read`.
+    pub content: &'static [&'static str],
+    /// The schema of the input, without the members that every tool has.
+    pub input: fn() -> ToolSchema,
+    /// The schema of the output, without the members that every answer has.
+    pub output: fn() -> ToolSchema,
+    /// How to parse its input.
+    pub run: ToolRun,
+}
+
+impl Tool {
+    /// Whether it may change files.
+    pub fn mutates(&self) -> bool {
+        matches!(self.run, ToolRun::Mutation(_))
+    }
+}
+
+/// The parser of a tool's input, which also says whether the tool reads or changes files.
+#[derive(Clone, Copy)]
+pub enum ToolRun {
+    /// Of a reading tool.
+    Read(Parse<dyn ReadTool>),
+    /// Of a mutating tool.
+    Mutation(Parse<dyn Mutation>),
+}
+
+/// Parses the tool's own members of an input.
+pub type Parse<T> = fn(Map<String, Value>) -> Result<Box<T>, Refusal>;
+
+/// The parsed input of a reading tool.
+pub trait ReadTool: Send {
+    /// Reads without waiting for a disk, on the runtime's thread; `None` where that is not possible.
+    fn read_inline(&self, _context: &ReadContext<'_>) -> Option<Result<ReadOutput, WorkspaceError>> {
+        None
+    }
+
+    /// Restricts the output to what a caller without `file:read` may be shown.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN` where every output would show content.
+    fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// The earlier record at which the files are to be read; `None` for the present files.
+    fn at_record(&self) -> Option<AtRecord> {
+        None
+    }
+
+    /// Reads, on a thread that may block.
+    fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError>;
+
+    /// The paths of the input, for the record of a refusal.
+    fn paths(&self) -> Vec<LogicalPath>;
+}
+
+/// What a reading tool reads from.
+pub struct ReadContext<'a> {
+    /// The policy in force.
+    pub rules: &'a Rules,
+    /// The tree: the run's own or a mount.
+    pub tree: &'a Tree,
+    /// The run's workspace; `None` where the call names a mount.
+    pub workspace: Option<&'a Workspace>,
+    /// Paths that are known to differ from the base; of the run's own tree.
+    pub changed: Option<&'a ChangedPaths>,
+    /// The files at an earlier record, where [`ReadTool::at_record`] asked for one.
+    pub snapshot: Option<&'a SnapshotView>,
+    /// Set when the caller is gone.
+    pub cancel: &'a AtomicBool,
+}
+
+impl<'a> ReadContext<'a> {
+    /// The files at the earlier record that the call asked for, with the run's workspace.
+    pub fn at_record(&self) -> Option<(&'a SnapshotView, &'a Workspace)> {
+        self.snapshot.zip(self.workspace)
+    }
+}
+
+/// The parsed input of a mutating tool. It describes a change; policy decides about it elsewhere.
+pub trait Mutation: Send {
+    /// The earlier calls that the plan needs. Asked first.
+    fn earlier_calls(&self) -> Option<EarlierCallsQuery> {
+        None
+    }
+
+    /// Takes the result of [`earlier_calls`](Self::earlier_calls).
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be undone.
+    fn take_earlier_calls(&mut self, _earlier: EarlierCalls) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Every path that may change, each once. The call locks them.
+    fn paths(&self) -> Vec<LogicalPath>;
+
+    /// Those of [`paths`](Self::paths) that change if the call succeeds, as far as the input alone says so.
+    fn changed_paths(&self) -> Vec<LogicalPath> {
+        self.paths()
+    }
+
+    /// Whether the call locks the whole run.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
+    /// The version that the caller expects at `path`, where the input names one.
+    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
+        None
+    }
+
+    /// Those of [`paths`](Self::paths) that may be removed, so that another file may take a path above or under them.
+    fn removed_paths(&self) -> Vec<LogicalPath> {
+        Vec::new()
+    }
+
+    /// Reads the present state of [`paths`](Self::paths), in their order. Files in `removed` do not block other paths.
+    ///
+    /// # Errors
+    ///
+    /// Where policy denies one of them, a path is blocked, or the disk fails.
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        removed: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        workspace.targets(rules, &self.paths(), removed)
+    }
+
+    /// The permission that the known effect requires; `None` where the tool's own is enough.
+    fn required_permission(&self, _targets: &[Target]) -> Option<Permission> {
+        None
+    }
+
+    /// The texts in the input itself, each with its path. They are checked for credentials before anything about the tree
+    /// is answered.
+    fn new_texts(&self) -> Vec<NewText> {
+        Vec::new()
+    }
+
+    /// The refusal of a credential in new content that is not in memory.
+    fn check_staged_content(&self, _targets: &[Target]) -> Option<Refusal> {
+        None
+    }
+
+    /// The disk space that is reserved already for new content outside of memory.
+    fn take_reservation(&mut self) -> Option<Reservation> {
+        None
+    }
+
+    /// Plans the change. `targets` are in the order of [`paths`](Self::paths).
+    ///
+    /// # Errors
+    ///
+    /// Where the input does not fit the present files.
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal>;
+
+    /// The refusal of a plan that would leave a file and another one under it.
+    fn path_conflict(&self, conflict: PathConflict) -> Refusal {
+        let PathConflict { above, beneath } = conflict;
+        let message = format!("`{above}` would be a file, and `{beneath}` a file beneath it");
+        Refusal::new(Code::NotADirectory, message, "Choose another path for one of the two.").at(&beneath)
+    }
+}
+
+/// Two paths that cannot both be files.
+#[derive(Debug)]
+pub struct PathConflict {
+    /// The path above the other.
+    pub above: LogicalPath,
+    /// The path under it.
+    pub beneath: LogicalPath,
+}
+
+/// A text in the input of a call.
+#[derive(Debug)]
+pub struct NewText {
+    /// The path that the text is written to.
+    pub path: LogicalPath,
+    /// The path whose present text it becomes part of.
+    pub into: LogicalPath,
+    /// The text.
+    pub text: Vec<u8>,
+}
+
+impl NewText {
+    /// A text for the file at `path`.
+    pub fn to(path: &LogicalPath, text: Vec<u8>) -> Self {
+        Self { path: path.clone(), into: path.clone(), text }
+    }
+}
+
+/// What a plan is made with.
+pub struct PlanContext<'a> {
+    /// The policy in force.
+    pub rules: &'a Rules,
+    /// The commit that the run started from.
+    pub base_commit: &'a str,
+}

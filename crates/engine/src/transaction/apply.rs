@@ -1,0 +1,83 @@
+//! The last step of a transaction: the staged contents are moved into the tree.
+
+use std::sync::Arc;
+
+use model::Record;
+use workspace::{ApplyError, GITIGNORE_NAME};
+
+use crate::CallError;
+use crate::call::Answer;
+use crate::call_error::refusals::needs_repair;
+use crate::engine::Engine;
+use crate::reconcile;
+use crate::runs::open_run::OpenRun;
+use crate::transaction::commit::Committed;
+
+impl Committed {
+    /// Moves the staged contents into the tree and returns the answers. What cannot be moved now is repeated from the
+    /// journal before any other call of the run.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NEEDS_REPAIR` where a file was changed from outside; `UNAVAILABLE` where the disk does not take the change. The
+    /// calls are recorded all the same.
+    pub async fn apply(self, engine: &Engine, run: &Arc<OpenRun>) -> Result<Vec<Answer>, CallError> {
+        let Self { answers, records, files } = self;
+        let Some(files) = files else { return Ok(answers) };
+        // A panic from here on would leave a change journalled and not applied.
+        let unapplied = Unapplied(Some(run));
+        failpoint::hit("transaction.committed");
+        let permit = engine.write_permit().await?;
+        let tree = Arc::clone(run);
+        let applied = engine.blocking(move || Ok(tree.workspace.apply(files))).await;
+        drop(permit);
+        failpoint::hit("transaction.applied");
+        let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
+        records.iter().for_each(|record| note_written(run, record));
+        match applied {
+            Ok(Ok(applied)) => engine.fsync_worker.push(&run.run_id, seqs, applied).await,
+            Ok(Err(ApplyError::ChangedOutside(changed))) => {
+                reconcile::mark_for_repair(engine, run, &changed).await?;
+                return Err(needs_repair().into());
+            }
+            Ok(Err(ApplyError::Io(error))) => {
+                tracing::warn!(run.id = %run.run_id, ?seqs, %error, "a journalled change was not applied: repeating it");
+                reconcile::replay_records(engine, run, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
+            }
+            Err(_) => {
+                tracing::error!(run.id = %run.run_id, ?seqs, "applying a change panicked: repeating it");
+                reconcile::replay_records(engine, run, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
+            }
+        }
+        unapplied.finish();
+        Ok(answers)
+    }
+}
+
+/// Marks the run dirty when it is dropped before the change is applied.
+struct Unapplied<'a>(Option<&'a OpenRun>);
+
+impl Unapplied<'_> {
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unapplied<'_> {
+    fn drop(&mut self) {
+        if let Some(run) = self.0 {
+            run.accounting.set_dirty();
+        }
+    }
+}
+
+/// Updates what the process knows about the run's files.
+fn note_written(run: &OpenRun, record: &Record) {
+    if record.paths_written.iter().any(|path| path.file_name() == GITIGNORE_NAME) {
+        // Other rules hide other files.
+        run.changed.clear();
+    }
+    run.workspace.add_written(&record.paths_written);
+    run.changed.add(&record.paths_written);
+    run.accounting.add_touched(&record.paths_written);
+}

@@ -1,0 +1,172 @@
+//! Calls that need a person's approval: one approval for all changes of a transaction.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ledger::Entry;
+use model::{Approval, ApprovalFile, ApprovalState, Code, Outcome, Refusal, ToolCallId, Verdict};
+use serde::{Deserialize, Serialize};
+
+use crate::CallError;
+use crate::call::CallContext;
+use crate::call::record::{Failure, refused_entry, requested_files, stored_reply};
+use crate::clock::{new_approval_id, now_plus};
+use crate::engine::Engine;
+use crate::runs::open_run::OpenRun;
+use crate::runs::quota::PendingReservation;
+use crate::tool::change_plan::ChangePlan;
+use crate::transaction::judge::{Judged, JudgedItem};
+
+/// How long a person has to decide, in seconds.
+const APPROVAL_SECONDS: i64 = 24 * 60 * 60;
+/// The longest reason that is joined from several, in characters.
+const MAX_JOINED_REASON: usize = 2000;
+
+/// What the approval of a batch has in place of a tool.
+pub const BATCH: &str = "batch";
+
+/// The stored input of a batch that waits for approval: its changes in their order.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredBatch {
+    /// The calls.
+    pub calls: Vec<StoredCall>,
+}
+
+/// A stored call of a batch.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredCall {
+    /// The tool.
+    pub tool: String,
+    /// The ID of the call.
+    pub tool_call_id: ToolCallId,
+    /// Why the change is made.
+    pub reason: String,
+    /// The input, without credentials.
+    pub input: String,
+}
+
+impl Judged {
+    /// Records that the changes wait for approval, and returns each call's refusal. Reads of a batch are left out.
+    ///
+    /// # Errors
+    ///
+    /// `QUOTA_EXCEEDED` where too many calls of the run wait; the errors of the ledger.
+    pub async fn ask(self, engine: &Engine, run: &Arc<OpenRun>, is_dry_run: bool) -> Result<Vec<CallError>, Failure> {
+        let reserved = reserve(engine, run).await.map_err(|error| match self.items.len() {
+            1 => Failure::Call(0, error),
+            _ => Failure::All(error),
+        })?;
+        let mut refusal = approval_required(&self.decision.reasons, is_dry_run);
+        let mut approval = if is_dry_run { None } else { self.approval()? };
+        refusal.details.approval_id = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
+        let mut rows = Vec::with_capacity(self.items.len());
+        for (call, item) in self.calls.iter().zip(&self.items) {
+            rows.push(match item {
+                JudgedItem::Change(change) => {
+                    let mut entry = pending_entry(call, &change.plan, &refusal);
+                    entry.approval = approval.take();
+                    (refusal.clone(), entry)
+                }
+                JudgedItem::Read(_) => {
+                    let left_out = read_left_out();
+                    let entry = refused_entry(call, &[], &left_out);
+                    (left_out, entry)
+                }
+            });
+        }
+        let (refusals, entries): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let records = engine.append_for(&self.calls, entries).await.map_err(Failure::of_recording)?;
+        if !is_dry_run {
+            reserved.keep();
+            run.set_awaiting_approval();
+        }
+        let recorded = refusals.into_iter().zip(records);
+        Ok(recorded.map(|(refusal, record)| refusal.recorded(record.seq, record.hash).into()).collect())
+    }
+
+    /// The approval of all changes, with their stored input.
+    fn approval(&self) -> Result<Option<(Approval, String)>, Failure> {
+        let changes: Vec<_> = self.changes().map(|(index, change)| (&self.calls[index], change)).collect();
+        let Some((first, _)) = changes.first() else { return Ok(None) };
+        let diff: Vec<u8> = changes.iter().flat_map(|(_, change)| change.plan.diff.iter().copied()).collect();
+        let approval = new_approval(first, self.files(), &diff, self.decision.reasons.clone());
+        if self.items.len() == 1 {
+            return Ok(Some((approval, first.input.clone())));
+        }
+        let reasons: Vec<_> = changes.iter().filter_map(|(call, _)| call.reason.as_deref()).collect();
+        let calls = changes.iter().map(|(call, _)| StoredCall {
+            tool: call.tool.name.to_owned(),
+            tool_call_id: call.tool_call_id.clone(),
+            reason: call.reason.clone().unwrap_or_default(),
+            input: call.input.clone(),
+        });
+        let input = serde_json::to_string(&StoredBatch { calls: calls.collect() });
+        let input = input.map_err(|error| Failure::Recorded(CallError::Internal(Box::new(error))))?;
+        Ok(Some((Approval { tool: BATCH.to_owned(), reason: joined(&reasons), ..approval }, input)))
+    }
+}
+
+/// Reserves one of the calls that may wait for approval in the run.
+async fn reserve<'a>(engine: &Engine, run: &'a OpenRun) -> Result<PendingReservation<'a>, CallError> {
+    if let Ok(reserved) = run.pending_approvals.reserve() {
+        return Ok(reserved);
+    }
+    // The ledger knows best how many wait.
+    engine.refresh_state(run).await?;
+    Ok(run.pending_approvals.reserve()?)
+}
+
+fn approval_required(reasons: &[String], is_dry_run: bool) -> Refusal {
+    let (message, hint) = if is_dry_run {
+        let message = "the call would need a person's approval; this was a dry run, and nobody was asked";
+        (message, "Make the call without dryRun: it then waits until a person has decided.")
+    } else {
+        let message = "the call needs a person's approval; nothing has changed yet";
+        let hint = "Continue with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} has the outcome.";
+        (message, hint)
+    };
+    Refusal::new(Code::ApprovalRequired, message, hint).with_details(|details| details.reasons = reasons.to_vec())
+}
+
+/// The refusal of a read in a batch whose changes wait.
+fn read_left_out() -> Refusal {
+    let message = "the read was left out: the changes of its batch need a person's approval";
+    Refusal::new(Code::BatchNotDone, message, "Make the read by itself, now or when the batch is decided.")
+}
+
+/// The entry of a call that waits for approval, with the reply to its repetitions.
+fn pending_entry(call: &CallContext, plan: &ChangePlan, refusal: &Refusal) -> Entry {
+    let mut draft = call.draft(Verdict::RequireApproval, Outcome::Pending);
+    draft.code = Some(Code::ApprovalRequired);
+    draft.reasons.clone_from(&refusal.details.reasons);
+    draft.files = requested_files(&plan.paths());
+    call.entry(draft, Some(stored_reply(refusal)))
+}
+
+/// Every reason once, one a line.
+fn joined(reasons: &[&str]) -> String {
+    let mut seen = BTreeSet::new();
+    let distinct: Vec<_> = reasons.iter().copied().filter(|reason| seen.insert(*reason)).collect();
+    distinct.join("\n").chars().take(MAX_JOINED_REASON).collect()
+}
+
+fn new_approval(call: &CallContext, files: Vec<ApprovalFile>, diff: &[u8], reasons: Vec<String>) -> Approval {
+    Approval {
+        approval_id: new_approval_id(),
+        run_id: call.run_id.clone(),
+        tool_call_id: call.tool_call_id.clone(),
+        tool: call.tool.name.to_owned(),
+        reason: call.reason.clone().unwrap_or_default(),
+        actor: call.caller.actor.clone(),
+        state: ApprovalState::Pending,
+        reasons,
+        files,
+        diff: String::from_utf8_lossy(diff).into_owned(),
+        created_at: call.timestamp.clone(),
+        expires_at: now_plus(APPROVAL_SECONDS),
+        decided_by: None,
+        note: None,
+    }
+}

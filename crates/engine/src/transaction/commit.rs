@@ -1,0 +1,97 @@
+//! The fifth state of a transaction: journal steps, records, artifacts, replies and the approval decision are durable.
+
+use std::sync::Arc;
+
+use ledger::{AppendedAll, ApprovalDecision};
+use model::{Record, Usage};
+
+use crate::call::record::{Failure, refusal_of};
+use crate::call::{Answer, CallContext};
+use crate::call_error::refusals::{already_recorded, approval_not_pending};
+use crate::engine::Engine;
+use crate::runs::open_run::OpenRun;
+use crate::transaction::entries::committed;
+use crate::transaction::judge::JudgedItem;
+use crate::transaction::stage::Staged;
+use crate::transaction::staged_files;
+
+/// Recorded calls whose changes are not in the tree yet.
+pub struct Committed {
+    /// The answer of each call.
+    pub answers: Vec<Answer>,
+    /// The records of the calls that change files.
+    pub records: Vec<Record>,
+    /// The staged contents; `None` where the calls only read.
+    pub files: Option<workspace::Staged>,
+}
+
+impl Staged {
+    /// Commits everything in one transaction of the ledger; `decision` is that of the approval that the calls waited for.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger does not take the entries. Nothing stays staged, unless the outcome is uncertain.
+    pub async fn commit(
+        self,
+        engine: &Engine,
+        run: &Arc<OpenRun>,
+        decision: Option<ApprovalDecision>,
+    ) -> Result<Committed, Failure> {
+        let Self { calls, items, files, large_files, disk, disk_change } = self;
+        let mut usage = Usage::default();
+        for item in &items {
+            if let JudgedItem::Change(change) = item {
+                usage.add(&change.usage);
+            }
+        }
+        let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
+        let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
+        if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
+            (first.approval_decision, first.disk) = (decision, disk_change);
+        }
+        run.accounting.reserve(&usage);
+        failpoint::hit("transaction.staged");
+        let records = match engine.append(entries).await {
+            Ok(AppendedAll::Recorded(records)) => records,
+            not_recorded => {
+                run.accounting.release(&usage);
+                return Err(undo(engine, run, &calls, large_files, not_recorded).await);
+            }
+        };
+        disk.settle(disk_change);
+        let complete = |((call, answer), record): ((&CallContext, _), &Record)| {
+            crate::transaction::entries::PendingAnswer::complete(answer, call, record.seq, record.hash)
+        };
+        let answers = calls.iter().zip(answers).zip(&records).map(complete).collect();
+        let records = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
+        Ok(Committed { answers, records, files })
+    }
+}
+
+/// Removes what was staged for entries that the ledger did not take, and says why it did not.
+async fn undo(
+    engine: &Engine,
+    run: &OpenRun,
+    calls: &[CallContext],
+    large_files: Vec<String>,
+    appended: ledger::Result<AppendedAll>,
+) -> Failure {
+    let error = match appended {
+        Err(error) => {
+            // The commit may have taken place all the same. The next call reconciles before it plans.
+            run.accounting.set_uncertain(large_files);
+            return Failure::Recorded(error.into());
+        }
+        Ok(AppendedAll::Repeated(_)) => {
+            // An uncertain attempt before this one is recorded. Its steps may not be applied yet.
+            run.accounting.set_dirty();
+            Failure::Recorded(already_recorded().into())
+        }
+        Ok(AppendedAll::Reused(index)) => Failure::Recorded(engine.record_reused_id(&calls[index]).await),
+        Ok(AppendedAll::NotPending) => Failure::Recorded(approval_not_pending().into()),
+        Ok(AppendedAll::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
+        Ok(AppendedAll::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
+    };
+    staged_files::discard(run, &large_files);
+    error
+}

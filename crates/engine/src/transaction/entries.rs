@@ -1,0 +1,105 @@
+//! The ledger's entries of a transaction's calls, and their answers.
+
+use ledger::{Artifact, Entry, Reply};
+use model::{Outcome, Sha256, Verdict};
+use serde_json::{Map, Value};
+
+use crate::call::record::read_entry;
+use crate::call::{Answer, CallContext, ChainHead, splice};
+use crate::clock::new_artifact_id;
+use crate::tool::change_plan::{ChangePlan, record_files};
+use crate::transaction::judge::{JudgedChange, JudgedItem};
+
+/// The `status` of a stored reply that holds the members of an answer. Any other holds a refusal.
+pub const DONE: u16 = 200;
+
+/// The answer of a call whose record is not appended yet.
+pub enum PendingAnswer {
+    /// Of a mutation: its members as JSON text, without `seq` and `headHash`.
+    Mutation(String),
+    /// Of a read: all of it.
+    Read(Answer),
+}
+
+impl PendingAnswer {
+    /// Completes the answer with the call's record.
+    pub fn complete(self, call: &CallContext, seq: u64, hash: Option<Sha256>) -> Answer {
+        match self {
+            Self::Mutation(members) => mutation_answer(call, &members, seq, hash),
+            Self::Read(answer) => answer,
+        }
+    }
+}
+
+/// The entry and the answer of a call that takes effect.
+pub fn committed(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
+    let JudgedChange { plan, reasons, usage } = match item {
+        JudgedItem::Change(change) => change,
+        JudgedItem::Read(mut output) => {
+            let entry = read_entry(call, &mut output);
+            let body = splice(&call.tool_call_id, &output.output);
+            return (entry, PendingAnswer::Read(Answer { body, head: None }));
+        }
+    };
+    let artifact_id = new_artifact_id();
+    let uri = format!("artifact://{}/{artifact_id}", call.run_id);
+    let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
+    draft.artifact_uris = vec![uri.clone()];
+    draft.diff_sha256 = Some(Sha256::of(&plan.diff));
+    draft.paths_written = plan.paths();
+    draft.files = record_files(&plan);
+    draft.reasons = reasons;
+    let steps = plan.changes.to_steps();
+    let ChangePlan { output, summary, warnings, diff, .. } = plan;
+    let members = answer_members(output, vec![uri], summary, warnings);
+    let mut entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
+    entry.steps = steps;
+    entry.artifact = Some(Artifact { artifact_id, diff });
+    entry.usage = usage;
+    (entry, PendingAnswer::Mutation(members))
+}
+
+/// The entry and the answer of a call that only shows what it would do.
+pub fn dry_run(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
+    let JudgedChange { plan, reasons, .. } = match item {
+        JudgedItem::Change(change) => change,
+        read @ JudgedItem::Read(_) => return committed(call, read),
+    };
+    let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
+    draft.paths_read = plan.paths();
+    draft.reasons = reasons;
+    draft.reasons.push("dryRun".to_owned());
+    let ChangePlan { mut output, summary, warnings, .. } = plan;
+    for (name, value) in [("applied", false), ("dryRun", true)] {
+        if output.contains_key(name) {
+            output.insert(name.to_owned(), Value::from(value));
+        }
+    }
+    let members = answer_members(output, Vec::new(), format!("dry run: would have {summary}"), warnings);
+    let entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
+    (entry, PendingAnswer::Mutation(members))
+}
+
+fn answer_members(
+    mut output: Map<String, Value>,
+    artifact_uris: Vec<String>,
+    summary: String,
+    warnings: Vec<String>,
+) -> String {
+    output.insert("artifactUris".to_owned(), Value::from(artifact_uris));
+    output.insert("summary".to_owned(), Value::from(summary));
+    output.insert("warnings".to_owned(), Value::from(warnings));
+    // JSON names and values always serialise.
+    serde_json::to_string(&output).unwrap_or_default()
+}
+
+/// The answer with the given `members` as JSON text, and the call's record.
+pub fn mutation_answer(call: &CallContext, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
+    let mut output = format!("{{\"seq\":{seq}");
+    if let Some(hash) = hash {
+        output.extend([",\"headHash\":\"", &hash.to_string(), "\""]);
+    }
+    let rest = members.strip_prefix('{').unwrap_or("}");
+    output.extend([if rest.starts_with('}') { "" } else { "," }, rest]);
+    Answer { body: splice(&call.tool_call_id, &output), head: Some(ChainHead { seq, hash }) }
+}

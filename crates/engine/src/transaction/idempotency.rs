@@ -1,0 +1,59 @@
+//! Repetitions of calls under the caller's own ID.
+
+use model::{Permission, Refusal};
+use serde_json::{Map, Value};
+
+use crate::CallError;
+use crate::call::{Answer, CallContext};
+use crate::call_error::refusals::forbidden;
+use crate::engine::Engine;
+use crate::transaction::entries::{DONE, mutation_answer};
+
+/// What the ledger has under a call's ID.
+pub enum StoredAnswer {
+    /// No answer: the call is new.
+    None,
+    /// Another call.
+    OtherCall,
+    /// The answer to the same call. A refusal without `seq` is that of the present caller, and is not recorded.
+    Found(Result<Answer, Refusal>),
+}
+
+impl Engine {
+    /// Looks up the answer to an earlier call under the same ID.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
+    pub async fn stored_answer(&self, call: &CallContext) -> Result<StoredAnswer, CallError> {
+        if !call.client_supplied_id {
+            return Ok(StoredAnswer::None);
+        }
+        let Some(stored) = self.ledger.call(&call.run_id, &call.tool_call_id).await? else {
+            return Ok(StoredAnswer::None);
+        };
+        if stored.tool != call.tool.name || stored.input_sha256 != call.input_sha256 {
+            return Ok(StoredAnswer::OtherCall);
+        }
+        // A call that failed by an internal error has no reply: it may be repeated.
+        let Some(reply) = stored.reply else { return Ok(StoredAnswer::None) };
+        let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
+        if reply.status == DONE {
+            let members: Map<String, Value> = serde_json::from_str(&reply.body).map_err(internal)?;
+            if let Some(needed) = missing_permission(call, &members) {
+                return Ok(StoredAnswer::Found(Err(forbidden(&[needed]))));
+            }
+            let answer = mutation_answer(call, &reply.body, stored.seq, Some(stored.hash));
+            return Ok(StoredAnswer::Found(Ok(answer)));
+        }
+        let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
+        Ok(StoredAnswer::Found(Err(refusal.recorded(stored.seq, Some(stored.hash)))))
+    }
+}
+
+/// The permission that the effect of the first call required and the present caller lacks.
+fn missing_permission(call: &CallContext, members: &Map<String, Value>) -> Option<Permission> {
+    let created = members.get("created").and_then(Value::as_bool)?;
+    let needed = if created { Permission::FileWriteCreate } else { Permission::FileWriteReplace };
+    (call.tool.permissions.contains(&needed) && !call.caller.permissions.contains(&needed)).then_some(needed)
+}

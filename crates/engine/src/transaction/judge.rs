@@ -1,0 +1,214 @@
+//! The third state of a transaction: what policy, budgets and quotas say about the planned changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::{
+    ApprovalFile, ChangeFacts, Decision, Disk, DiskChange, Effect, LogicalPath, Refusal, Usage, Verdict, judge_change,
+};
+
+use crate::call::CallContext;
+use crate::call::record::Failure;
+use crate::call_error::refusals::denied;
+use crate::runs::open_run::OpenRun;
+use crate::runs::quota::Reservation;
+use crate::tool::change_plan::ChangePlan;
+use crate::tool::output::ReadOutput;
+use crate::transaction::overlay::PlanOverlay;
+use crate::transaction::plan::{Planned, PlannedItem};
+use crate::transaction::staged_files;
+
+/// Planned calls, with the decision about all of them.
+pub struct Judged {
+    /// The calls, in their order.
+    pub calls: Arc<[CallContext]>,
+    /// What each would do.
+    pub items: Vec<JudgedItem>,
+    /// The files as the calls would leave them; empty for a single call.
+    pub overlay: PlanOverlay,
+    /// The decision.
+    pub decision: Decision,
+    /// The call that the decision denies; of several, the first that is too much with those before it.
+    pub denied: Option<usize>,
+    /// The disk space that is reserved for the change.
+    pub disk: Reservation,
+    /// How the size of the tree changes.
+    pub disk_change: DiskChange,
+}
+
+/// What one call would do.
+#[expect(clippy::large_enum_variant, reason = "most calls change something")]
+pub enum JudgedItem {
+    /// It changes files.
+    Change(JudgedChange),
+    /// It has read files.
+    Read(ReadOutput),
+}
+
+/// A change, and what the record says about it.
+pub struct JudgedChange {
+    /// The change.
+    pub plan: ChangePlan,
+    /// The rules that decided about it.
+    pub reasons: Vec<String>,
+    /// What it takes from the budgets.
+    pub usage: Usage,
+}
+
+impl Planned {
+    /// Judges each change by itself and all of them together, and reserves their disk space.
+    ///
+    /// # Errors
+    ///
+    /// The call that could not be planned, unless a call before it is denied.
+    pub fn judge(self, run: &OpenRun) -> Result<Judged, Failure> {
+        let Self { calls, items, overlay, stopped } = self;
+        let before = run.accounting.usage();
+        let mut judged = Judged {
+            calls,
+            items: Vec::with_capacity(items.len()),
+            overlay,
+            decision: Decision { verdict: Verdict::Allow, reasons: Vec::new(), refusal: None },
+            denied: None,
+            disk: run.disk.reservation(),
+            disk_change: DiskChange::default(),
+        };
+        let mut earlier: BTreeSet<LogicalPath> = BTreeSet::new();
+        for item in items {
+            let (plan, reservation) = match item {
+                PlannedItem::Change(plan, reservation) => (plan, reservation),
+                PlannedItem::Read(output) => {
+                    judged.items.push(JudgedItem::Read(output));
+                    continue;
+                }
+            };
+            let facts = plan.facts(|path| run.accounting.has_touched(path) || earlier.contains(path));
+            judged.decision = judge_change(&run.rules, &facts, &before);
+            let usage = Usage::of(&facts);
+            earlier.extend(plan.paths());
+            if let Some(reserved) = reservation {
+                judged.disk = reserved;
+            }
+            let reasons = judged.decision.reasons.clone();
+            judged.items.push(JudgedItem::Change(JudgedChange { plan, reasons, usage }));
+            if judged.decision.verdict == Verdict::Deny {
+                judged.denied = Some(judged.items.len() - 1);
+                return Ok(judged);
+            }
+        }
+        if let Some((index, error)) = stopped {
+            return Err(Failure::Call(index, error));
+        }
+        judged.judge_together(run, &before);
+        judged.refuse_staged_uploads();
+        judged.reserve();
+        Ok(judged)
+    }
+}
+
+impl Judged {
+    /// The changes, each with the index of its call.
+    pub fn changes(&self) -> impl Iterator<Item = (usize, &JudgedChange)> {
+        self.items.iter().enumerate().filter_map(|(index, item)| match item {
+            JudgedItem::Change(change) => Some((index, change)),
+            JudgedItem::Read(_) => None,
+        })
+    }
+
+    /// The files that the changes write, which an approval is bound to.
+    pub fn files(&self) -> Vec<ApprovalFile> {
+        self.changes().flat_map(|(_, change)| files_of(&change.plan)).collect()
+    }
+
+    /// The failure of a denied transaction.
+    pub fn into_denial(self) -> Failure {
+        let Decision { refusal, reasons, .. } = self.decision;
+        let error = refusal.unwrap_or_else(|| denied(reasons)).into();
+        match self.denied {
+            Some(index) => Failure::Call(index, error),
+            None => Failure::All(error),
+        }
+    }
+
+    /// Judges all changes as one. Each may be allowed by itself.
+    fn judge_together(&mut self, run: &OpenRun, before: &Usage) {
+        if self.items.len() < 2 {
+            return;
+        }
+        let judge = |count: usize| {
+            let facts: Vec<ChangeFacts<'_>> = self
+                .changes()
+                .take_while(|(index, _)| *index < count)
+                .flat_map(|(_, change)| change.plan.facts(|path| run.accounting.has_touched(path)))
+                .collect();
+            judge_change(&run.rules, &facts, before)
+        };
+        let decision = judge(self.items.len());
+        if decision.verdict == Verdict::Deny {
+            let counts: Vec<_> = (1..=self.items.len()).collect();
+            let index = counts.partition_point(|count| judge(*count).verdict != Verdict::Deny);
+            let index = index.min(self.items.len() - 1);
+            (self.decision, self.denied) = (judge(index + 1), Some(index));
+        } else {
+            self.decision = decision;
+        }
+    }
+
+    /// Denies a change that would wait for approval with content that is not stored for that long.
+    fn refuse_staged_uploads(&mut self) {
+        if self.decision.verdict != Verdict::RequireApproval {
+            return;
+        }
+        let reasons = &self.decision.reasons;
+        let refused = self.changes().find_map(|(index, change)| {
+            staged_files::refuse_approval(&change.plan, reasons).map(|refusal| (index, refusal))
+        });
+        if let Some((index, refusal)) = refused {
+            self.deny(index, refusal);
+        }
+    }
+
+    /// Reserves the disk space of all changes. Denies the first that is too much with those before it.
+    fn reserve(&mut self) {
+        if self.decision.verdict == Verdict::Deny {
+            return;
+        }
+        let mut staged_bytes = 0;
+        let sizes: Vec<_> = self
+            .changes()
+            .map(|(index, change)| (index, change.plan.disk_change(), change.plan.uploaded_bytes()))
+            .collect();
+        for (index, change, uploaded) in sizes {
+            self.disk_change += change;
+            staged_bytes += uploaded;
+            let growth = self.disk_change.growth();
+            // An upload lies beside the file that it replaces until it is applied.
+            let wanted = Disk { bytes: growth.bytes.max(staged_bytes), ..growth };
+            if let Err(refusal) = self.disk.resize(wanted) {
+                self.deny(index, refusal);
+                return;
+            }
+        }
+    }
+
+    fn deny(&mut self, index: usize, refusal: Refusal) {
+        let reasons = refusal.details.reasons.clone();
+        self.decision = Decision { verdict: Verdict::Deny, reasons, refusal: Some(refusal) };
+        self.denied = Some(index);
+    }
+}
+
+fn files_of(plan: &ChangePlan) -> impl Iterator<Item = ApprovalFile> {
+    plan.changes.changes.iter().map(|change| ApprovalFile {
+        path: change.path.clone(),
+        operation: match change.effect {
+            Effect::Create => "create",
+            Effect::Replace => "replace",
+            Effect::Delete => "delete",
+            Effect::MoveFrom { .. } | Effect::MoveTo { .. } => "move",
+        }
+        .to_owned(),
+        old_sha256: change.before.as_ref().map(|state| state.sha256),
+        new_sha256: change.after.as_ref().map(|content| content.sha256),
+    })
+}

@@ -1,0 +1,150 @@
+//! The first state of a transaction: calls with parsed inputs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::{LogicalPath, Refusal, Sha256};
+use serde_json::{Map, Value};
+
+use crate::call::CallContext;
+use crate::call::record::Failure;
+use crate::engine::Engine;
+use crate::runs::in_flight_calls::InFlightGuard;
+use crate::runs::open_run::OpenRun;
+use crate::tool::{Mutation, ReadTool, ToolRun};
+
+/// What one call of a transaction does.
+pub enum Operation {
+    /// It plans a change.
+    Mutation(Box<dyn Mutation>),
+    /// It reads the files as the calls before it would leave them.
+    Read(Box<dyn ReadTool>),
+}
+
+/// The calls of a transaction, each with its parsed input or the refusal of it.
+pub struct Parsed {
+    /// The calls, in their order.
+    pub calls: Arc<[CallContext]>,
+    /// What each does.
+    pub operations: Vec<Result<Operation, Refusal>>,
+}
+
+/// Calls that can be planned: all inputs are valid, and the earlier calls that they need are loaded.
+pub struct Loaded {
+    /// The calls, in their order.
+    pub calls: Arc<[CallContext]>,
+    /// What each does.
+    pub operations: Vec<Operation>,
+}
+
+impl Operation {
+    /// Parses the tool's own members of an input.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` and the refusals of the tool.
+    pub fn parse(call: &CallContext, members: Map<String, Value>) -> Result<Self, Refusal> {
+        match call.tool.run {
+            ToolRun::Mutation(parse) => Ok(Self::Mutation(parse(members)?)),
+            ToolRun::Read(parse) => {
+                let tool = call.parse_read(parse, members)?;
+                if tool.at_record().is_some() {
+                    let message = "an atomic batch reads no earlier record";
+                    return Err(Refusal::invalid(message, "Send the read with atSeq by itself."));
+                }
+                Ok(Self::Read(tool))
+            }
+        }
+    }
+
+    /// The paths that the input names.
+    pub fn paths(&self) -> Vec<LogicalPath> {
+        match self {
+            Self::Mutation(tool) => tool.paths(),
+            Self::Read(tool) => tool.paths(),
+        }
+    }
+
+    /// The versions that the call expects, by path.
+    fn expected_versions(&self) -> Vec<(LogicalPath, Sha256)> {
+        match self {
+            Self::Mutation(tool) => {
+                let expected = |path: LogicalPath| tool.expected_version(&path).map(|version| (path, version));
+                tool.paths().into_iter().filter_map(expected).collect()
+            }
+            Self::Read(_) => Vec::new(),
+        }
+    }
+}
+
+impl Parsed {
+    /// A transaction of `calls` in their order.
+    pub fn new(calls: Vec<(CallContext, Result<Operation, Refusal>)>) -> Self {
+        let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+        Self { calls: calls.into(), operations }
+    }
+
+    /// Loads the earlier calls that the calls need.
+    ///
+    /// # Errors
+    ///
+    /// The first call whose input is refused, or whose earlier calls cannot be loaded, with the paths of those before it.
+    pub async fn load(self, engine: &Engine, run: &Arc<OpenRun>) -> Result<Loaded, (Vec<Vec<LogicalPath>>, Failure)> {
+        let mut operations = Vec::with_capacity(self.operations.len());
+        for (index, operation) in self.operations.into_iter().enumerate() {
+            let loaded = match operation {
+                Ok(Operation::Mutation(tool)) => engine.load_earlier_calls(run, tool).await.map(Operation::Mutation),
+                Ok(read) => Ok(read),
+                Err(refusal) => Err(refusal.into()),
+            };
+            match loaded {
+                Ok(operation) => operations.push(operation),
+                Err(error) => {
+                    return Err((operations.iter().map(Operation::paths).collect(), Failure::Call(index, error)));
+                }
+            }
+        }
+        Ok(Loaded { calls: self.calls, operations })
+    }
+}
+
+/// Waits until no call under an ID of `calls` is under way, and keeps others out until the guards are dropped.
+pub async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec<InFlightGuard<'a>> {
+    let ids: BTreeSet<_> = calls.iter().filter(|call| call.client_supplied_id).map(|call| &call.tool_call_id).collect();
+    let mut guards = Vec::with_capacity(ids.len());
+    // All transactions lock in the same order, so that no two wait for each other.
+    for id in ids {
+        guards.push(run.in_flight.lock(id).await);
+    }
+    guards
+}
+
+impl Loaded {
+    /// The paths of each call.
+    pub fn paths(&self) -> Vec<Vec<LogicalPath>> {
+        self.operations.iter().map(Operation::paths).collect()
+    }
+
+    /// The versions that each call expects.
+    pub fn expected_versions(&self) -> Vec<Vec<(LogicalPath, Sha256)>> {
+        self.operations.iter().map(Operation::expected_versions).collect()
+    }
+
+    /// The paths that the transaction locks: those of a single mutation, else the whole run.
+    pub fn paths_to_lock(&self) -> Vec<LogicalPath> {
+        match self.operations.as_slice() {
+            [Operation::Mutation(tool)] if !tool.is_exclusive() => tool.paths(),
+            _ => vec![LogicalPath::root()],
+        }
+    }
+
+    /// The index of the first mutation.
+    pub fn first_mutation(&self) -> Option<usize> {
+        self.operations.iter().position(|operation| matches!(operation, Operation::Mutation(_)))
+    }
+
+    /// Whether a call reads.
+    pub fn has_reads(&self) -> bool {
+        self.operations.iter().any(|operation| matches!(operation, Operation::Read(_)))
+    }
+}

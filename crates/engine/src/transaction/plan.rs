@@ -1,0 +1,224 @@
+//! The second state of a transaction: what each call would change, planned upon the calls before it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use model::{Code, LogicalPath, Refusal, Sha256, judge_call_bytes, judge_file_count, judge_new_text};
+use serde_json::Value;
+use workspace::Target;
+
+use crate::CallError;
+use crate::call::CallContext;
+use crate::call_error::refusals::forbidden;
+use crate::read::unknown_mount;
+use crate::runs::open_run::OpenRun;
+use crate::runs::quota::Reservation;
+use crate::tool::change_plan::ChangePlan;
+use crate::tool::output::ReadOutput;
+use crate::tool::{Mutation, PlanContext, ReadContext, ReadTool};
+use crate::transaction::overlay::{PlanOverlay, ReadView};
+use crate::transaction::parse::{Loaded, Operation};
+use crate::transaction::staged_files;
+
+/// A patch waits no longer for the hash of the workspace's whole diff: the run's other mutations wait for it too.
+const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
+
+/// What the calls would do, up to the first that cannot be planned.
+pub struct Planned {
+    /// The calls, in their order.
+    pub calls: Arc<[CallContext]>,
+    /// What each would do.
+    pub items: Vec<PlannedItem>,
+    /// The files as the calls would leave them.
+    pub overlay: PlanOverlay,
+    /// The call that cannot be planned, and why.
+    pub stopped: Option<(usize, CallError)>,
+}
+
+/// What one call would do.
+#[expect(clippy::large_enum_variant, reason = "most calls change something")]
+pub enum PlannedItem {
+    /// It changes files. Disk space for it may be reserved already.
+    Change(ChangePlan, Option<Reservation>),
+    /// It has read files.
+    Read(ReadOutput),
+}
+
+impl Loaded {
+    /// Plans every call upon the calls before it. Sets nothing but caches; `cancel` ends reads.
+    pub fn plan(self, run: &OpenRun, cancel: &AtomicBool) -> Planned {
+        let Self { calls, operations } = self;
+        let mut planned = Planned { calls, items: Vec::new(), overlay: PlanOverlay::default(), stopped: None };
+        planned.stopped = check_file_count(run, &operations);
+        if planned.stopped.is_some() {
+            return planned;
+        }
+        let is_batch = operations.len() > 1;
+        let mut held_bytes = 0;
+        for (index, operation) in operations.into_iter().enumerate() {
+            let item = planned.plan_one(run, index, operation, is_batch, cancel).and_then(|item| {
+                held_bytes += item.held_bytes();
+                match judge_call_bytes(&run.rules, held_bytes).filter(|_| is_batch) {
+                    Some(refusal) => Err(refusal.into()),
+                    None => Ok(item),
+                }
+            });
+            match item {
+                Ok(item) => planned.items.push(item),
+                Err(error) => {
+                    planned.stopped = Some((index, error));
+                    break;
+                }
+            }
+        }
+        planned
+    }
+}
+
+impl Planned {
+    fn plan_one(
+        &mut self,
+        run: &OpenRun,
+        index: usize,
+        operation: Operation,
+        is_batch: bool,
+        cancel: &AtomicBool,
+    ) -> Result<PlannedItem, CallError> {
+        let call = &self.calls[index];
+        match operation {
+            Operation::Read(tool) => Ok(PlannedItem::Read(read(run, call, &self.overlay, tool.as_ref(), cancel)?)),
+            Operation::Mutation(mut tool) => {
+                let plan = plan_change(run, call, tool.as_ref(), &self.overlay)?;
+                if is_batch {
+                    staged_files::refuse_in_batch(&plan)?;
+                    self.overlay.add(&plan);
+                }
+                Ok(PlannedItem::Change(plan, tool.take_reservation()))
+            }
+        }
+    }
+}
+
+impl PlannedItem {
+    /// The bytes of file contents that it holds in memory.
+    fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Change(plan, _) => plan.held_bytes(),
+            Self::Read(output) => output.output.len() as u64,
+        }
+    }
+}
+
+/// The first call with which the calls name more files than their budget allows.
+fn check_file_count(run: &OpenRun, operations: &[Operation]) -> Option<(usize, CallError)> {
+    let mut named = BTreeSet::new();
+    operations.iter().enumerate().find_map(|(index, operation)| {
+        let Operation::Mutation(tool) = operation else { return None };
+        named.extend(tool.changed_paths());
+        judge_file_count(&run.rules, &named).map(|refusal| (index, refusal.into()))
+    })
+}
+
+/// Plans a mutation upon the calls in `overlay`.
+fn plan_change(
+    run: &OpenRun,
+    call: &CallContext,
+    tool: &dyn Mutation,
+    overlay: &PlanOverlay,
+) -> Result<ChangePlan, CallError> {
+    let removed: BTreeSet<_> = tool.removed_paths().into_iter().chain(overlay.removed().cloned()).collect();
+    let targets = tool.targets(&run.rules, &run.workspace, &removed).map_err(CallError::from);
+    let targets = targets.and_then(|targets| Ok(overlay.apply_to(targets, &removed)?));
+    if let Some(secret) = new_credential(tool, targets.as_deref().unwrap_or_default()) {
+        return Err(match targets {
+            Err(CallError::Refused(refusal)) => refusal.first(secret).into(),
+            Err(error) => error,
+            Ok(_) => secret.into(),
+        });
+    }
+    let targets = targets?;
+    if let Some(needed) = tool.required_permission(&targets).filter(|needed| !call.caller.permissions.contains(needed))
+    {
+        return Err(forbidden(&[needed]).into());
+    }
+    let context = PlanContext { rules: &run.rules, base_commit: run.workspace.base_commit() };
+    let not_files: Vec<_> = targets.iter().filter_map(|target| target.not_a_file.clone()).collect();
+    let mut plan = tool.plan(&context, targets).map_err(|refusal| explain_not_found(refusal, not_files))?;
+    // Every change passes here. What no tree can hold must never come into the journal.
+    if let Some(conflict) = overlay.path_conflict(&plan) {
+        return Err(tool.path_conflict(conflict).into());
+    }
+    if plan.has_workspace_diff_hash {
+        match workspace_diff_hash(run, &plan, overlay)? {
+            Some(hash) => {
+                plan.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
+            }
+            None => {
+                plan.output.remove("newWorkspaceDiffSha256");
+                let warning = "newWorkspaceDiffSha256 is left out: the run has changed so much that computing the whole \
+                               diff takes too long; use diff_workspace for it";
+                plan.warnings.push(warning.to_owned());
+            }
+        }
+    }
+    Ok(plan)
+}
+
+/// Where a call names a file and a folder or another entry has its path, the refusal says what is there.
+fn explain_not_found(refusal: Refusal, not_files: Vec<Refusal>) -> Refusal {
+    let is_same = |other: &Refusal| refusal.code == Code::NotFound && other.details.path == refusal.details.path;
+    not_files.into_iter().find(is_same).unwrap_or(refusal)
+}
+
+/// The refusal of a new credential in the call's own content. It precedes everything that depends on the tree.
+fn new_credential(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
+    tool.check_staged_content(targets).or_else(|| {
+        tool.new_texts().into_iter().find_map(|new| {
+            let target = targets.iter().find(|target| target.path == new.into);
+            let old = target.and_then(|target| target.before.as_ref());
+            judge_new_text(&new.path, old.map(|(_, bytes)| bytes.as_slice()), &new.text)
+        })
+    })
+}
+
+/// The hash of the workspace's whole diff after the change; `None` where that takes longer than [`MAX_DIFF_TIME`].
+///
+/// The whole tree is scanned once. From then on only paths that are known to differ, and those of mutations, are compared.
+fn workspace_diff_hash(run: &OpenRun, plan: &ChangePlan, overlay: &PlanOverlay) -> Result<Option<Sha256>, CallError> {
+    let known = run.changed.get();
+    let files = overlay.files_with(plan);
+    let diff = run.workspace.planned_diff(&run.rules, known.as_ref(), &files, Instant::now() + MAX_DIFF_TIME)?;
+    let hash = diff.map(|diff| {
+        run.changed.set(diff.changed);
+        diff.diff_sha256
+    });
+    // It is not decided yet whether the change takes place: paths that differ now must stay in the set.
+    run.changed.add(&plan.paths());
+    run.changed.add(&overlay.paths());
+    Ok(hash)
+}
+
+/// Reads the files as the calls in `overlay` would leave them.
+fn read(
+    run: &OpenRun,
+    call: &CallContext,
+    overlay: &PlanOverlay,
+    tool: &dyn ReadTool,
+    cancel: &AtomicBool,
+) -> Result<ReadOutput, CallError> {
+    let present =
+        |tree| ReadContext { rules: &run.rules, tree, workspace: None, changed: None, snapshot: None, cancel };
+    if let Some(name) = &call.mount {
+        let tree = run.mount(name).ok_or_else(|| unknown_mount(name, run))?;
+        return Ok(tool.read(&present(&tree))?);
+    }
+    Ok(match overlay.view(&run.workspace, &tool.paths())? {
+        ReadView::Present => {
+            let (workspace, changed) = (Some(&*run.workspace), Some(&run.changed));
+            tool.read(&ReadContext { workspace, changed, ..present(run.workspace.tree()) })
+        }
+        ReadView::Planned(preview) => tool.read(&present(preview.tree())),
+    }?)
+}

@@ -1,0 +1,87 @@
+//! The fourth state of a transaction: new contents lie beside the tree, on its file system.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{DiskChange, Step};
+
+use crate::CallError;
+use crate::call::CallContext;
+use crate::call::record::Failure;
+use crate::call_error::refusals::changed_meanwhile;
+use crate::runs::open_run::OpenRun;
+use crate::runs::quota::Reservation;
+use crate::transaction::judge::{Judged, JudgedItem};
+use crate::transaction::staged_files;
+
+/// Judged calls whose new contents are staged.
+pub struct Staged {
+    /// The calls, in their order.
+    pub calls: Arc<[CallContext]>,
+    /// What each would do.
+    pub items: Vec<JudgedItem>,
+    /// The staged contents; `None` where the calls only read.
+    pub files: Option<workspace::Staged>,
+    /// Names of large staged files, which the journal refers to.
+    pub large_files: Vec<String>,
+    /// The disk space that is reserved for the change.
+    pub disk: Reservation,
+    /// How the size of the tree changes.
+    pub disk_change: DiskChange,
+}
+
+impl Judged {
+    /// Writes the new contents beside the tree.
+    ///
+    /// # Errors
+    ///
+    /// `WRITE_CONFLICT` where a file has changed since it was planned; the errors of the disk. Nothing stays staged.
+    pub fn stage(self, run: &OpenRun) -> Result<Staged, Failure> {
+        let steps = self.steps();
+        let large_files = staged_files::names(&steps);
+        let staged = self.stage_steps(run, &steps);
+        let files = staged.inspect_err(|_| staged_files::discard(run, &large_files))?;
+        let Self { calls, items, disk, disk_change, .. } = self;
+        Ok(Staged { calls, items, files, large_files, disk, disk_change })
+    }
+
+    fn stage_steps(&self, run: &OpenRun, steps: &[Step]) -> Result<Option<workspace::Staged>, Failure> {
+        let stage = || {
+            if self.changes().next().is_none() {
+                return Ok(None);
+            }
+            run.workspace.add_ignored_to_base(&run.rules, steps.iter().map(|step| &step.path))?;
+            let mut stamps = BTreeMap::new();
+            for (_, change) in self.changes() {
+                staged_files::copy_moved(run, &change.plan)?;
+                for (path, stamp) in change.plan.stamps() {
+                    stamps.entry(path.clone()).or_insert(*stamp);
+                }
+            }
+            Ok::<_, CallError>(Some(run.workspace.stage(steps, &stamps)?))
+        };
+        let staged = stage().map_err(|error| self.at_first_change(error))?;
+        let Some(changed) = staged.as_ref().and_then(|staged| staged.changed_outside().first()) else {
+            return Ok(staged);
+        };
+        let touches = self.changes().find(|(_, change)| change.plan.at(changed).is_some());
+        let index = touches.map_or(0, |(index, _)| index);
+        let paths = staged.as_ref().map_or(&[][..], workspace::Staged::changed_outside);
+        Err(Failure::Call(index, changed_meanwhile(paths).into()))
+    }
+
+    /// What the calls change together, file by file.
+    fn steps(&self) -> Vec<Step> {
+        match self.items.as_slice() {
+            [JudgedItem::Change(change)] => change.plan.changes.to_steps(),
+            _ => self.overlay.steps(),
+        }
+    }
+
+    fn at_first_change(&self, error: CallError) -> Failure {
+        match self.changes().next() {
+            Some((index, _)) if self.items.len() == 1 => Failure::Call(index, error),
+            _ => Failure::All(error),
+        }
+    }
+}

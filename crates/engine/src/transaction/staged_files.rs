@@ -1,0 +1,89 @@
+//! Large files that a change moves: their content lies in the run's `tmp/`, and the journal refers to it by name.
+
+use model::{Code, Content, Effect, LogicalPath, Refusal, Sha256, Step, StepBytes};
+
+use crate::CallError;
+use crate::call_error::refusals::changed_meanwhile;
+use crate::reconcile::abort_on_failed_fsync;
+use crate::runs::open_run::OpenRun;
+use crate::tool::change_plan::ChangePlan;
+use crate::tools::files::INLINE_BYTES;
+
+/// Copies the large files that the plan moves to `tmp/`: all, or none.
+///
+/// # Errors
+///
+/// `WRITE_CONFLICT` where one has changed since it was planned; the errors of the disk.
+pub fn copy_moved(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> {
+    let mut copied = Vec::new();
+    for (from, name, sha256) in moves(planned) {
+        copied.push(name.to_owned());
+        let done = run.workspace.stage_copy(from, name, sha256).inspect_err(abort_on_failed_fsync);
+        let done = done
+            .map_err(CallError::from)
+            .and_then(|same| if same { Ok(()) } else { Err(changed_meanwhile(std::slice::from_ref(from)).into()) });
+        done.inspect_err(|_| discard(run, &copied))?;
+    }
+    Ok(())
+}
+
+/// Refuses a plan that moves a large file: a batch has the contents of its files in memory.
+///
+/// # Errors
+///
+/// `FILE_TOO_LARGE`.
+pub fn refuse_in_batch(planned: &ChangePlan) -> Result<(), Refusal> {
+    moves(planned).next().map_or(Ok(()), |(from, ..)| {
+        let message = format!("`{from}` is too large to be moved together with other calls");
+        Err(Refusal::new(Code::FileTooLarge, message, "Move it by a call of its own.").at(from))
+    })
+}
+
+/// The refusal of a plan that would wait for approval with content that is not stored for that long.
+pub fn refuse_approval(planned: &ChangePlan, reasons: &[String]) -> Option<Refusal> {
+    let comes_in = |change: &&model::Change| {
+        let staged = change.after.as_ref().filter(|content| matches!(content.bytes, StepBytes::Staged(_)));
+        staged.is_some() && !matches!(change.effect, Effect::MoveTo { .. })
+    };
+    let change = planned.changes.changes.iter().find(comes_in)?;
+    let limit = INLINE_BYTES as u64;
+    let message = format!(
+        "the change of `{}` needs a person's approval, and a content of more than {limit} bytes is not stored for one",
+        change.path
+    );
+    let hint = "Send at most as many bytes, or ask the operator for a policy that allows the change.";
+    Some(Refusal::new(Code::FileTooLarge, message, hint).at(&change.path).with_details(|details| {
+        details.reasons = reasons.to_vec();
+        details.limit = Some(limit);
+        details.actual = change.after.as_ref().map(|content| content.size_bytes).filter(|bytes| *bytes > limit);
+    }))
+}
+
+/// The names of the files in `tmp/` that `steps` refer to.
+pub fn names(steps: &[Step]) -> Vec<String> {
+    let name = |step: &Step| match &step.after.as_ref()?.bytes {
+        StepBytes::Staged(name) => Some(name.clone()),
+        StepBytes::Inline(_) => None,
+    };
+    steps.iter().filter_map(name).collect()
+}
+
+/// Removes files in `tmp/` that no journal refers to.
+pub fn discard(run: &OpenRun, names: &[String]) {
+    for name in names {
+        if let Err(error) = run.workspace.discard(name) {
+            // The next start empties the folder.
+            tracing::warn!(run.id = %run.run_id, %error, "a staged file could not be removed");
+        }
+    }
+}
+
+/// The source of each large file that moves, its name in `tmp/`, and its hash.
+fn moves(planned: &ChangePlan) -> impl Iterator<Item = (&LogicalPath, &str, Sha256)> {
+    planned.changes.changes.iter().filter_map(|change| match (&change.effect, &change.after) {
+        (Effect::MoveTo { from }, Some(Content { bytes: StepBytes::Staged(name), sha256, .. })) => {
+            Some((from, name.as_str(), *sha256))
+        }
+        _ => None,
+    })
+}
