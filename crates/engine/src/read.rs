@@ -100,7 +100,7 @@ impl Engine {
         // Dropped with this future when the caller goes away. The thread sees the flag and stops.
         let _cancel = SetOnDrop(Arc::clone(&cancel));
         self.blocking(move || {
-            failpoint::hit("call.look");
+            failpoint::hit("call.read");
             let context = ReadContext { snapshot: snapshot.as_ref(), ..context(&run, mount.as_deref(), &cancel) };
             let output = tool.read(&context);
             if matches!(output, Err(WorkspaceError::Cancelled)) {

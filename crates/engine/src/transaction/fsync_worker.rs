@@ -96,12 +96,12 @@ async fn prune(ledger: &dyn Ledger, synced: &mut Vec<(RunId, u64)>) {
     if synced.is_empty() {
         return;
     }
-    failpoint::hit("syncer.synced");
+    failpoint::hit("fsync.synced");
     match ledger.prune(synced).await {
         Ok(()) => synced.clear(),
         Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "steps could not be forgotten yet"),
     }
-    failpoint::hit("syncer.forgotten");
+    failpoint::hit("fsync.pruned");
 }
 
 async fn gather(receiver: &mut mpsc::Receiver<Waiting>, batch: &mut Vec<Waiting>) {

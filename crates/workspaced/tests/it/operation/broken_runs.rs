@@ -31,7 +31,7 @@ async fn pending(backend: Backend) -> (Server, Run, Run) {
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"write": ["**"]}})).await;
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
     server.restart();
     server.setup.env.clear();
     let agent = server.reconnect(&run).agent;

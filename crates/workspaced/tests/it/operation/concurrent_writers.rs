@@ -162,12 +162,12 @@ async fn a_kill_under_concurrent_writes_loses_no_acknowledged_change(
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     for failpoint in [
-        "pipeline.journalled:90",
+        "transaction.committed:90",
         "ledger.committed:9",
         "stage.step:70",
         "apply.step:70",
-        "syncer.synced:2",
-        "syncer.forgotten:2",
+        "fsync.synced:2",
+        "fsync.pruned:2",
     ] {
         let (run, start) = ConcurrentWriters::prepare(&server).await;
         server.until_journal_is_empty().await;

@@ -21,10 +21,10 @@ fn failpoints(kind: Kind) -> Vec<Failpoint> {
     let failpoint = |name: &str, recorded, answered| Failpoint { name: name.to_owned(), recorded, answered };
     let mut failpoints = vec![
         failpoint(&format!("stage.step:{}", kind.steps()), false, false),
-        failpoint("pipeline.staged", false, false),
+        failpoint("transaction.staged", false, false),
         failpoint("ledger.written", false, false),
         failpoint("ledger.committed", true, false),
-        failpoint("pipeline.journalled", true, false),
+        failpoint("transaction.committed", true, false),
     ];
     if kind.creates_folders() {
         failpoints.push(failpoint("apply.folder", true, false));
@@ -33,9 +33,9 @@ fn failpoints(kind: Kind) -> Vec<Failpoint> {
         .extend((1..=kind.replaced_folders()).map(|time| failpoint(&format!("apply.emptied:{time}"), true, false)));
     failpoints.extend((1..=kind.steps()).map(|step| failpoint(&format!("apply.step:{step}"), true, false)));
     failpoints.extend((1..=kind.emptied_folders()).map(|time| failpoint(&format!("apply.left:{time}"), true, false)));
-    failpoints.push(failpoint("pipeline.applied", true, false));
-    failpoints.push(failpoint("syncer.synced", true, true));
-    failpoints.push(failpoint("syncer.forgotten", true, true));
+    failpoints.push(failpoint("transaction.applied", true, false));
+    failpoints.push(failpoint("fsync.synced", true, true));
+    failpoints.push(failpoint("fsync.pruned", true, true));
     failpoints
 }
 
@@ -73,7 +73,7 @@ async fn a_kill_during_recovery_is_recovered(
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let mutation = Mutation::prepare(&server, kind).await;
     server.until_journal_is_empty().await;
-    std::fs::write(&armed, "pipeline.journalled").unwrap();
+    std::fs::write(&armed, "transaction.committed").unwrap();
     assert_eq!(mutation.send(&mutation.run).await, None);
     server.wait(Duration::from_secs(10));
     let emptied = (0..kind.replaced_folders()).map(|_| "apply.emptied".to_owned());
@@ -249,7 +249,7 @@ async fn a_killed_deletion_is_completed_by_the_next_start(
     let other = Mutation::prepare(&server, Kind::Create).await.run;
     other.create("kept.txt", "kept\n").await;
     server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
     server.restart();
     server.setup.env.clear();
     let run = server.reconnect(&mutation.run);

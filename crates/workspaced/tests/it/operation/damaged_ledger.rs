@@ -186,7 +186,7 @@ async fn a_pending_change_with_changed_content_is_not_applied(
     let (mut server, other, _) = broken_run(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
     server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
     server.restart();
     server.setup.env.clear();
     let agent = server.reconnect(&run).agent;
@@ -230,7 +230,7 @@ async fn a_pending_change_that_contradicts_its_record_is_not_applied(
     run.create("first.txt", "first\n").await;
     server.until_journal_is_empty().await;
     server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "pipeline.journalled".into())];
+    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
     server.restart();
     server.setup.env.clear();
     let agent = server.reconnect(&run).agent;

@@ -89,7 +89,7 @@ async fn the_trace_log_contains_no_secret(
 
 #[rstest]
 #[tokio::test]
-async fn a_panic_logs_no_secret(#[values("call.try:1:panic", "pipeline.staged:1:panic")] failpoint: &str) {
+async fn a_panic_logs_no_secret(#[values("call.try:1:panic", "transaction.staged:1:panic")] failpoint: &str) {
     let setup = Setup::new(Backend::Sqlite)
         .env("WORKSPACED_FAILPOINT", failpoint)
         .arg("--log", "trace")

@@ -370,7 +370,7 @@ async fn a_batch_is_validated_before_any_call_runs(#[values(Backend::Sqlite)] ba
 #[tokio::test]
 async fn a_kill_during_a_batch_is_atomic(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("pipeline.staged", "pipeline.journalled", "pipeline.applied")] failpoint: &str,
+    #[values("transaction.staged", "transaction.committed", "transaction.applied")] failpoint: &str,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&FILES, json!({})).await;
@@ -389,7 +389,7 @@ async fn a_kill_during_a_batch_is_atomic(
     let run = server.reconnect(&run);
     let records = run.audit().await;
     assert_chain(&run.id, &records);
-    if failpoint == "pipeline.staged" {
+    if failpoint == "transaction.staged" {
         assert_eq!((run.snapshot(), records.len()), (before, 0));
     } else {
         assert_eq!(records.len(), 12, "{records:#?}");

@@ -65,7 +65,7 @@ async fn known_changes_are_listed_without_a_check_of_the_tree(
 #[tokio::test]
 async fn an_interrupted_change_is_known_after_it_is_reconciled(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("pipeline.journalled", "pipeline.applied")] failpoint: &str,
+    #[values("transaction.committed", "transaction.applied")] failpoint: &str,
 ) {
     let server =
         Server::start_with(Setup::new(backend).env("WORKSPACED_FAILPOINT", &format!("{failpoint}:2:panic"))).await;

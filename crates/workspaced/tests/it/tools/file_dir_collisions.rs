@@ -289,7 +289,7 @@ async fn a_revert_restores_the_earlier_file_or_folder(#[values(Backend::Sqlite, 
 #[tokio::test]
 async fn a_kill_after_a_swap_of_file_and_folder_is_recovered(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("pipeline.journalled", "apply.step", "pipeline.applied")] failpoint: &str,
+    #[values("transaction.committed", "apply.step", "transaction.applied")] failpoint: &str,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     for (first, then) in [("q", "q/r"), ("q/r", "q")] {
@@ -337,7 +337,7 @@ async fn with_pending_patch(backend: Backend, patch: &str) -> (Server, Run) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
     server.until_journal_is_empty().await;
-    std::fs::write(&armed, "pipeline.journalled").unwrap();
+    std::fs::write(&armed, "transaction.committed").unwrap();
     let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
     let pending = run.agent.request(Method::POST, &path).json(&json!({"patch": patch, "reason": "r"}));
     assert!(run.agent.try_send(pending).await.is_err(), "the server survived the failpoint");
