@@ -1,4 +1,4 @@
-//! The calls that set the stage: runs made and closed, single tool calls.
+//! Calls outside of the measurement: creating, closing and deleting runs, and single tool calls.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,49 +9,49 @@ use serde_json::{Value, json};
 
 use crate::client::{Connection, Prepared, prepare};
 
-/// The operator's plane of a server.
+/// The API of a server with the operator's token.
 #[derive(Clone)]
 pub(crate) struct Api {
-    /// Where it listens.
+    /// The server's address.
     pub(crate) address: SocketAddr,
     token: String,
 }
 
-/// A run and the token that works in it.
+/// A run and its token.
 #[derive(Clone)]
 pub(crate) struct RunHandle {
-    /// Its ID.
+    /// The run ID.
     pub(crate) id: String,
     token: String,
 }
 
-/// How long an import may take.
-const IMPORT: Duration = Duration::from_mins(10);
+/// The longest time that an import may take.
+const IMPORT_TIMEOUT: Duration = Duration::from_mins(10);
 
 impl Api {
-    /// Speaks to `address` as the operator of `token`.
+    /// Creates the API of the server at `address`, with the operator's token.
     pub(crate) fn new(address: SocketAddr, token: String) -> Self {
         Self { address, token }
     }
 
-    /// One call as the operator.
+    /// Calls the server as the operator.
     ///
     /// # Errors
     ///
-    /// When the answer is no success.
+    /// When the status is not a success.
     pub(crate) async fn call(&self, method: Method, path: &str, body: &Value) -> anyhow::Result<Value> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.send(&prepare(method, path, &self.token, body)?).await
     }
 
-    /// Makes a run from `source` and waits until it is open.
-    pub(crate) async fn make_run(&self, source: &Value) -> anyhow::Result<RunHandle> {
-        let made = self.call(Method::POST, "/v1/runs", &json!({ "source": source })).await?;
-        let text = |at: &str| made.pointer(at).and_then(Value::as_str).map(str::to_owned).context(at.to_owned());
+    /// Creates a run from `source` and waits until it is open.
+    pub(crate) async fn create_run(&self, source: &Value) -> anyhow::Result<RunHandle> {
+        let created = self.call(Method::POST, "/v1/runs", &json!({ "source": source })).await?;
+        let text = |at: &str| created.pointer(at).and_then(Value::as_str).map(str::to_owned).context(at.to_owned());
         let run = RunHandle { id: text("/run/runId")?, token: text("/token/token")? };
         let (since, mut state) = (Instant::now(), text("/run/state")?);
         while state == "preparing" {
-            anyhow::ensure!(since.elapsed() < IMPORT, "run {} is not open yet", run.id);
+            anyhow::ensure!(since.elapsed() < IMPORT_TIMEOUT, "run {} is not open yet", run.id);
             tokio::time::sleep(Duration::from_millis(5)).await;
             let now = self.run(&run).await?;
             now["state"].as_str().unwrap_or_default().clone_into(&mut state);
@@ -60,7 +60,7 @@ impl Api {
         Ok(run)
     }
 
-    /// A run as the operator sees it.
+    /// Returns a run as the operator sees it.
     pub(crate) async fn run(&self, run: &RunHandle) -> anyhow::Result<Value> {
         self.call(Method::GET, &format!("/v1/runs/{}", run.id), &Value::Null).await
     }
@@ -75,24 +75,24 @@ impl Api {
         self.call(Method::DELETE, &format!("/v1/runs/{}", run.id), &Value::Null).await.map(drop)
     }
 
-    /// One tool call.
+    /// Calls a tool.
     pub(crate) async fn tool(&self, run: &RunHandle, tool: &str, input: &Value) -> anyhow::Result<Value> {
         self.send(&run.prepare(tool, input)?).await
     }
 
     async fn send(&self, request: &Prepared) -> anyhow::Result<Value> {
         let (status, body) = Connection::open(self.address).await?.send(request).await?;
-        let said = || format!("{} answered {status}: {}", request.uri(), String::from_utf8_lossy(&body));
-        anyhow::ensure!(status.is_success(), said());
+        let context = || format!("{} answered {status}: {}", request.uri(), String::from_utf8_lossy(&body));
+        anyhow::ensure!(status.is_success(), context());
         if body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&body).with_context(said)
+        serde_json::from_slice(&body).with_context(context)
     }
 }
 
 impl RunHandle {
-    /// A tool call that can be sent any number of times.
+    /// Builds a tool call that can be sent repeatedly.
     pub(crate) fn prepare(&self, tool: &str, input: &Value) -> anyhow::Result<Prepared> {
         prepare(Method::POST, &format!("/v1/runs/{}/tools/{tool}", self.id), &self.token, input.to_string())
     }

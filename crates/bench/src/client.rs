@@ -1,4 +1,4 @@
-//! A client that costs little: HTTP/1.1 on one kept connection, requests made once and sent many times.
+//! A client with little overhead: HTTP/1.1 on one persistent connection, with requests that are built once and sent repeatedly.
 
 use std::net::SocketAddr;
 
@@ -10,14 +10,14 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 
-/// A request that can be sent any number of times.
+/// A request that can be sent repeatedly.
 pub(crate) type Prepared = Request<Full<Bytes>>;
 
-/// Makes a request; `token` may be empty where none is needed.
+/// Builds a request. An empty `token` sends no authorization.
 ///
 /// # Errors
 ///
-/// When `path` or `token` cannot stand in a request.
+/// When `path` or `token` contains characters that a request cannot have.
 pub(crate) fn prepare(method: Method, path: &str, token: &str, body: impl Into<Bytes>) -> anyhow::Result<Prepared> {
     let mut request = Request::builder()
         .method(method)
@@ -30,24 +30,24 @@ pub(crate) fn prepare(method: Method, path: &str, token: &str, body: impl Into<B
     Ok(request.body(Full::new(body.into()))?)
 }
 
-/// One kept connection.
+/// A persistent connection.
 pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to `address`.
     pub(crate) async fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let stream =
             tokio::net::TcpStream::connect(address).await.with_context(|| format!("no server at {address}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Ends with the sender; what went wrong is told to the request that met it.
+        // Ends with the sender. Errors are returned to the request that caused them.
         tokio::spawn(connection);
         Ok(Self { sender })
     }
 
-    /// Sends `request` and reads the whole answer.
+    /// Sends `request` and returns the status and the body.
     pub(crate) async fn send(&mut self, request: &Prepared) -> anyhow::Result<(StatusCode, Bytes)> {
         self.sender.ready().await?;
         let answer = self.sender.send_request(request.clone()).await?;
@@ -55,19 +55,19 @@ impl Connection {
         Ok((status, answer.into_body().collect().await?.to_bytes()))
     }
 
-    /// Sends `request` and reads the answer without keeping it; it has to be a success.
+    /// Sends `request` and discards the body of its response.
     ///
     /// # Errors
     ///
-    /// Where it is none: what the server said.
-    pub(crate) async fn send_lightly(&mut self, request: &Prepared) -> anyhow::Result<()> {
+    /// When the status is not a success; with the body.
+    pub(crate) async fn send_and_discard(&mut self, request: &Prepared) -> anyhow::Result<()> {
         self.sender.ready().await?;
         let answer = self.sender.send_request(request.clone()).await?;
         let status = answer.status();
         let mut body = answer.into_body();
         if !status.is_success() || status == StatusCode::ACCEPTED {
-            let said = body.collect().await?.to_bytes();
-            anyhow::bail!("{} answered {status}: {}", request.uri(), String::from_utf8_lossy(&said));
+            let text = body.collect().await?.to_bytes();
+            anyhow::bail!("{} answered {status}: {}", request.uri(), String::from_utf8_lossy(&text));
         }
         while let Some(frame) = body.frame().await {
             frame?;

@@ -1,9 +1,9 @@
-//! The machine and the build that figures were taken on.
+//! The machine and the build of the measurement.
 
 use std::fs;
 use std::path::Path;
 
-/// One line about the machine, the build and the file system of `folder`.
+/// Describes the machine, the build and the file system of `folder` in one line.
 pub(crate) fn describe(folder: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = read("/proc/sys/kernel/osrelease");
@@ -13,14 +13,14 @@ pub(crate) fn describe(folder: &Path) -> String {
         .map_or_else(|| "unknown processor".to_owned(), |(_, name)| name.to_owned());
     let load = read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned();
     let profile = if cfg!(debug_assertions) { "debug build" } else { "release build" };
-    format!("{cores} cores ({processor}), Linux {kernel}, {}, {profile}, load {load} at the start", file_system(folder))
+    format!("{cores} cores ({processor}), Linux {kernel}, {}, {profile}, load {load} at start", file_system(folder))
 }
 
 fn read(file: &str) -> String {
     fs::read_to_string(file).unwrap_or_default().trim().to_owned()
 }
 
-/// The type of the file system that holds `folder`: of the longest mount point above it.
+/// Returns the type of the file system of `folder`: that of its longest mount point.
 fn file_system(folder: &Path) -> String {
     let folder = folder.canonicalize().unwrap_or_default();
     let mounts = read("/proc/mounts");

@@ -1,4 +1,4 @@
-//! Load: how calls are made again and again, over connections or on threads, and timed.
+//! Load generation: repeated, timed calls over connections or on threads.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,44 +8,44 @@ use tokio::task::JoinSet;
 
 use crate::client::{Connection, Prepared};
 use crate::compare::Subject;
-use crate::process::processor_of;
+use crate::process::cpu_time_of;
 use crate::sample::Sample;
 
-/// The requests of one worker, sent in turn and then from the start again.
+/// The requests of a worker, sent in a cycle.
 pub(crate) struct Script {
     requests: Vec<Prepared>,
     next: usize,
 }
 
 impl Script {
-    /// Sends `requests` in turn.
+    /// Creates a script that starts with the first request.
     pub(crate) fn new(requests: Vec<Prepared>) -> Self {
         Self { requests, next: 0 }
     }
 
     async fn step(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
-        connection.send_lightly(&self.requests[self.next]).await?;
+        connection.send_and_discard(&self.requests[self.next]).await?;
         self.next = (self.next + 1) % self.requests.len();
         Ok(())
     }
 }
 
-/// How long calls are made before they count.
+/// The time before calls are counted.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Calls over HTTP: one script for each connection, and a connection of its own.
+/// Calls over HTTP. Each script has its own connection.
 pub(crate) struct Http<'a> {
     name: String,
     runtime: &'a Runtime,
     address: SocketAddr,
     process: Option<u32>,
     scripts: Vec<Script>,
-    /// What other connections do at the same time; their calls are not counted.
-    beside: Vec<Script>,
+    /// Scripts of background connections, whose calls are not counted.
+    background: Vec<Script>,
 }
 
 impl<'a> Http<'a> {
-    /// Calls to the server at `address`, which is the process `process` where that is known.
+    /// Creates calls to the server at `address`; `process` is its process ID, if known.
     pub(crate) fn new(
         name: String,
         runtime: &'a Runtime,
@@ -53,31 +53,31 @@ impl<'a> Http<'a> {
         process: Option<u32>,
         scripts: Vec<Script>,
     ) -> Self {
-        Self { name, runtime, address, process, scripts, beside: Vec::new() }
+        Self { name, runtime, address, process, scripts, background: Vec::new() }
     }
 
-    /// With connections beside it that do `scripts` at the same time and are not counted.
-    pub(crate) fn beside(self, scripts: Vec<Script>) -> Self {
-        Self { beside: scripts, ..self }
+    /// Adds background connections that run `scripts` at the same time.
+    pub(crate) fn with_background(self, scripts: Vec<Script>) -> Self {
+        Self { background: scripts, ..self }
     }
 
     async fn send(&mut self, connections: usize, time: Duration) -> anyhow::Result<Sample> {
         anyhow::ensure!(connections <= self.scripts.len(), "no scripts for {connections} connections");
         let rest = self.scripts.split_off(connections);
         let mut workers = Vec::new();
-        for script in self.scripts.drain(..).chain(self.beside.drain(..)) {
+        for script in self.scripts.drain(..).chain(self.background.drain(..)) {
             workers.push((script, Connection::open(self.address).await?));
         }
-        let processor = || self.process.and_then(processor_of);
-        let (workers, _) = for_a_while(workers, connections, WARM_UP.min(time)).await?;
-        let (used, started) = (processor(), Instant::now());
-        let (workers, latencies) = for_a_while(workers, connections, time).await?;
+        let cpu_time = || self.process.and_then(cpu_time_of);
+        let (workers, _) = run_for(workers, connections, WARM_UP.min(time)).await?;
+        let (used, started) = (cpu_time(), Instant::now());
+        let (workers, latencies) = run_for(workers, connections, time).await?;
         let elapsed = started.elapsed();
-        let processor = used.zip(processor()).map(|(before, after)| after.saturating_sub(before));
+        let cpu_time = used.zip(cpu_time()).map(|(before, after)| after.saturating_sub(before));
         let mut scripts = workers.into_iter().map(|(script, _)| script);
         self.scripts = scripts.by_ref().take(connections).chain(rest).collect();
-        self.beside = scripts.collect();
-        Ok(Sample { latencies, elapsed, processor, weight: 1 })
+        self.background = scripts.collect();
+        Ok(Sample { latencies, elapsed, cpu_time, weight: 1 })
     }
 }
 
@@ -93,12 +93,8 @@ impl Subject for Http<'_> {
 
 type Worker = (Script, Connection);
 
-/// The latencies are those of the first `counted` workers.
-async fn for_a_while(
-    workers: Vec<Worker>,
-    counted: usize,
-    time: Duration,
-) -> anyhow::Result<(Vec<Worker>, Vec<Duration>)> {
+/// Runs all workers for `time`. Returns the workers, and the latencies of the first `counted` of them.
+async fn run_for(workers: Vec<Worker>, counted: usize, time: Duration) -> anyhow::Result<(Vec<Worker>, Vec<Duration>)> {
     let mut tasks = JoinSet::new();
     let until = Instant::now() + time;
     for (order, (mut script, mut connection)) in workers.into_iter().enumerate() {
@@ -122,17 +118,17 @@ async fn for_a_while(
             latencies.append(&mut took);
         }
     }
-    // A worker keeps its place: its script knows which version its file is at.
+    // The order of the workers is kept: the state of each script depends on its file.
     workers.sort_unstable_by_key(|(order, _)| *order);
     Ok((workers.into_iter().map(|(_, worker)| worker).collect(), latencies))
 }
 
-/// Makes calls on `threads` threads for `time`; `worker` makes the caller of one thread.
+/// Calls repeatedly on `threads` threads for `time`; `worker` creates the function that a thread calls.
 ///
 /// # Errors
 ///
-/// The first call that failed.
-pub(crate) fn on_threads<C>(
+/// The first error of a call.
+pub(crate) fn run_on_threads<C>(
     threads: usize,
     time: Duration,
     worker: impl Fn(usize) -> anyhow::Result<C> + Sync,
@@ -144,16 +140,16 @@ where
     let started = Instant::now();
     let latencies = std::thread::scope(|scope| {
         let threads: Vec<_> =
-            callers.into_iter().map(|call| scope.spawn(move || again(call, started + time))).collect();
+            callers.into_iter().map(|call| scope.spawn(move || repeat_until(call, started + time))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?)
             .collect::<anyhow::Result<Vec<_>>>()
     })?;
-    Ok(Sample { latencies: latencies.concat(), elapsed: started.elapsed(), processor: None, weight: 1 })
+    Ok(Sample { latencies: latencies.concat(), elapsed: started.elapsed(), cpu_time: None, weight: 1 })
 }
 
-fn again(mut call: impl FnMut() -> anyhow::Result<()>, until: Instant) -> anyhow::Result<Vec<Duration>> {
+fn repeat_until(mut call: impl FnMut() -> anyhow::Result<()>, until: Instant) -> anyhow::Result<Vec<Duration>> {
     let mut latencies = Vec::new();
     let mut started = Instant::now();
     while started < until || latencies.is_empty() {

@@ -1,21 +1,21 @@
-//! Drives a real server over HTTP on loopback and prints figures.
+//! Measures a real server over HTTP on loopback.
 //!
-//! Each figure stands beside a limit that is measured in the same run, round by round in turn, because machines are noisy:
-//! the ratio is what can be compared between two machines or two days, the figure alone is not.
+//! Each figure has baselines, such as a plain server that does the same work, measured in alternating rounds of the same
+//! process. Machines are noisy: the ratio to a baseline can be compared between machines and days, the figure alone cannot.
 #![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
 
 mod api;
 mod args;
+mod baselines;
 mod client;
 mod compare;
 mod environment;
-mod limits;
 mod load;
 mod measures;
 mod process;
 mod report;
 mod sample;
-mod stage;
+mod testbed;
 mod text;
 mod tree;
 
@@ -26,10 +26,10 @@ use crate::args::{Args, Command};
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     match &args.command {
-        Command::Plain { root } => limits::plain::serve(root),
+        Command::Plain { root } => baselines::plain::serve(root),
         Command::Tree { folder, files, megabytes } => {
-            let made = tree::make(folder, *files, *megabytes * 1_000_000)?;
-            println!("{}: {} files, {} folders, {} bytes", folder.display(), made.files, made.folders, made.bytes);
+            let size = tree::generate(folder, *files, *megabytes * 1_000_000)?;
+            println!("{}: {} files, {} folders, {} bytes", folder.display(), size.files, size.folders, size.bytes);
             Ok(())
         }
         command => {

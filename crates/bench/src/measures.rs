@@ -1,30 +1,30 @@
-//! What is measured: one file a figure.
+//! The measurements: one file per figure.
 
+mod baselines;
 mod diff;
 mod import;
-mod limits;
 mod list;
-mod many;
 mod memory;
+mod mixed_load;
+mod open_runs;
 mod patch;
 mod reads;
 mod search;
 mod soak;
 mod start;
-mod storm;
 mod writes;
 
 use crate::args::{Command, Options};
 use crate::compare::Plan;
 use crate::environment;
 use crate::report::{Report, Target};
-use crate::stage::{Place, Stage};
+use crate::testbed::{Scratch, Testbed};
 
 /// Measures what `command` names.
 ///
 /// # Errors
 ///
-/// When the stage cannot be set, or a call fails: figures of a server that fails say nothing.
+/// When the testbed cannot be started or a call fails.
 pub(crate) fn run(command: &Command, options: &Options) -> anyhow::Result<Report> {
     let folder = options.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let environment = format!("{}, ledger: {}", environment::describe(&folder), backend(options));
@@ -34,52 +34,53 @@ pub(crate) fn run(command: &Command, options: &Options) -> anyhow::Result<Report
 }
 
 fn measure(command: &Command, options: &Options, report: &mut Report) -> anyhow::Result<()> {
-    type Measure = fn(&Stage, &mut Report) -> anyhow::Result<()>;
-    const STAGED: [(Command, Measure); 7] = [
+    type Measure = fn(&Testbed, &mut Report) -> anyhow::Result<()>;
+    type Standalone = fn(&Scratch, &Options, &mut Report) -> anyhow::Result<()>;
+    const ON_TESTBED: [(Command, Measure); 7] = [
         (Command::Reads, reads::measure),
         (Command::Writes, writes::measure),
-        (Command::Storm, storm::measure),
+        (Command::MixedLoad, mixed_load::measure),
         (Command::Patch, patch::measure),
         (Command::List, list::measure),
         (Command::Search, search::measure),
         (Command::Diff, diff::measure),
     ];
-    let all = *command == Command::All;
-    let staged: Vec<_> = STAGED.iter().filter(|(name, _)| all || name == command).collect();
-    if !staged.is_empty() {
-        let stage = Stage::set(options)?;
-        for (name, measure) in staged {
+    const STANDALONE: [(Command, Standalone); 3] = [
+        (Command::Baselines, baselines::measure),
+        (Command::Start, start::measure),
+        (Command::Memory, memory::measure),
+    ];
+    let is_selected = |name: &Command| *command == Command::All || name == command;
+    let selected: Vec<_> = ON_TESTBED.iter().filter(|(name, _)| is_selected(name)).collect();
+    if !selected.is_empty() {
+        let testbed = Testbed::start(options)?;
+        for (name, measure) in selected {
             eprintln!("measuring: {name:?}");
-            measure(&stage, report)?;
+            measure(&testbed, report)?;
         }
     }
-    if all || *command == Command::Limits {
-        limits::measure(&Place::new(options)?, options, report)?;
-    }
-    if all || *command == Command::Start {
-        start::measure(&Place::new(options)?, options, report)?;
-    }
-    if all || *command == Command::Memory {
-        memory::measure(&Place::new(options)?, options, report)?;
+    for (name, measure) in STANDALONE.iter().filter(|(name, _)| is_selected(name)) {
+        eprintln!("measuring: {name:?}");
+        measure(&Scratch::new(options)?, options, report)?;
     }
     match command {
-        Command::Soak { minutes } => soak::measure(&Stage::set(options)?, *minutes, report),
-        Command::Many { runs } => many::measure(&Place::new(options)?, options, *runs, report),
+        Command::Soak { minutes } => soak::measure(&Testbed::start(options)?, *minutes, report),
+        Command::OpenRuns { runs } => open_runs::measure(&Scratch::new(options)?, options, *runs, report),
         _ => Ok(()),
     }
 }
 
-/// A plan for `concurrency` calls at a time.
+/// Returns the plan of a figure with `concurrency` concurrent calls.
 fn plan(options: &Options, concurrency: usize) -> Plan {
     Plan { rounds: options.rounds, time: options.round(), concurrency, alone: options.alone, target: None }
 }
 
-/// The same, with a target for the time of a call where one is made at a time.
-fn plan_within(options: &Options, concurrency: usize, millis: f64) -> Plan {
+/// Returns the same plan with a target for the time of a call, which applies to sequential calls only.
+fn plan_with_target(options: &Options, concurrency: usize, millis: f64) -> Plan {
     Plan { target: (concurrency == 1).then_some(Target::Millis(millis)), ..plan(options, concurrency) }
 }
 
 fn backend(options: &Options) -> &str {
-    // A URL may hold a password.
+    // A URL may contain a password.
     options.backend.split_once("://").map_or(options.backend.as_str(), |(scheme, _)| scheme)
 }

@@ -1,4 +1,4 @@
-//! Server processes: started, watched, ended.
+//! Server processes and other programs.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,22 +11,25 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A server process that was started here; it ends with this value.
+/// A server process. It is stopped on drop.
 pub(crate) struct Server {
     child: Child,
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) address: SocketAddr,
 }
 
-/// How long a server may take to end by itself.
-const DRAIN: Duration = Duration::from_secs(20);
+/// How long a server is idle before its memory is read.
+pub(crate) const SETTLE_TIME: Duration = Duration::from_secs(2);
+
+/// How long a server may take to stop after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Server {
-    /// Starts `command` and waits until it says where it listens. What it logs goes to `log`.
+    /// Starts `command` and waits until it prints its address. Its standard error is appended to `log`.
     ///
     /// # Errors
     ///
-    /// When it cannot be started or ends before it listens.
+    /// When it cannot be started, or exits before it listens.
     pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let log_file = File::options().create(true).append(true).open(log)?;
         let named = command.get_program().display().to_string();
@@ -39,24 +42,35 @@ impl Server {
         let output = child.stdout.take().context("no standard output")?;
         let mut lines = BufReader::new(output).lines();
         for line in lines.by_ref() {
-            // It begins the line with some servers, and stands in its midst with others.
+            // Some servers print it at the start of the line, others in the middle.
             if let Some((_, address)) = line?.split_once("istening on http://") {
                 let address = address.trim().trim_end_matches('/').parse()?;
-                // What it prints later is of no interest, but must not block it.
+                // The rest of the output is read so that the process does not block on a full pipe.
                 std::thread::spawn(move || lines.for_each(drop));
                 return Ok(Self { child, address });
             }
         }
         let status = child.wait()?;
-        anyhow::bail!("{named} ended with {status} before it listened:\n{}", std::fs::read_to_string(log)?)
+        anyhow::bail!("{named} exited with {status} before it listened:\n{}", std::fs::read_to_string(log)?)
     }
 
-    /// Its process ID.
+    /// Returns the process ID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks it to end and waits until it has.
+    /// Returns the resident memory in bytes after a pause of [`SETTLE_TIME`].
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<f64> {
+        std::thread::sleep(SETTLE_TIME);
+        #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
+        Ok(status_of(self.id(), "VmRSS").context("cannot read the server's memory")? as f64)
+    }
+
+    /// Stops the process with SIGTERM and waits for it.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_some() {
             return Ok(());
@@ -65,10 +79,10 @@ impl Server {
         kill_process(id, Signal::TERM)?;
         let since = Instant::now();
         while self.child.try_wait()?.is_none() {
-            if since.elapsed() > DRAIN {
+            if since.elapsed() > STOP_TIMEOUT {
                 self.child.kill()?;
                 self.child.wait()?;
-                anyhow::bail!("the server did not end within {} s", DRAIN.as_secs());
+                anyhow::bail!("the server did not stop within {} s", STOP_TIMEOUT.as_secs());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -84,12 +98,12 @@ impl Drop for Server {
     }
 }
 
-/// Runs a program to its end, its output read and thrown away; gives back how many lines it wrote.
+/// Runs a program and returns the number of lines of its output.
 ///
 /// # Errors
 ///
-/// When it cannot be started or its exit code is not among `fine`.
-pub(crate) fn count_lines(command: &mut Command, fine: &[i32]) -> anyhow::Result<usize> {
+/// When it cannot be started, or its exit code is not in `accepted`.
+pub(crate) fn count_lines(command: &mut Command, accepted: &[i32]) -> anyhow::Result<usize> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let output = child.stdout.take().context("no standard output")?;
     let mut reader = BufReader::with_capacity(64 << 10, output);
@@ -104,16 +118,16 @@ pub(crate) fn count_lines(command: &mut Command, fine: &[i32]) -> anyhow::Result
         reader.consume(length);
     }
     let status = child.wait()?;
-    anyhow::ensure!(status.code().is_some_and(|code| fine.contains(&code)), "{command:?} ended with {status}");
+    anyhow::ensure!(status.code().is_some_and(|code| accepted.contains(&code)), "{command:?} exited with {status}");
     Ok(lines)
 }
 
-/// Runs a program that has to succeed, in `folder`.
+/// Runs a program in `folder`.
 ///
 /// # Errors
 ///
-/// When it does not; with what it wrote.
-pub(crate) fn must(
+/// When it fails; with its standard error.
+pub(crate) fn run_checked(
     program: &str,
     args: impl IntoIterator<Item = impl AsRef<OsStr>>,
     folder: &Path,
@@ -123,32 +137,32 @@ pub(crate) fn must(
         .current_dir(folder)
         .output()
         .with_context(|| format!("cannot start {program}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "{program} ended with {}: {said}", output.status);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{program} exited with {}: {errors}", output.status);
     Ok(())
 }
 
-/// Processor time that a process used so far.
-pub(crate) fn processor_of(id: u32) -> Option<Duration> {
+/// Returns the processor time of a process.
+pub(crate) fn cpu_time_of(id: u32) -> Option<Duration> {
     times(&format!("/proc/{id}/stat"), 13)
 }
 
-/// Processor time that the ended children of this process used so far.
-pub(crate) fn processor_of_children() -> Option<Duration> {
+/// Returns the processor time of this process's ended children.
+pub(crate) fn cpu_time_of_children() -> Option<Duration> {
     times("/proc/self/stat", 15)
 }
 
-/// The sum of two neighbouring times in a `stat` file, the first at `field`, counted from 0.
+/// Returns the sum of the times in `field` and the next field of a `stat` file, counted from 0.
 fn times(file: &str, field: usize) -> Option<Duration> {
     let stat = std::fs::read_to_string(file).ok()?;
-    // The second field is a name in brackets that may hold blanks; after it the third field follows.
+    // The second field is a name in parentheses, which may contain spaces. The third field follows it.
     let (_, rest) = stat.rsplit_once(") ")?;
     let ticks: u64 = rest.split(' ').skip(field - 2).take(2).filter_map(|value| value.parse::<u64>().ok()).sum();
-    // The kernel tells these times in hundredths of a second, whatever its own clock.
+    // The kernel reports these times in hundredths of a second, independent of its own clock.
     Some(Duration::from_millis(ticks * 10))
 }
 
-/// A figure of `/proc/ID/status`, such as `VmRSS` in bytes or `Threads`.
+/// Returns a value of `/proc/ID/status`, such as `VmRSS` in bytes or `Threads`.
 pub(crate) fn status_of(id: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -157,7 +171,7 @@ pub(crate) fn status_of(id: u32, name: &str) -> Option<u64> {
     Some(if words.next() == Some("kB") { value * 1024 } else { value })
 }
 
-/// How many handles a process holds open.
-pub(crate) fn handles_of(id: u32) -> Option<usize> {
+/// Returns the number of open file descriptors of a process.
+pub(crate) fn open_files_of(id: u32) -> Option<usize> {
     Some(std::fs::read_dir(format!("/proc/{id}/fd")).ok()?.count())
 }

@@ -6,21 +6,21 @@ use serde::Serialize;
 
 use crate::sample::Spread;
 
-/// What a figure is aimed at.
+/// The target of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Target {
-    /// At least so many times the limit's rate.
+    /// The least ratio to the baseline's rate.
     TimesTheRate(f64),
-    /// At most so many times the limit's time.
+    /// The largest ratio to the baseline's time.
     TimesTheTime(f64),
-    /// At most so many times the limit's time, for what 99 of 100 calls stay within.
+    /// The largest ratio to the baseline's 99th percentile.
     TimesTheTail(f64),
-    /// At most so many milliseconds for the middle call.
+    /// The largest median time in milliseconds.
     Millis(f64),
-    /// At most so many million bytes.
+    /// The largest size in million bytes.
     Megabytes(f64),
-    /// At most so many thousand bytes.
+    /// The largest size in thousand bytes.
     Kilobytes(f64),
 }
 
@@ -28,65 +28,65 @@ pub(crate) enum Target {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
-    /// What was measured.
+    /// Its name.
     pub(crate) name: String,
-    /// How many calls at a time.
+    /// Number of concurrent calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency: Option<usize>,
-    /// What the value counts.
+    /// The unit of the value.
     pub(crate) unit: &'static str,
-    /// The figure.
+    /// The value.
     pub(crate) value: Spread,
-    /// What half of the calls stay within.
+    /// The median latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p50_ms: Option<Spread>,
-    /// What 99 of 100 calls stay within.
+    /// The 99th percentile of the latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p99_ms: Option<Spread>,
-    /// Processor time that the server used for each call.
+    /// The server's processor time per call.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) processor_micros: Option<f64>,
-    /// What the figure itself is aimed at.
+    pub(crate) cpu_micros: Option<f64>,
+    /// The target of the figure itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<Target>,
-    /// The limits.
-    pub(crate) beside: Vec<Beside>,
+    /// The baselines.
+    pub(crate) baselines: Vec<BaselineFigure>,
 }
 
-/// A limit of a figure.
+/// A baseline of a figure.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Beside {
-    /// What was measured.
+pub(crate) struct BaselineFigure {
+    /// Its name.
     pub(crate) name: String,
-    /// In the figure's unit.
+    /// The value in the figure's unit.
     pub(crate) value: Spread,
-    /// What half of its calls stay within.
+    /// The median latency.
     pub(crate) p50_ms: f64,
-    /// Processor time for each call, where it can be told.
+    /// The processor time per call, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) processor_micros: Option<f64>,
-    /// The figure by the limit; of times where the target is one of time.
+    pub(crate) cpu_micros: Option<f64>,
+    /// The ratio of the figure to the baseline: of times if the target is a time, else of rates.
     pub(crate) ratio: Spread,
-    /// What the ratio is aimed at.
+    /// The target of the ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<Target>,
 }
 
-/// Everything that was measured.
+/// The result of a measurement.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     /// The machine.
     pub(crate) environment: String,
     /// The figures.
     pub(crate) rows: Vec<Row>,
-    /// What has to be known to read them.
+    /// Notes on the figures.
     pub(crate) notes: Vec<String>,
 }
 
 impl Row {
-    /// A figure that is no rate and has no limit.
-    pub(crate) fn plain(name: impl Into<String>, unit: &'static str, value: Spread) -> Self {
+    /// Creates a figure without baselines.
+    pub(crate) fn value(name: impl Into<String>, unit: &'static str, value: Spread) -> Self {
         Self {
             name: name.into(),
             concurrency: None,
@@ -94,23 +94,23 @@ impl Row {
             value,
             p50_ms: None,
             p99_ms: None,
-            processor_micros: None,
+            cpu_micros: None,
             target: None,
-            beside: Vec::new(),
+            baselines: Vec::new(),
         }
     }
 
-    /// The same, aimed at `target`.
-    pub(crate) fn aimed(mut self, target: Target) -> Self {
+    /// Sets the target.
+    pub(crate) fn with_target(mut self, target: Target) -> Self {
         self.target = Some(target);
         self
     }
 
-    /// Whether the figure's own target is met, if it has one.
-    fn met(&self) -> Option<bool> {
+    /// Returns whether the figure's own target is met, if it has one.
+    fn is_met(&self) -> Option<bool> {
         match self.target? {
-            Target::Millis(most) => Some(self.p50_ms.unwrap_or(self.value).median <= most),
-            Target::Megabytes(most) | Target::Kilobytes(most) => Some(self.value.median <= most),
+            Target::Millis(max) => Some(self.p50_ms.unwrap_or(self.value).median <= max),
+            Target::Megabytes(max) | Target::Kilobytes(max) => Some(self.value.median <= max),
             Target::TimesTheRate(_) | Target::TimesTheTime(_) | Target::TimesTheTail(_) => None,
         }
     }
@@ -118,41 +118,41 @@ impl Row {
     fn write(&self, table: &mut String) {
         let millis = |spread: Option<Spread>| spread.map_or(String::new(), |spread| number(spread.median));
         let concurrency = self.concurrency.map_or(String::new(), |connections| connections.to_string());
-        let processor = micros(self.processor_micros);
+        let processor = micros(self.cpu_micros);
         let (p50, p99) = (millis(self.p50_ms), millis(self.p99_ms));
         let head =
             format!("{} | {concurrency} | {} | {p50} | {p99} | {processor}", self.name, spread(self.value, self.unit));
-        let own = self.target.map_or(String::new(), |target| aim(target, self.met()));
-        if self.beside.is_empty() || self.target.is_some() {
+        let own = self.target.map_or(String::new(), |target| target_cell(target, self.is_met()));
+        if self.baselines.is_empty() || self.target.is_some() {
             let _ = writeln!(table, "| {head} | | | | {own} |");
         }
-        for (index, limit) in self.beside.iter().enumerate() {
+        for (index, baseline) in self.baselines.iter().enumerate() {
             let head = if index == 0 && self.target.is_none() { head.as_str() } else { " | | | | | " };
-            let value = spread(limit.value, self.unit);
-            let used = limit.processor_micros.map_or(String::new(), |used| format!(", {} µs CPU", number(used)));
-            let ratio = format!("{:.2} ({:.2}–{:.2})", limit.ratio.median, limit.ratio.min, limit.ratio.max);
-            let target = limit.target.map_or(String::new(), |target| aim(target, limit.met()));
-            let _ = writeln!(table, "| {head} | {} | {value}{used} | {ratio} | {target} |", limit.name);
+            let value = spread(baseline.value, self.unit);
+            let used = baseline.cpu_micros.map_or(String::new(), |used| format!(", {} µs CPU", number(used)));
+            let ratio = format!("{:.2} ({:.2}–{:.2})", baseline.ratio.median, baseline.ratio.min, baseline.ratio.max);
+            let target = baseline.target.map_or(String::new(), |target| target_cell(target, baseline.is_met()));
+            let _ = writeln!(table, "| {head} | {} | {value}{used} | {ratio} | {target} |", baseline.name);
         }
     }
 }
 
-impl Beside {
-    fn met(&self) -> Option<bool> {
+impl BaselineFigure {
+    fn is_met(&self) -> Option<bool> {
         match self.target? {
-            Target::TimesTheRate(least) => Some(self.ratio.median >= least),
-            Target::TimesTheTime(most) | Target::TimesTheTail(most) => Some(self.ratio.median <= most),
+            Target::TimesTheRate(min) => Some(self.ratio.median >= min),
+            Target::TimesTheTime(max) | Target::TimesTheTail(max) => Some(self.ratio.median <= max),
             Target::Millis(_) | Target::Megabytes(_) | Target::Kilobytes(_) => None,
         }
     }
 }
 
 impl Report {
-    /// The report for people.
+    /// Returns the report as a Markdown table.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!("{}\n\n", self.environment);
         text.push_str(
-            "| figure | at a time | value (min–max of the rounds) | p50 ms | p99 ms | CPU µs | limit | limit's value | ratio (min–max) | target |\n\
+            "| figure | concurrency | value (min–max of the rounds) | p50 ms | p99 ms | CPU µs | baseline | baseline's value | ratio (min–max) | target |\n\
              |---|---:|---:|---:|---:|---:|---|---:|---:|---|\n",
         );
         for row in &self.rows {
@@ -179,7 +179,7 @@ fn micros(value: Option<f64>) -> String {
     value.map_or(String::new(), number)
 }
 
-/// Three digits that say something, and no more.
+/// Formats a number with three significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         100.0.. => format!("{value:.0}"),
@@ -189,19 +189,19 @@ fn number(value: f64) -> String {
     }
 }
 
-fn aim(target: Target, met: Option<bool>) -> String {
+fn target_cell(target: Target, met: Option<bool>) -> String {
     let mark = match met {
         Some(true) => " ✓",
         Some(false) => " ✗",
         None => "",
     };
     match target {
-        Target::TimesTheRate(least) => format!("≥ {least} × the rate{mark}"),
-        Target::TimesTheTime(most) => format!("≤ {most} × the time{mark}"),
-        Target::TimesTheTail(most) => format!("≤ {most} × the p99{mark}"),
-        Target::Millis(most) => format!("≤ {most} ms{mark}"),
-        Target::Megabytes(most) => format!("≤ {most} MB{mark}"),
-        Target::Kilobytes(most) => format!("≤ {most} kB{mark}"),
+        Target::TimesTheRate(min) => format!("≥ {min} × the rate{mark}"),
+        Target::TimesTheTime(max) => format!("≤ {max} × the time{mark}"),
+        Target::TimesTheTail(max) => format!("≤ {max} × the p99{mark}"),
+        Target::Millis(max) => format!("≤ {max} ms{mark}"),
+        Target::Megabytes(max) => format!("≤ {max} MB{mark}"),
+        Target::Kilobytes(max) => format!("≤ {max} kB{mark}"),
     }
 }
 
@@ -209,29 +209,25 @@ fn aim(target: Target, met: Option<bool>) -> String {
 mod tests {
     use super::*;
 
-    fn steady(value: f64) -> Spread {
-        Spread { median: value, min: value, max: value }
-    }
-
-    fn limit(name: &str, ratio: f64, target: Target) -> Beside {
-        Beside {
+    fn baseline(name: &str, ratio: f64, target: Target) -> BaselineFigure {
+        BaselineFigure {
             name: name.to_owned(),
-            value: steady(200.0),
+            value: Spread::single(200.0),
             p50_ms: 1.0,
-            processor_micros: Some(12.5),
+            cpu_micros: Some(12.5),
             ratio: Spread { median: ratio, min: 0.4, max: 0.9 },
             target: Some(target),
         }
     }
 
     #[test]
-    fn every_limit_has_a_line_with_its_ratio_and_whether_the_target_is_met() {
-        let mut row = Row::plain("reads", "/s", Spread { median: 150.0, min: 90.0, max: 180.0 });
+    fn every_baseline_has_a_line_with_its_ratio_and_whether_the_target_is_met() {
+        let mut row = Row::value("reads", "/s", Spread { median: 150.0, min: 90.0, max: 180.0 });
         row.concurrency = Some(64);
-        row.beside = vec![
-            limit("plain", 0.75, Target::TimesTheRate(0.7)),
-            limit("plain, inline", 0.5, Target::TimesTheRate(0.7)),
-            limit("bare", 1.7, Target::TimesTheTime(1.6)),
+        row.baselines = vec![
+            baseline("plain", 0.75, Target::TimesTheRate(0.7)),
+            baseline("plain, inline", 0.5, Target::TimesTheRate(0.7)),
+            baseline("bare", 1.7, Target::TimesTheTime(1.6)),
         ];
         let table = Report { rows: vec![row], ..Report::default() }.markdown();
         let lines: Vec<&str> = table.lines().skip(4).collect();
@@ -244,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_with_a_target_of_its_own_has_a_line_of_its_own() {
-        let row = Row::plain("memory", " MB", steady(12.0)).aimed(Target::Megabytes(20.0));
+    fn a_figure_with_its_own_target_has_its_own_line() {
+        let row = Row::value("memory", " MB", Spread::single(12.0)).with_target(Target::Megabytes(20.0));
         let table = Report { rows: vec![row], ..Report::default() }.markdown();
         assert!(table.ends_with("| memory |  | 12.0 MB |  |  |  | | | | ≤ 20 MB ✓ |\n"), "{table}");
     }

@@ -1,24 +1,24 @@
-//! What one round measured, and what several rounds say together.
+//! Samples of a round, and statistics over several rounds.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What one round measured.
+/// The measurements of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// How long each call took, in the order that they ended.
+    /// The duration of each call, in the order of completion.
     pub(crate) latencies: Vec<Duration>,
-    /// How long the round took.
+    /// The duration of the round.
     pub(crate) elapsed: Duration,
-    /// Processor time that the measured process used meanwhile, where it can be told.
-    pub(crate) processor: Option<Duration>,
-    /// What one call counts as: rows of a grouped commit, else 1.
+    /// The processor time of the measured process during the round, if known.
+    pub(crate) cpu_time: Option<Duration>,
+    /// How often a call counts in the rate: the rows of a grouped commit, else 1.
     pub(crate) weight: u32,
 }
 
 impl Sample {
-    /// Calls a second.
+    /// Returns the calls per second.
     pub(crate) fn rate(&self) -> f64 {
         if self.elapsed.is_zero() {
             return 0.0;
@@ -28,7 +28,7 @@ impl Sample {
         calls * f64::from(self.weight.max(1)) / self.elapsed.as_secs_f64()
     }
 
-    /// The latency that `share` of the calls stay within, in milliseconds; 0 without calls.
+    /// Returns the latency of the percentile `share` (0 to 1) in milliseconds; 0 without calls.
     pub(crate) fn percentile(&self, share: f64) -> f64 {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();
@@ -42,27 +42,32 @@ impl Sample {
         sorted.get(index.saturating_sub(1)).map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
     }
 
-    /// Processor time for each call, in microseconds.
-    pub(crate) fn processor_micros(&self) -> Option<f64> {
+    /// Returns the processor time per call in microseconds.
+    pub(crate) fn cpu_micros(&self) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
         let calls = self.latencies.len() as f64 * f64::from(self.weight.max(1));
-        self.processor.filter(|_| calls > 0.0).map(|used| used.as_secs_f64() * 1e6 / calls)
+        self.cpu_time.filter(|_| calls > 0.0).map(|used| used.as_secs_f64() * 1e6 / calls)
     }
 }
 
-/// The middle and the ends of several rounds.
+/// The median and the range of several rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// Half of the rounds are below.
+    /// The median.
     pub(crate) median: f64,
-    /// The lowest round.
+    /// The lowest value.
     pub(crate) min: f64,
-    /// The highest round.
+    /// The highest value.
     pub(crate) max: f64,
 }
 
 impl Spread {
-    /// Of `values`; `None` where there are none.
+    /// Returns the statistics of a single value.
+    pub(crate) fn single(value: f64) -> Self {
+        Self { median: value, min: value, max: value }
+    }
+
+    /// Returns the statistics of `values`, or `None` without values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -78,7 +83,7 @@ mod tests {
 
     fn sample(millis: impl IntoIterator<Item = u64>) -> Sample {
         let latencies = millis.into_iter().map(Duration::from_millis).collect();
-        Sample { latencies, elapsed: Duration::from_secs(2), processor: Some(Duration::from_secs(1)), weight: 1 }
+        Sample { latencies, elapsed: Duration::from_secs(2), cpu_time: Some(Duration::from_secs(1)), weight: 1 }
     }
 
     #[test]
@@ -92,13 +97,13 @@ mod tests {
     fn a_rate_counts_the_weight_of_a_call() {
         let mut calls = sample([1; 50]);
         assert_eq!(Spread::of([calls.rate()]), Spread::of([25.0]));
-        assert_eq!(calls.processor_micros(), Some(20_000.0));
+        assert_eq!(calls.cpu_micros(), Some(20_000.0));
         calls.weight = 64;
         assert_eq!(Spread::of([calls.rate()]), Spread::of([1600.0]));
     }
 
     #[test]
-    fn a_spread_is_the_median_between_the_ends() {
+    fn a_spread_has_the_median_and_the_range() {
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Spread::of([4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
         assert_eq!(Spread::of([]), None);

@@ -1,42 +1,43 @@
-//! `diff_workspace` with 20 changed files in the tree, beside `git diff` of the same changes in a repository of it.
+//! `diff_workspace` of 20 changed files in the tree. Baseline: `git diff` of the same changes.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::api::RunHandle;
+use crate::baselines::programs::{commit_all, program};
 use crate::compare::compare;
-use crate::limits::programs::{commit_all, program};
 use crate::load::Script;
-use crate::measures::{import, plan, plan_within};
-use crate::process::must;
+use crate::measures::{import, plan, plan_with_target};
+use crate::process::run_checked;
 use crate::report::{Report, Target};
-use crate::stage::Stage;
+use crate::testbed::Testbed;
 use crate::text::sha256;
 
 const CHANGED: usize = 20;
 
 /// Measures diffs.
-pub(super) fn measure(stage: &Stage, report: &mut Report) -> anyhow::Result<()> {
-    let run = import::tree_run(stage, report)?;
-    let repository = repository(stage)?;
-    let changed = change(stage, run, &repository)?;
-    let answer = stage.tool(run, "diff_workspace", &json!({}))?;
+pub(super) fn measure(testbed: &Testbed, report: &mut Report) -> anyhow::Result<()> {
+    let run = import::tree_run(testbed, report)?;
+    let repository = repository(testbed)?;
+    let changed = change(testbed, run, &repository)?;
+    let answer = testbed.tool(run, "diff_workspace", &json!({}))?;
     anyhow::ensure!(answer["filesChanged"] == changed, "{} files changed: {}", changed, answer["stat"]);
-    // Git notes once that the files are as the index says, as it would in daily use.
-    must("git", ["update-index", "-q", "--refresh"], &repository).or_else(|_| must("git", ["status"], &repository))?;
-    for &connections in &stage.options.connections {
+    // Git refreshes its index once, as in daily use.
+    run_checked("git", ["update-index", "-q", "--refresh"], &repository)
+        .or_else(|_| run_checked("git", ["status"], &repository))?;
+    for &connections in &testbed.options.connections {
         let script = |_| Ok(Script::new(vec![run.prepare("diff_workspace", &json!({}))?]));
         let scripts = (0..connections).map(script).collect::<anyhow::Result<_>>()?;
-        let mut diffs = stage.service("diff of 20 changed files in the tree", scripts);
-        let mut git = program("`git diff` of the same", Path::new("git"), diff_arguments(), &repository, &[0]);
-        let how = plan(&stage.options, connections);
+        let mut diffs = testbed.service("diff of 20 changed files in the tree", scripts);
+        let mut git = program("`git diff`", Path::new("git"), diff_arguments(), &repository, &[0]);
+        let how = plan(&testbed.options, connections);
         report.rows.push(compare(how, &mut diffs, &mut [(&mut git as _, Some(Target::TimesTheTime(1.0)))])?);
 
         let script = |_| Ok(Script::new(vec![run.prepare("diff_workspace", &json!({ "checkTree": false }))?]));
         let scripts = (0..connections).map(script).collect::<anyhow::Result<_>>()?;
-        let mut known = stage.service("diff of them from what is known to differ", scripts);
-        report.rows.push(compare(plan_within(&stage.options, connections, 6.0), &mut known, &mut [])?);
+        let mut known = testbed.service("the same with `checkTree: false`", scripts);
+        report.rows.push(compare(plan_with_target(&testbed.options, connections, 6.0), &mut known, &mut [])?);
     }
     Ok(())
 }
@@ -45,12 +46,12 @@ fn diff_arguments() -> Vec<String> {
     ["diff", "--no-ext-diff", "--no-textconv", "--no-color"].map(str::to_owned).into()
 }
 
-/// A repository of the tree: a copy of it, committed where it was none.
-fn repository(stage: &Stage) -> anyhow::Result<PathBuf> {
-    let folder = stage.place().limit("repository")?;
+/// Creates a repository with a copy of the tree.
+fn repository(testbed: &Testbed) -> anyhow::Result<PathBuf> {
+    let folder = testbed.scratch().baseline_folder("repository")?;
     let repository = folder.join("tree");
     if !repository.exists() {
-        must("cp", ["-a".as_ref(), stage.tree()?.as_os_str(), repository.as_os_str()], &folder)?;
+        run_checked("cp", ["-a".as_ref(), testbed.tree()?.as_os_str(), repository.as_os_str()], &folder)?;
         if !repository.join(".git").exists() {
             commit_all(&repository)?;
         }
@@ -58,8 +59,8 @@ fn repository(stage: &Stage) -> anyhow::Result<PathBuf> {
     Ok(repository)
 }
 
-/// Adds a line to files all over the tree, in the run and in the repository; what the policy protects is passed over.
-fn change(stage: &Stage, run: &RunHandle, repository: &Path) -> anyhow::Result<usize> {
+/// Adds a line to files across the tree, in the run and in the repository. Files that the policy protects are skipped.
+fn change(testbed: &Testbed, run: &RunHandle, repository: &Path) -> anyhow::Result<usize> {
     let mut files = Vec::new();
     collect(repository, &mut files)?;
     files.sort_unstable();
@@ -74,7 +75,7 @@ fn change(stage: &Stage, run: &RunHandle, repository: &Path) -> anyhow::Result<u
         let after = format!("{before}// one more line\n");
         let expected = sha256(before.as_bytes());
         let input = json!({ "path": path, "content": after, "expectedSha256": expected, "reason": "bench" });
-        let answer = stage.tool(run, "write_file", &input);
+        let answer = testbed.tool(run, "write_file", &input);
         if answer.is_ok_and(|answer| answer["ok"] == true) {
             std::fs::write(file, after)?;
             changed += 1;
@@ -84,7 +85,7 @@ fn change(stage: &Stage, run: &RunHandle, repository: &Path) -> anyhow::Result<u
     Ok(changed)
 }
 
-/// Source files of ordinary size.
+/// Collects source files of ordinary size.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

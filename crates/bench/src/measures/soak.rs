@@ -1,4 +1,4 @@
-//! Mixed traffic for a long time: memory, handles and threads stay flat, every chain is intact at the end.
+//! Mixed traffic for a long time: memory, open files and threads, and a check of every chain at the end.
 
 use std::time::{Duration, Instant};
 
@@ -9,77 +9,81 @@ use serde_json::{Value, json};
 use crate::api::RunHandle;
 use crate::compare::Subject as _;
 use crate::load::Script;
-use crate::process::{handles_of, status_of};
+use crate::process::{open_files_of, status_of};
 use crate::report::{Report, Row};
 use crate::sample::{Sample, Spread};
-use crate::stage::Stage;
+use crate::testbed::Testbed;
 use crate::text::{lines_of, sha256};
 
 const CLIENTS: usize = 64;
 const RUNS: usize = 16;
 
-/// What the process held at a time.
+/// The resources of the server process.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct ProcessStats {
     resident: u64,
-    handles: usize,
+    open_files: usize,
     threads: u64,
 }
 
-/// Makes mixed calls for `minutes`, and looks at the process after each twentieth of the time.
-pub(super) fn measure(stage: &Stage, minutes: u64, report: &mut Report) -> anyhow::Result<()> {
-    let runs =
-        (0..RUNS).map(|run| stage.run_of(&format!("soak-{run}"), &files())).collect::<anyhow::Result<Vec<_>>>()?;
+/// Makes mixed calls for `minutes` and reads the resources of the process after each twentieth of the time.
+pub(super) fn measure(testbed: &Testbed, minutes: u64, report: &mut Report) -> anyhow::Result<()> {
+    let runs = (0..RUNS)
+        .map(|run| testbed.create_run(&format!("soak-{run}"), &files()))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let scripts = (0..CLIENTS).map(|client| script(&runs[client % RUNS], client)).collect::<anyhow::Result<_>>()?;
-    let mut traffic = stage.service("soak", scripts);
+    let mut traffic = testbed.service("soak", scripts);
     let (since, time) = (Instant::now(), Duration::from_mins(minutes));
-    let (mut samples, mut held) = (Vec::new(), Vec::new());
+    let (mut samples, mut stats) = (Vec::new(), Vec::new());
     while since.elapsed() < time {
         let sample = traffic.round(CLIENTS, (time / 20).max(Duration::from_secs(1)))?;
-        held.extend(look(stage));
-        eprintln!("{:>5} s: {:>6.0} calls/s, {:?}", since.elapsed().as_secs(), sample.rate(), held.last());
+        stats.extend(process_stats(testbed));
+        eprintln!("{:>5} s: {:>6.0} calls/s, {:?}", since.elapsed().as_secs(), sample.rate(), stats.last());
         samples.push(sample);
     }
-    let records = runs.iter().map(|run| verified(stage, run)).sum::<anyhow::Result<u64>>()?;
-    report.notes.push(format!("Every chain was intact after the soak: {records} records in {RUNS} runs."));
-    rows(minutes, &samples, &held, report)
+    let records = runs.iter().map(|run| verify_chain(testbed, run)).sum::<anyhow::Result<u64>>()?;
+    report.notes.push(format!("Every chain is intact after the soak: {records} records in {RUNS} runs."));
+    rows(minutes, &samples, &stats, report)
 }
 
-fn rows(minutes: u64, samples: &[Sample], held: &[Held], report: &mut Report) -> anyhow::Result<()> {
+fn rows(minutes: u64, samples: &[Sample], stats: &[ProcessStats], report: &mut Report) -> anyhow::Result<()> {
     let of = |figure: fn(&Sample) -> f64| Spread::of(samples.iter().map(figure));
-    let mut row = Row::plain(format!("mixed traffic for {minutes} min"), "/s", of(Sample::rate).context("no round")?);
+    let mut row = Row::value(format!("mixed traffic for {minutes} min"), "/s", of(Sample::rate).context("no round")?);
     row.concurrency = Some(CLIENTS);
     row.p50_ms = of(|sample| sample.percentile(0.5));
     row.p99_ms = of(|sample| sample.percentile(0.99));
     report.rows.push(row);
-    let (Some(last), early) = (held.last(), held.get(held.len() / 10)) else { return Ok(()) };
+    let (Some(last), early) = (stats.last(), stats.get(stats.len() / 10)) else { return Ok(()) };
     let early = early.unwrap_or(last);
     #[expect(clippy::cast_precision_loss, reason = "memory and counts are far below 2^52")]
     let figures = [
         ("memory (RSS)", " MB", early.resident as f64 / 1e6, last.resident as f64 / 1e6),
-        ("handles", "", early.handles as f64, last.handles as f64),
+        ("open files", "", early.open_files as f64, last.open_files as f64),
         ("threads", "", early.threads as f64, last.threads as f64),
     ];
     for (name, unit, early, last) in figures {
         for (when, value) in [("after a tenth of the soak", early), ("at its end", last)] {
-            let steady = Spread { median: value, min: value, max: value };
-            report.rows.push(Row::plain(format!("{name} {when}"), unit, steady));
+            report.rows.push(Row::value(format!("{name} {when}"), unit, Spread::single(value)));
         }
     }
     Ok(())
 }
 
-fn look(stage: &Stage) -> Option<Held> {
-    let id = stage.server_id()?;
-    Some(Held { resident: status_of(id, "VmRSS")?, handles: handles_of(id)?, threads: status_of(id, "Threads")? })
+fn process_stats(testbed: &Testbed) -> Option<ProcessStats> {
+    let id = testbed.server_id()?;
+    Some(ProcessStats {
+        resident: status_of(id, "VmRSS")?,
+        open_files: open_files_of(id)?,
+        threads: status_of(id, "Threads")?,
+    })
 }
 
-/// How many records the run's chain has; an error where it is broken.
-fn verified(stage: &Stage, run: &RunHandle) -> anyhow::Result<u64> {
+/// Verifies the run's chain and returns its number of records.
+fn verify_chain(testbed: &Testbed, run: &RunHandle) -> anyhow::Result<u64> {
     let path = format!("/v1/runs/{}/audit/verify", run.id);
-    let answer = stage.runtime.block_on(stage.api.call(Method::GET, &path, &Value::Null))?;
+    let answer = testbed.runtime.block_on(testbed.api.call(Method::GET, &path, &Value::Null))?;
     anyhow::ensure!(answer["intact"] == true, "the chain of {} is broken: {answer}", run.id);
-    let facts = stage.runtime.block_on(stage.api.run(run))?;
+    let facts = testbed.runtime.block_on(testbed.api.run(run))?;
     facts["headSeq"].as_u64().context("no `headSeq`")
 }
 
@@ -95,7 +99,7 @@ fn files() -> Vec<(String, String)> {
     (0..CLIENTS).map(|client| (path(client), content(client).concat())).collect()
 }
 
-/// What a client does in turn: mostly looking, now and then changing its own file and changing it back.
+/// Returns the calls of a client: mostly reads, and changes of its own file that are reverted later.
 fn script(run: &RunHandle, client: usize) -> anyhow::Result<Script> {
     let (path, first) = (path(client), content(client));
     let mut second = first.clone();

@@ -1,4 +1,4 @@
-//! From the start of the process to its first answer, beside the plain server.
+//! The time from the start of the process to its first response. Baseline: the plain server.
 
 use std::time::{Duration, Instant};
 
@@ -12,31 +12,30 @@ use crate::measures::plan;
 use crate::process::Server;
 use crate::report::{Report, Target};
 use crate::sample::Sample;
-use crate::stage::{Place, client_runtime};
+use crate::testbed::{Scratch, client_runtime};
 
-/// Measures the first start, with nothing there yet, and the second.
-pub(super) fn measure(place: &Place, options: &Options, report: &mut Report) -> anyhow::Result<()> {
-    eprintln!("measuring: Start");
-    let (again_data, sources) = (place.data().join("again"), place.sources());
+/// Measures the first start, with an empty data folder, and later ones.
+pub(super) fn measure(scratch: &Scratch, options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let (data, sources) = (scratch.data().join("later"), scratch.sources());
     let mut count = 0;
     let mut first = Starts {
-        name: "first start to first answer, migrations included",
+        name: "first start to first response, with migrations",
         start: Box::new(|| {
             count += 1;
-            place.start(options, &place.data().join(format!("first-{count}")))
+            scratch.start(options, &scratch.data().join(format!("first-{count}")))
         }),
     };
-    let mut again = Starts { name: "start to first answer", start: Box::new(|| place.start(options, &again_data)) };
-    let plain = || Starts { name: "plain axum", start: Box::new(|| place.start_plain(&sources)) };
+    let mut later = Starts { name: "start to first response", start: Box::new(|| scratch.start(options, &data)) };
+    let plain = || Starts { name: "plain axum", start: Box::new(|| scratch.start_plain(&sources)) };
     let how = Plan { target: Some(Target::Millis(50.0)), ..plan(options, 1) };
-    again.round(1, Duration::ZERO)?;
-    for subject in [&mut first, &mut again] {
+    later.round(1, Duration::ZERO)?;
+    for subject in [&mut first, &mut later] {
         report.rows.push(compare(how, subject, &mut [(&mut plain() as _, None)])?);
     }
     Ok(())
 }
 
-/// Starts of a server, one after another; stopping it does not count.
+/// Sequential starts of a server. Stopping it is not measured.
 struct Starts<'a> {
     name: &'static str,
     start: Box<dyn FnMut() -> anyhow::Result<Server> + 'a>,
@@ -52,7 +51,7 @@ impl Subject for Starts<'_> {
         while sample.latencies.is_empty() || Instant::now() < until {
             let started = Instant::now();
             let mut server = (self.start)()?;
-            first_answer(&server)?;
+            wait_for_response(&server)?;
             sample.latencies.push(started.elapsed());
             server.stop()?;
         }
@@ -61,8 +60,8 @@ impl Subject for Starts<'_> {
     }
 }
 
-/// Asks until the server says that it is well.
-fn first_answer(server: &Server) -> anyhow::Result<()> {
+/// Calls the health check until it succeeds.
+fn wait_for_response(server: &Server) -> anyhow::Result<()> {
     let request = prepare(Method::GET, "/healthz", "", Value::Null.to_string())?;
     client_runtime()?.block_on(async {
         let mut connection = Connection::open(server.address).await?;

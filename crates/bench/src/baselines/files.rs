@@ -1,15 +1,15 @@
-//! Durable replacement of a file, bare: temporary file, fsync, rename, fsync of the folder.
+//! Durable replacement of a file without a service: temporary file, fsync, rename, fsync of the folder.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::limits::OnThreads;
+use crate::baselines::ThreadLoop;
 use crate::text::lines_of;
 
-/// Replaces 4 KB files in `folder`, each thread its own.
-pub(crate) fn durable_replace(folder: &Path) -> OnThreads<'_> {
-    OnThreads::new("bare temporary file + fsync + rename + fsync(folder), up to 16 threads", move |worker| {
+/// Returns a baseline that replaces files of 4 KB in `folder`, one per thread.
+pub(crate) fn durable_replace(folder: &Path) -> ThreadLoop<'_> {
+    ThreadLoop::new("temporary file + fsync + rename + fsync(folder), up to 16 threads", move |worker| {
         let content = lines_of(worker as u64, 64, 64).concat();
         let (staged, target) = (folder.join(format!("{worker}.staged")), folder.join(format!("{worker}.rs")));
         let folder = folder.to_owned();

@@ -1,18 +1,18 @@
-//! Commits of the database, bare: `SQLite` in WAL mode with `synchronous=FULL`, rows of about 600 bytes.
+//! Commits of `SQLite` in WAL mode with `synchronous=FULL` and rows of about 600 bytes.
 
 use std::path::Path;
 
 use rusqlite::Connection;
 
-use crate::limits::OnThreads;
+use crate::baselines::ThreadLoop;
 
-/// Commits groups of `rows` rows from one thread; the rate counts rows.
-pub(crate) fn sqlite(folder: &Path, rows: u32) -> OnThreads<'_> {
+/// Returns a baseline that commits `rows` rows at a time on one thread. The rate counts rows.
+pub(crate) fn sqlite(folder: &Path, rows: u32) -> ThreadLoop<'_> {
     let name = match rows {
-        1 => "SQLite (WAL, FULL), a commit for each row".to_owned(),
-        rows => format!("SQLite (WAL, FULL), a commit for {rows} rows"),
+        1 => "SQLite (WAL, FULL), one row per commit".to_owned(),
+        rows => format!("SQLite (WAL, FULL), {rows} rows per commit"),
     };
-    let limit = OnThreads::new(name, move |_| {
+    let baseline = ThreadLoop::new(name, move |_| {
         let mut database = Connection::open(folder.join(format!("commits-of-{rows}.db")))?;
         database.pragma_update(None, "journal_mode", "WAL")?;
         database.pragma_update(None, "synchronous", "FULL")?;
@@ -32,5 +32,5 @@ pub(crate) fn sqlite(folder: &Path, rows: u32) -> OnThreads<'_> {
             Ok(transaction.commit()?)
         }))
     });
-    OnThreads { weight: rows, most: 1, ..limit }
+    ThreadLoop { weight: rows, max_threads: 1, ..baseline }
 }

@@ -1,4 +1,4 @@
-//! A plain axum server that does the work of a tool and nothing else: no token, no guard, no policy, no audit.
+//! A plain axum server that does only the work of a tool: no tokens, path guard, policy or audit.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::sha256;
 
-/// Serves `root` on a free port, with as many threads as the service has.
+/// Serves `root` on a free port, with one thread per core.
 ///
 /// # Errors
 ///
@@ -41,14 +41,14 @@ type Root = State<Arc<PathBuf>>;
 type Answer<T> = Result<Json<T>, (StatusCode, String)>;
 
 #[derive(Deserialize)]
-struct Place {
+struct PathInput {
     path: String,
 }
 
-/// What `read_file` answers, as far as it takes work.
+/// The members of the answer of `read_file` that take work.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct ReadAnswer {
     ok: bool,
     path: String,
     start_line: usize,
@@ -58,20 +58,20 @@ struct Told {
     content: String,
 }
 
-/// As tokio's own `fs::read` does it: the file is read on a thread for blocking work.
-async fn read(State(root): Root, Json(place): Json<Place>) -> Answer<Told> {
-    let file = root.join(&place.path);
+/// Reads the file on a blocking thread, as `tokio::fs::read` does.
+async fn read(State(root): Root, Json(input): Json<PathInput>) -> Answer<ReadAnswer> {
+    let file = root.join(&input.path);
     let bytes = tokio::task::spawn_blocking(move || fs::read(file)).await.map_err(failed)?.map_err(failed)?;
-    Ok(Json(lines(place.path, &bytes)))
+    Ok(Json(lines(input.path, &bytes)))
 }
 
-/// Without the hand-off: quicker on a warm page cache, but a slow disk would hold up every other connection.
-async fn read_inline(State(root): Root, Json(place): Json<Place>) -> Answer<Told> {
-    let bytes = fs::read(root.join(&place.path)).map_err(failed)?;
-    Ok(Json(lines(place.path, &bytes)))
+/// Reads the file on the runtime's thread: faster on a warm page cache, but a slow disk would block other connections.
+async fn read_inline(State(root): Root, Json(input): Json<PathInput>) -> Answer<ReadAnswer> {
+    let bytes = fs::read(root.join(&input.path)).map_err(failed)?;
+    Ok(Json(lines(input.path, &bytes)))
 }
 
-fn lines(path: String, bytes: &[u8]) -> Told {
+fn lines(path: String, bytes: &[u8]) -> ReadAnswer {
     let text = String::from_utf8_lossy(bytes);
     let mut content = String::with_capacity(bytes.len());
     let (mut end_line, mut total_lines) = (0, 0);
@@ -82,7 +82,7 @@ fn lines(path: String, bytes: &[u8]) -> Told {
             let _ = writeln!(content, "{total_lines:>6} | {line}");
         }
     }
-    Told { ok: true, path, start_line: 1, end_line, total_lines, sha256: sha256(bytes), content }
+    ReadAnswer { ok: true, path, start_line: 1, end_line, total_lines, sha256: sha256(bytes), content }
 }
 
 #[derive(Serialize)]
@@ -101,11 +101,11 @@ struct Entry {
     size_bytes: u64,
 }
 
-async fn list(State(root): Root, Json(place): Json<Place>) -> Answer<Listing> {
-    let folder = root.join(&place.path);
+async fn list(State(root): Root, Json(input): Json<PathInput>) -> Answer<Listing> {
+    let folder = root.join(&input.path);
     let entries =
         tokio::task::spawn_blocking(move || entries(&root, &folder, 2)).await.map_err(failed)?.map_err(failed)?;
-    Ok(Json(Listing { ok: true, path: place.path, entries }))
+    Ok(Json(Listing { ok: true, path: input.path, entries }))
 }
 
 fn entries(root: &Path, folder: &Path, depth: u32) -> io::Result<Vec<Entry>> {
@@ -129,17 +129,17 @@ fn entries(root: &Path, folder: &Path, depth: u32) -> io::Result<Vec<Entry>> {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct WriteInput {
     path: String,
     content: String,
 }
 
-/// Writes in place and syncs nothing.
-async fn write(State(root): Root, Json(written): Json<Written>) -> Answer<String> {
-    let file = root.join(&written.path);
+/// Overwrites the file without a sync.
+async fn write(State(root): Root, Json(input): Json<WriteInput>) -> Answer<String> {
+    let file = root.join(&input.path);
     let hash = tokio::task::spawn_blocking(move || {
-        fs::write(file, &written.content)?;
-        io::Result::Ok(sha256(written.content.as_bytes()))
+        fs::write(file, &input.content)?;
+        io::Result::Ok(sha256(input.content.as_bytes()))
     });
     hash.await.map_err(failed)?.map(Json).map_err(failed)
 }
