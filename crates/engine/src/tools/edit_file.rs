@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
     "newString": "let limit = 20;",
     "reason": "allow more"
 }))]
-pub struct EditFileInput {
+pub(super) struct EditFileInput {
     /// The file.
     path: String,
     /// What goes. LF in it also stands for CRLF.
@@ -48,7 +48,7 @@ pub struct EditFileInput {
 /// What `edit_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct EditFileOutput {
+pub(super) struct EditFileOutput {
     /// The file, cleaned.
     path: LogicalPath,
     /// Always false: an edit needs a file.

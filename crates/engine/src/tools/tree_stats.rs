@@ -24,7 +24,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src"}))]
-pub struct TreeStatsInput {
+pub(super) struct TreeStatsInput {
     /// The folder.
     #[serde(default = "root")]
     #[schema(default = ".")]
@@ -34,7 +34,7 @@ pub struct TreeStatsInput {
 /// What `tree_stats` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TreeStatsOutput {
+pub(super) struct TreeStatsOutput {
     /// The folder, cleaned.
     path: LogicalPath,
     #[serde(flatten)]
