@@ -1,184 +1,210 @@
-//! What the two databases have in common, so that all but appending is written once.
+//! The interface of a database, so that everything but appending is written once for both.
 
+use std::borrow::Cow;
 use std::future::Future;
 
 use model::RunId;
 use tokio::sync::watch;
 
-use crate::{AppendedAll, Entry, LedgerError, NewCheckpoint, Page, PageSize, Result, SettledRun};
+use crate::table::Rows;
+use crate::{AppendedAll, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
-/// A value for a statement's `$1`, `$2` …
+/// A value of a statement or of a row.
 #[derive(Clone, Debug)]
-pub(crate) enum Arg {
+pub(crate) enum Param<'a> {
+    Null,
     Int(i64),
-    Flag(bool),
-    Text(String),
-    MaybeText(Option<String>),
-    Bytes(Vec<u8>),
+    Bool(bool),
+    Text(Cow<'a, str>),
+    Bytes(Cow<'a, [u8]>),
 }
 
-/// A statement that both databases understand, with its values.
+/// A statement that both databases understand, with its parameters `$1`, `$2`, …
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     pub(crate) sql: &'static str,
-    pub(crate) args: Vec<Arg>,
-    /// Whether the transaction ends without a change where this statement changes nothing.
+    pub(crate) params: Vec<Param<'static>>,
+    /// Whether the statements after this one are skipped if this one changes no row.
     pub(crate) required: bool,
 }
 
-/// A row of an answer, read by the place of its columns.
-pub(crate) trait Columns {
+/// A row of a result; columns are numbered from 0.
+pub(crate) trait RowReader {
     fn int(&self, column: usize) -> Result<i64>;
-    fn flag(&self, column: usize) -> Result<bool>;
+    fn maybe_int(&self, column: usize) -> Result<Option<i64>>;
+    fn bool(&self, column: usize) -> Result<bool>;
     fn text(&self, column: usize) -> Result<String>;
     fn maybe_text(&self, column: usize) -> Result<Option<String>>;
     fn bytes(&self, column: usize) -> Result<Vec<u8>>;
     fn maybe_bytes(&self, column: usize) -> Result<Option<Vec<u8>>>;
-    fn maybe_int(&self, column: usize) -> Result<Option<i64>>;
 }
 
-/// The columns of a list, by the names that its query gives them.
+/// Implements [`RowReader`] for a driver's row by its generic getter; `$failed` converts the driver's error.
+macro_rules! impl_row_reader {
+    ($row:ty, $get:ident, $failed:path) => {
+        impl_row_reader!($row, $get, $failed, int: i64, maybe_int: Option<i64>, bool: bool, text: String,
+            maybe_text: Option<String>, bytes: Vec<u8>, maybe_bytes: Option<Vec<u8>>);
+    };
+    ($row:ty, $get:ident, $failed:path, $($method:ident: $value:ty),+) => {
+        impl RowReader for $row {
+            $(fn $method(&self, column: usize) -> Result<$value> {
+                self.$get(column).map_err($failed)
+            })+
+        }
+    };
+}
+
+pub(crate) use impl_row_reader;
+
+/// How PostgreSQL bounds a page of a query, by the column names of its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageColumns {
-    /// What the rows are in the order of.
+    /// The column that the rows are ordered by.
     pub(crate) order: &'static str,
-    /// The texts that make a row large.
+    /// The texts that count towards the bytes of the page.
     pub(crate) texts: &'static [&'static str],
 }
 
 impl PageColumns {
-    /// Those of `position, body`.
+    /// For `position, body`.
     pub(crate) const RECORDS: Self = Self { order: "position", texts: &["body"] };
-    /// Those of a run.
+    /// For runs.
     pub(crate) const RUNS: Self = Self { order: "run_no", texts: &["body", "import_report", "mount_paths"] };
-    /// Those of an approval.
+    /// For approvals.
     pub(crate) const APPROVALS: Self = Self { order: "approval_no", texts: &["body"] };
-    /// Those of an approval, by the end of its time.
-    pub(crate) const LAPSED: Self = Self { order: "expires_at", texts: &["body"] };
+    /// For approvals by the time at which they expire.
+    pub(crate) const EXPIRED_APPROVALS: Self = Self { order: "expires_at", texts: &["body"] };
 }
 
 /// One database.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Appends all or none, in a group with whatever else waits.
+    /// Records whose steps are pruned in one transaction.
+    const PRUNE_BATCH: usize;
+
+    /// Appends all entries or none, in one commit with other calls that wait.
     fn append(&self, entries: Vec<Entry>) -> impl Future<Output = Result<AppendedAll>> + Send;
 
-    /// Rows of one consistent state.
+    /// Returns the rows of a query, from one snapshot.
     fn fetch<T: Send + 'static>(
         &self,
         sql: impl Into<String> + Send,
-        args: Vec<Arg>,
-        read: fn(&dyn Columns) -> Result<T>,
+        params: Vec<Param<'static>>,
+        read: fn(&dyn RowReader) -> Result<T>,
     ) -> impl Future<Output = Result<Vec<T>>> + Send;
 
-    /// The first rows of one consistent state, until a page of `size` is full. `sql` asks for one row more than that.
+    /// Returns the first rows of a query, from one snapshot, until a page of `size` is full. The `LIMIT` of `sql` must be
+    /// [`PageSize::query_limit`].
     fn fetch_page<T: Send + 'static>(
         &self,
         sql: impl Into<String> + Send,
-        args: Vec<Arg>,
-        read: fn(&dyn Columns) -> Result<T>,
+        params: Vec<Param<'static>>,
+        read: fn(&dyn RowReader) -> Result<T>,
         size: PageSize,
         columns: PageColumns,
     ) -> impl Future<Output = Result<Page<T>>> + Send;
 
-    /// Carries `statements` out in one transaction and tells how many rows the first one changed. `touched` is the run whose
+    /// Runs `statements` in one transaction and returns how many rows the first one changed. `touched` is the run whose row or
     /// head they may change.
     fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
+
+    /// Writes rows to tables that no append reads, in one transaction. It may run concurrently with appends.
+    fn write(&self, rows: Vec<Rows<'static>>) -> impl Future<Output = Result<()>> + Send;
 
     /// See [`Ledger::settled_run`](crate::Ledger::settled_run).
     fn settled_run(&self, run: &RunId) -> impl Future<Output = Result<Option<SettledRun>>> + Send;
 
-    /// From here on commits are refused where the database has another instance's name than `instance`.
+    /// Rejects commits from now on if the database belongs to another instance than `instance`.
     fn fence(&self, instance: &str);
 
-    /// Forgets the steps of these records.
-    fn prune(&self, done: Vec<(RunId, u64)>) -> impl Future<Output = Result<()>> + Send;
-
-    /// Appends a checkpoint with its leaves.
-    fn append_checkpoint(&self, round: NewCheckpoint) -> impl Future<Output = Result<()>> + Send;
-
-    /// The position of the newest record.
+    /// Returns a receiver of the newest record's position.
     fn newest_position(&self) -> watch::Receiver<i64>;
 
-    /// Whether the store answers, and takes what is committed as far as that is known.
+    /// Checks that the database responds, and that it accepts writes as far as that is known.
     fn ping(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Gives back memory that is held for speed alone.
-    fn rest(&self) -> impl Future<Output = Result<()>> + Send;
-
-    /// Lets what was handed in become durable, then ends.
+    /// Commits everything that was submitted, then closes the database.
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
 impl Statement {
-    pub(crate) fn new<const N: usize>(sql: &'static str, args: [Arg; N]) -> Self {
-        Self { sql, args: args.into(), required: false }
+    pub(crate) fn new<const N: usize>(sql: &'static str, params: [Param<'static>; N]) -> Self {
+        Self { sql, params: params.into(), required: false }
     }
 
-    /// The same, but nothing is changed where this statement changes nothing.
+    /// Returns the statement marked as required: if it changes no row, the statements after it are skipped.
     pub(crate) fn required(self) -> Self {
         Self { required: true, ..self }
     }
 }
 
-impl From<i64> for Arg {
-    fn from(value: i64) -> Self {
-        Self::Int(value)
+impl<'a> Param<'a> {
+    /// Borrows a text; the conversions copy it.
+    pub(crate) fn text(value: &'a str) -> Self {
+        Self::Text(Cow::Borrowed(value))
+    }
+
+    /// Borrows bytes.
+    pub(crate) fn bytes(value: &'a [u8]) -> Self {
+        Self::Bytes(Cow::Borrowed(value))
     }
 }
 
-impl From<u64> for Arg {
-    fn from(value: u64) -> Self {
-        Self::Int(to_int(value))
+/// Converts parameters to the values of an array. A value of another type than its column's is a bug and becomes NULL, which
+/// the column's constraint rejects.
+impl Param<'_> {
+    pub(crate) fn as_int(&self) -> Option<i64> {
+        if let Self::Int(value) = self { Some(*value) } else { None }
+    }
+
+    pub(crate) fn as_bool(&self) -> Option<bool> {
+        if let Self::Bool(value) = self { Some(*value) } else { None }
+    }
+
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        if let Self::Text(value) = self { Some(value) } else { None }
+    }
+
+    pub(crate) fn as_bytes(&self) -> Option<&[u8]> {
+        if let Self::Bytes(value) = self { Some(value) } else { None }
     }
 }
 
-impl From<bool> for Arg {
-    fn from(value: bool) -> Self {
-        Self::Flag(value)
+macro_rules! impl_from {
+    ($($from:ty, $value:ident => $param:expr;)+) => {
+        $(impl From<$from> for Param<'_> {
+            fn from($value: $from) -> Self {
+                $param
+            }
+        })+
+    };
+}
+
+impl_from! {
+    i64, value => Self::Int(value);
+    u64, value => Self::Int(to_int(value));
+    bool, value => Self::Bool(value);
+    &str, value => Self::Text(Cow::Owned(value.to_owned()));
+    String, value => Self::Text(Cow::Owned(value));
+    &model::Sha256, value => Self::Bytes(Cow::Owned(value.as_bytes().to_vec()));
+}
+
+impl<'a, T: Into<Param<'a>>> From<Option<T>> for Param<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, T::into)
     }
 }
 
-impl From<&str> for Arg {
-    fn from(value: &str) -> Self {
-        Self::Text(value.to_owned())
-    }
-}
-
-impl From<String> for Arg {
-    fn from(value: String) -> Self {
-        Self::Text(value)
-    }
-}
-
-impl From<Option<String>> for Arg {
-    fn from(value: Option<String>) -> Self {
-        Self::MaybeText(value)
-    }
-}
-
-impl From<Option<&str>> for Arg {
-    fn from(value: Option<&str>) -> Self {
-        Self::MaybeText(value.map(str::to_owned))
-    }
-}
-
-impl From<&model::Sha256> for Arg {
-    fn from(value: &model::Sha256) -> Self {
-        Self::Bytes(value.as_bytes().to_vec())
-    }
-}
-
-/// A count as databases keep it; they know no unsigned numbers.
+/// Converts a count to the signed integer that databases store.
 pub(crate) fn to_int(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A count as a database kept it.
+/// Converts a stored integer to a count.
 pub(crate) fn to_count(int: i64) -> u64 {
     u64::try_from(int).unwrap_or(0)
 }
 
-/// A stored value that this program cannot have written.
+/// Returns the error for a stored value that this program cannot have written.
 pub(crate) fn damaged(what: &str) -> LedgerError {
     LedgerError::Internal(format!("a stored {what} cannot be read").into())
 }

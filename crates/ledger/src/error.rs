@@ -1,32 +1,32 @@
-//! How the ledger fails.
+//! The errors of the ledger.
 
-/// A method that did not succeed; nothing of it is stored, unless it says otherwise.
+/// A method failed. Nothing of it is stored, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// There is one of that name already.
-    #[error("it exists already")]
+    /// A row with the same key exists.
+    #[error("it already exists")]
     AlreadyExists,
     /// The run does not exist.
-    #[error("there is no such run")]
+    #[error("the run does not exist")]
     NoSuchRun,
-    /// The store is full, away, locked or too slow: another try may succeed.
-    #[error("the store is unavailable")]
+    /// The database is full, unreachable, locked or too slow. A retry may succeed.
+    #[error("the database is unavailable")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The store went away while it committed: all of it is stored, or nothing. Whoever has to know looks.
-    #[error("the store went away before it told the outcome")]
+    /// The connection was lost during the commit, which either took effect completely or not at all. To learn which, call
+    /// [`Ledger::settled_run`](crate::Ledger::settled_run).
+    #[error("connection lost during commit: it either took effect completely or not at all")]
     InDoubt(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The database is not the one that this process has written to so far, or not this process's any more: nothing is
-    /// committed to it.
+    /// This process must not write to the database any more.
     #[error("{0}")]
     Fenced(Fence),
-    /// A fault of ours or a damaged store.
-    #[error("the store failed")]
+    /// A bug of this program, or a damaged database.
+    #[error("the database failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl LedgerError {
-    /// The same failure for another who waits.
-    pub(crate) fn again(&self) -> Self {
+    /// Returns a copy for another caller that waited for the same commit.
+    pub(crate) fn duplicate(&self) -> Self {
         match self {
             Self::AlreadyExists => Self::AlreadyExists,
             Self::NoSuchRun => Self::NoSuchRun,
@@ -38,13 +38,13 @@ impl LedgerError {
     }
 }
 
-/// Why a database is not written to.
+/// Why this process must not write to the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fence {
-    /// Another instance of the service writes to it now.
+    /// Another instance of the service writes to it.
     #[error("another instance of the service has taken over the database: stop this one")]
     TakenOver,
-    /// It holds less than this process has committed to it.
+    /// It lacks commits that this process has acknowledged.
     #[error("the database has lost commits that were acknowledged: it was restored or failed over to an older state")]
     WentBackwards,
 }

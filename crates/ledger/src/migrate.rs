@@ -1,10 +1,8 @@
-//! Which migrations there are, and which of them a database still needs.
-
-use std::fmt::Write as _;
+//! The migrations, and which of them a database needs.
 
 use crate::LedgerError;
 
-/// One step of the schema.
+/// A migration of the schema.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Migration {
     pub(crate) version: i64,
@@ -12,7 +10,7 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-/// A migration that a database has had.
+/// A migration that was applied to a database.
 #[derive(Clone, Debug)]
 pub(crate) struct AppliedMigration {
     pub(crate) version: i64,
@@ -20,11 +18,11 @@ pub(crate) struct AppliedMigration {
     pub(crate) checksum: String,
 }
 
-/// Both databases know this; the rest of the schema is in the migrations.
+/// Understood by both databases. The rest of the schema is in the migrations.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
   version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)";
 pub(crate) const LIST: &str = "SELECT version, name, checksum FROM schema_migration ORDER BY version";
-pub(crate) const NOTE: &str = "INSERT INTO schema_migration (version, name, checksum, applied_at) \
+pub(crate) const INSERT: &str = "INSERT INTO schema_migration (version, name, checksum, applied_at) \
     VALUES ($1, $2, $3, CAST(CURRENT_TIMESTAMP AS TEXT))";
 
 macro_rules! migrations {
@@ -46,34 +44,32 @@ impl Migration {
     }
 }
 
-/// What of `known` is missing from `applied`.
+/// Returns the migrations of `known` that are not in `applied`.
 ///
 /// # Errors
 ///
-/// Where the database is newer than this program, or was made by migrations that have been changed since.
+/// If the database is newer than this program, or an applied migration has changed since.
 pub(crate) fn missing<'a>(
     known: &'a [Migration],
     applied: &[AppliedMigration],
 ) -> Result<&'a [Migration], LedgerError> {
-    for (index, had) in applied.iter().enumerate() {
+    for (index, found) in applied.iter().enumerate() {
         let Some(migration) = known.get(index) else {
-            return Err(refuse(had, "this program does not know it: the database belongs to a newer version"));
+            return Err(reject(found, "this program does not know it: the database belongs to a newer version"));
         };
-        if (migration.version, migration.name) != (had.version, &had.name) {
-            return Err(refuse(had, "this program has another one in its place"));
+        if (migration.version, migration.name) != (found.version, &found.name) {
+            return Err(reject(found, "this program has a different migration with this number"));
         }
-        if migration.checksum() != had.checksum {
-            return Err(refuse(had, "its text is not the one that the database was made with"));
+        if migration.checksum() != found.checksum {
+            return Err(reject(found, "its text has changed since it was applied"));
         }
     }
     Ok(&known[applied.len()..])
 }
 
-fn refuse(had: &AppliedMigration, why: &str) -> LedgerError {
-    let mut message = String::new();
-    // Writing to a string does not fail.
-    let _ = write!(message, "the database has had migration {} `{}`; {why}", had.version, had.name);
-    LedgerError::Internal(message.into())
+fn reject(found: &AppliedMigration, reason: &str) -> LedgerError {
+    let AppliedMigration { version, name, .. } = found;
+    LedgerError::Internal(format!("the database has migration {version} `{name}`: {reason}").into())
 }
 
 #[cfg(test)]
@@ -82,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    fn had(migration: &Migration) -> AppliedMigration {
+    fn applied(migration: &Migration) -> AppliedMigration {
         AppliedMigration { version: migration.version, name: migration.name.to_owned(), checksum: migration.checksum() }
     }
 
@@ -108,16 +104,16 @@ mod tests {
         assert!(columns(SQLITE)["audit_record"].contains("body"));
     }
 
-    /// The columns that the tables have in the end, by table.
+    /// Returns the columns of each table after all migrations.
     fn columns(all: &[Migration]) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut tables = BTreeMap::<&str, BTreeSet<&str>>::new();
-        let mut made = "";
+        let mut created = "";
         for line in all.iter().flat_map(|one| one.sql.lines()) {
             let is_column = line.starts_with("  ") && line[2..].starts_with(|first: char| first.is_ascii_lowercase());
             let words: Vec<_> = line.trim_end_matches(';').split_whitespace().collect();
             match words[..] {
-                ["CREATE", "TABLE", table, ..] => made = table,
-                [column, ..] if is_column => drop(tables.entry(made).or_default().insert(column)),
+                ["CREATE", "TABLE", table, ..] => created = table,
+                [column, ..] if is_column => drop(tables.entry(created).or_default().insert(column)),
                 ["DROP", "TABLE", table] => drop(tables.remove(table).unwrap()),
                 ["ALTER", "TABLE", table, "RENAME", "TO", name] => {
                     let columns = tables.remove(table).unwrap();
@@ -129,7 +125,7 @@ mod tests {
                 ["ALTER", "TABLE", table, "ADD", "COLUMN", column, ..] => {
                     assert!(tables.get_mut(table).unwrap().insert(column), "{line}");
                 }
-                ["ALTER", "TABLE", _, "RENAME", "COLUMN", ..] => panic!("not understood: {line}"),
+                ["ALTER", "TABLE", _, "RENAME", "COLUMN", ..] => panic!("unsupported by this test: {line}"),
                 _ => {}
             }
         }
@@ -137,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_renamed_or_unknown_migration_is_refused() {
+    fn a_changed_renamed_or_unknown_migration_is_rejected() {
         let known = &SQLITE[..1];
         assert_eq!(missing(known, &[]).unwrap().len(), 1);
-        assert_eq!(missing(known, &[had(&known[0])]).unwrap().len(), 0);
-        let changed = AppliedMigration { checksum: "00".to_owned(), ..had(&known[0]) };
-        let renamed = AppliedMigration { name: "0001_other".to_owned(), ..had(&known[0]) };
-        let newer = AppliedMigration { version: 2, ..had(&known[0]) };
-        for applied in [vec![changed], vec![renamed], vec![had(&known[0]), newer]] {
+        assert_eq!(missing(known, &[applied(&known[0])]).unwrap().len(), 0);
+        let changed = AppliedMigration { checksum: "00".to_owned(), ..applied(&known[0]) };
+        let renamed = AppliedMigration { name: "0001_other".to_owned(), ..applied(&known[0]) };
+        let newer = AppliedMigration { version: 2, ..applied(&known[0]) };
+        for applied in [vec![changed], vec![renamed], vec![applied(&known[0]), newer]] {
             assert!(missing(known, &applied).is_err(), "{applied:?}");
         }
     }

@@ -1,34 +1,34 @@
-//! Pages of lists: bounded by their rows and by their bytes.
+//! Pages of lists, bounded by rows and by bytes.
 
 use std::ops::Deref;
 
-/// The bytes of a page where its caller names no other bound.
-pub const PAGE_BYTES: u64 = 4 << 20;
+/// The default bound of a page in bytes.
+const DEFAULT_BYTES: u64 = 4 << 20;
 
 /// The bounds of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSize {
-    /// The most rows.
+    /// Maximum number of rows.
     pub rows: u32,
-    /// The page ends with the row with which its stored texts have this many bytes or more. It has at least one row, however
-    /// large that is.
+    /// The page ends with the row that brings its stored texts to this many bytes. It has at least one row, whatever the size
+    /// of that row.
     pub bytes: u64,
 }
 
 impl PageSize {
-    /// At most `rows` rows, and [`PAGE_BYTES`].
+    /// Returns a size of at most `rows` rows and 4 MiB.
     pub fn rows(rows: u32) -> Self {
-        Self { rows, bytes: PAGE_BYTES }
+        Self { rows, bytes: DEFAULT_BYTES }
     }
 
-    /// The same rows with another bound of bytes.
+    /// Returns the same size with another bound in bytes.
     #[must_use]
     pub fn bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }
     }
 
-    /// One row more than the page may have: whether that is there says whether there is another page.
-    pub(crate) fn rows_to_ask(self) -> i64 {
+    /// Returns the `LIMIT` to query with: one row more than the page may have, which shows whether another page follows.
+    pub(crate) fn query_limit(self) -> i64 {
         i64::from(self.rows) + 1
     }
 }
@@ -42,16 +42,16 @@ impl From<u32> for PageSize {
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What is on it, in order.
+    /// The items, in order.
     pub items: Vec<T>,
-    /// Whether more follows.
+    /// Whether another page follows.
     pub more: bool,
 }
 
 impl<T> Page<T> {
-    /// The same page with other items.
-    pub fn map<U>(self, each: impl FnMut(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(each).collect(), more: self.more }
+    /// Returns the page with each item converted.
+    pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
+        Page { items: self.items.into_iter().map(convert).collect(), more: self.more }
     }
 }
 

@@ -1,36 +1,35 @@
-//! PostgreSQL: one writer on a connection of its own, a pool beside it.
+//! PostgreSQL: one writer with its own connection, and a pool for everything else.
 //!
-//! Whoever writes holds one advisory lock until the commit, so that positions become visible in their order: a stream that
-//! resumes behind a position misses nothing.
+//! A writer of records holds an advisory lock until its commit. So positions become visible in order, and a stream that resumes
+//! after a position misses no record.
 
-mod batch;
-mod checkpoint;
+mod append_state;
 mod convert;
 mod fence;
 mod open;
 mod writer;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
 use model::RunId;
+use parking_lot::Mutex;
 use sqlx::postgres::PgPool;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::convert::failed;
-use self::fence::{Entrance, Fence};
+use self::fence::{EnterMode, Fence};
 use self::writer::{Job, Writer};
-use crate::backend::{Arg, Backend, Columns, PageColumns, Statement, to_count, to_int};
-use crate::{AppendedAll, Entry, LedgerError, NewCheckpoint, Page, PageSize, Result, SettledRun};
+use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
+use crate::table::Rows;
+use crate::{AppendedAll, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
-/// Entries that may wait for the writer; who comes later waits to hand in.
-const MAX_WAITING: usize = 1024;
-const FORGET: &str = "DELETE FROM step USING run, unnest($1::text[], $2::bigint[]) AS done (run_id, seq) \
-    WHERE run.run_id = done.run_id AND step.run_no = run.run_no AND step.seq = done.seq";
+/// Maximum number of queued jobs; further callers wait to submit theirs.
+const MAX_QUEUED: usize = 1024;
 
-/// A ledger in a database that others may use too.
+/// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -40,27 +39,27 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Connects to the database at `url` and brings its tables up to date.
+    /// Connects to the database at `url` and migrates its schema.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let options = open::options(url).await?;
         let mut connection = open::connect(&options).await?;
         open::migrate(&mut connection).await?;
         let position = writer::last_position(&mut connection).await.map_err(failed)?;
-        let (jobs, receiver) = mpsc::channel(MAX_WAITING);
-        let (told, newest) = watch::channel(position);
+        let (jobs, receiver) = mpsc::channel(MAX_QUEUED);
+        let (sender, newest) = watch::channel(position);
         let pool = open::pool(options.clone());
         let fence = Arc::<Fence>::default();
-        let writer = tokio::spawn(Writer::new(options, connection, Arc::clone(&fence), receiver, told).run());
+        let writer = tokio::spawn(Writer::new(options, connection, Arc::clone(&fence), receiver, sender).run());
         Ok(Self { jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(writer)), pool, fence, newest })
     }
 
-    async fn run_transaction(&self, statements: &[Statement]) -> Result<u64> {
+    async fn run_transaction(&self, statements: Vec<Statement>) -> Result<u64> {
         let mut connection = self.pool.acquire().await.map_err(failed)?;
         let mut tx = connection.begin().await.map_err(failed)?;
-        let mut fenced = self.fence.enter(&mut tx, Entrance::Alone).await?;
+        let mut fenced = self.fence.enter(&mut tx, EnterMode::Exclusive).await?;
         let mut first = 0;
-        for (index, statement) in statements.iter().enumerate() {
-            let query = convert::bind(sqlx::query(statement.sql), &statement.args);
+        for (index, statement) in statements.into_iter().enumerate() {
+            let query = convert::bind(sqlx::query(statement.sql), statement.params);
             let changed = query.execute(fenced.connection()).await.map_err(failed)?.rows_affected();
             if index == 0 {
                 first = changed;
@@ -69,14 +68,14 @@ impl Postgres {
                 break;
             }
         }
-        // Whatever it was: it may have become durable.
+        // Whatever the error is, the transaction may be durable.
         tx.commit().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
         Ok(first)
     }
 }
 
-/// `sql`, but only the rows before which there are fewer bytes of texts than the argument number `bytes`. The lengths are
-/// known without reading the texts; the last column is the number of all rows of `sql`.
+/// Wraps `sql` so that it returns only the rows that are preceded by fewer bytes of texts than parameter number `bytes`. The
+/// server knows the lengths without reading the texts. The last column is the number of all rows of `sql`.
 fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
     let PageColumns { order, texts } = columns;
     let length: Vec<_> = texts.iter().map(|text| format!("octet_length({text})")).collect();
@@ -88,32 +87,34 @@ fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
     )
 }
 
-/// Gives up where nothing comes back: the server's own bounds do not help when the way to it is cut.
+/// Applies a timeout. The server's own timeouts do not help if the connection to it is cut.
 async fn in_time<T>(work: impl Future<Output = T>) -> Result<T> {
-    let done = tokio::time::timeout(writer::PATIENCE, work).await;
-    done.map_err(|_| LedgerError::Unavailable("the database takes too long".into()))
+    let done = tokio::time::timeout(writer::TIMEOUT, work).await;
+    done.map_err(|_| LedgerError::Unavailable("the database does not respond".into()))
 }
 
 impl Backend for Postgres {
+    const PRUNE_BATCH: usize = 4096;
+
     async fn append(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
-        let ended = || LedgerError::Unavailable("the ledger has been closed".into());
-        let jobs = self.jobs.lock().ok().and_then(|jobs| jobs.clone()).ok_or_else(ended)?;
+        let closed = || LedgerError::Unavailable("the ledger is closed".into());
+        let jobs = self.jobs.lock().clone().ok_or_else(closed)?;
         let (answer, answered) = oneshot::channel();
-        jobs.send(Job { entries, answer }).await.map_err(|_| ended())?;
-        // It may have been written before the writer ended.
+        jobs.send(Job { entries, answer }).await.map_err(|_| closed())?;
+        // The writer may have committed the job before it ended.
         answered.await.map_err(|_| LedgerError::InDoubt("the ledger's writer has ended".into()))?
     }
 
     async fn fetch<T: Send + 'static>(
         &self,
         sql: impl Into<String> + Send,
-        args: Vec<Arg>,
-        read: fn(&dyn Columns) -> Result<T>,
+        params: Vec<Param<'static>>,
+        read: fn(&dyn RowReader) -> Result<T>,
     ) -> Result<Vec<T>> {
-        // Built by this crate alone: values are never part of it.
-        let query = convert::bind(sqlx::query(AssertSqlSafe(sql.into())), &args);
+        // Only this crate builds SQL, and values are never part of it.
+        let query = convert::bind(sqlx::query(AssertSqlSafe(sql.into())), params);
         let read_all = async {
-            // Row by row: what is read of a row may be far smaller than the row.
+            // Row by row, because what is read of a row may be far smaller than the row.
             let (mut rows, mut found) = (query.fetch(&self.pool), Vec::new());
             while let Some(row) = rows.try_next().await.map_err(failed)? {
                 found.push(read(&row)?);
@@ -126,15 +127,15 @@ impl Backend for Postgres {
     async fn fetch_page<T: Send + 'static>(
         &self,
         sql: impl Into<String> + Send,
-        mut args: Vec<Arg>,
-        read: fn(&dyn Columns) -> Result<T>,
+        mut params: Vec<Param<'static>>,
+        read: fn(&dyn RowReader) -> Result<T>,
         size: PageSize,
         columns: PageColumns,
     ) -> Result<Page<T>> {
-        let sql = page_sql(&sql.into(), args.len() + 1, columns);
-        // One row is asked for in any case, which says whether there are any.
-        args.push(size.bytes.max(1).into());
-        let query = convert::bind(sqlx::query(AssertSqlSafe(sql)), &args);
+        let sql = page_sql(&sql.into(), params.len() + 1, columns);
+        // At least one row is queried, which shows whether there are any.
+        params.push(size.bytes.max(1).into());
+        let query = convert::bind(sqlx::query(AssertSqlSafe(sql)), params);
         let rows = in_time(query.fetch_all(&self.pool)).await?.map_err(failed)?;
         let all = rows.first().map_or(Ok(0), |row| row.int(row.len() - 1)).map(to_count)?;
         let most = if size.bytes == 0 { 0 } else { size.rows as usize };
@@ -143,9 +144,21 @@ impl Backend for Postgres {
     }
 
     async fn transact(&self, _touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
-        let done = tokio::time::timeout(writer::PATIENCE, self.run_transaction(&statements)).await;
-        // It may have been told to commit.
-        done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database takes too long".into())))
+        let done = tokio::time::timeout(writer::TIMEOUT, self.run_transaction(statements)).await;
+        // The COMMIT may have been sent.
+        done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())))
+    }
+
+    async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
+        in_time(async {
+            let mut tx = self.pool.begin().await.map_err(failed)?;
+            let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
+            for rows in rows.iter().filter(|rows| !rows.is_empty()) {
+                convert::write_rows(fenced.connection(), &[rows]).await.map_err(failed)?;
+            }
+            tx.commit().await.map_err(failed)
+        })
+        .await?
     }
 
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
@@ -156,46 +169,21 @@ impl Backend for Postgres {
         self.fence.set_instance(instance);
     }
 
-    async fn prune(&self, done: Vec<(RunId, u64)>) -> Result<()> {
-        let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
-        in_time(async {
-            let mut tx = self.pool.begin().await.map_err(failed)?;
-            let mut fenced = self.fence.enter(&mut tx, Entrance::Beside).await?;
-            sqlx::query(FORGET).bind(runs).bind(seqs).execute(fenced.connection()).await.map_err(failed)?;
-            tx.commit().await.map_err(failed)
-        })
-        .await?
-    }
-
-    async fn append_checkpoint(&self, round: NewCheckpoint) -> Result<()> {
-        let mut tx = self.pool.begin().await.map_err(failed)?;
-        let mut fenced = self.fence.enter(&mut tx, Entrance::Beside).await?;
-        checkpoint::append(&mut fenced, &round).await.map_err(failed)?;
-        tx.commit().await.map_err(failed)
-    }
-
     fn newest_position(&self) -> watch::Receiver<i64> {
         self.newest.clone()
     }
 
     async fn ping(&self) -> Result<()> {
-        in_time(self.fence.look(&self.pool)).await?
-    }
-
-    async fn rest(&self) -> Result<()> {
-        // What is held for speed is held by the database.
-        Ok(())
+        in_time(self.fence.check_owner(&self.pool)).await?
     }
 
     async fn close(&self) {
-        if let Ok(mut jobs) = self.jobs.lock() {
-            jobs.take();
-        }
-        let writer = self.writer.lock().ok().and_then(|mut writer| writer.take());
+        self.jobs.lock().take();
+        let writer = self.writer.lock().take();
         if let Some(writer) = writer
             && let Err(error) = writer.await
         {
-            tracing::error!(error = &error as &dyn std::error::Error, "the ledger's writer failed");
+            tracing::error!(error = &error as &dyn std::error::Error, "the ledger's writer panicked");
         }
         self.pool.close().await;
     }

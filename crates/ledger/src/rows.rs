@@ -1,4 +1,4 @@
-//! Rows and what they stand for, the same in both databases.
+//! Conversions between rows and values, the same for both databases, with the queries whose columns they read.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use model::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Columns, damaged, to_count};
-use crate::{JournalEntry, LedgerError, Result, StoredRecord, StoredRun};
+use crate::backend::{RowReader, damaged, to_count};
+use crate::{JournalEntry, LedgerError, Reply, Result, StoredCall, StoredRecord, StoredRun};
 
-/// What never changes about a run and is never searched for.
+/// The part of a run that never changes and is never searched, stored as JSON.
 #[derive(Serialize, Deserialize)]
 struct RunBody {
     source: Source,
@@ -21,7 +21,7 @@ struct RunBody {
     labels: BTreeMap<String, String>,
 }
 
-/// Who decided an approval, and what they noted. As JSON, since PostgreSQL's text cannot hold every note.
+/// Who decided an approval, and their note. Stored as JSON, because a text of PostgreSQL cannot contain every character.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredDecision {
@@ -29,32 +29,58 @@ struct StoredDecision {
     note: Option<String>,
 }
 
-/// `SELECT` of a run; what follows may narrow it.
+/// Selects what [`run`] reads.
 macro_rules! select_run {
-    ($($rest:literal)?) => {
+    ($rest:literal) => {
         concat!(
             "SELECT run.run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
             "import_report, mount_paths, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files FROM run JOIN run_head ON run_head.run_no = run.run_no ",
-            $($rest)?
+            $rest
         )
     };
 }
 
-/// `SELECT` of an approval.
+/// Selects what [`approval`] reads.
 macro_rules! select_approval {
-    ($($rest:literal)?) => {
-        concat!("SELECT approval_no, body, state, decision FROM approval ", $($rest)?)
+    ($rest:literal) => {
+        concat!("SELECT approval_no, body, state, decision FROM approval ", $rest)
+    };
+}
+
+/// The condition that content `c` was written by the record at a position.
+macro_rules! written_at {
+    ($position:literal) => {
+        concat!("c.content_no >= (", $position, " << 20) AND c.content_no < ((", $position, " + 1) << 20)")
+    };
+}
+
+/// Selects what [`step`] reads.
+macro_rules! select_steps {
+    ($rest:literal) => {
+        concat!(
+            "SELECT run_id, seq, path, before_sha256, after_sha256, mode, staged, CASE WHEN staged IS NULL THEN ",
+            "(SELECT bytes FROM content c WHERE ",
+            written_at!("step.position"),
+            " AND c.sha256 = step.after_sha256 LIMIT 1) END ",
+            "FROM step JOIN run ON run.run_no = step.run_no ",
+            $rest
+        )
     };
 }
 
 /// One run.
 pub(crate) const RUN: &str = select_run!("WHERE run_id = $1");
+/// The pending steps of one run.
+pub(crate) const STEPS_OF_RUN: &str =
+    select_steps!("WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1) ORDER BY seq, place");
+/// The pending steps of all runs.
+pub(crate) const STEPS: &str = select_steps!("ORDER BY step.run_no, seq, place");
 
-pub(crate) use {select_approval, select_run};
+pub(crate) use {select_approval, select_run, written_at};
 
-/// Reads what [`select_run`] gives, with the run's number.
-pub(crate) fn run(row: &dyn Columns) -> Result<(i64, StoredRun)> {
+/// Reads a run and its number.
+pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
     let body: RunBody = json(&row.text(8)?, "run")?;
     let count = |column| row.int(column).map(to_count);
     let head_seq = count(11)?;
@@ -77,11 +103,11 @@ pub(crate) fn run(row: &dyn Columns) -> Result<(i64, StoredRun)> {
     };
     let usage = usage(row, 16)?;
     let mount_paths = json(&row.text(10)?, "mount")?;
-    Ok((row.int(0)?, StoredRun { run, usage, mount_paths, needs_repair: row.flag(7)? }))
+    Ok((row.int(0)?, StoredRun { run, usage, mount_paths, needs_repair: row.bool(7)? }))
 }
 
-/// Reads the five columns of a usage, from `first` on.
-pub(crate) fn usage(row: &dyn Columns, first: usize) -> Result<Usage> {
+/// Reads a usage from five columns, starting at `first`.
+pub(crate) fn usage(row: &dyn RowReader, first: usize) -> Result<Usage> {
     let count = |column| row.int(column).map(to_count);
     Ok(Usage {
         files_touched: count(first)?,
@@ -92,8 +118,8 @@ pub(crate) fn usage(row: &dyn Columns, first: usize) -> Result<Usage> {
     })
 }
 
-/// Reads the two columns of what a tree holds, from `first` on.
-pub(crate) fn disk(row: &dyn Columns, first: usize) -> Result<Option<Disk>> {
+/// Reads the size of a tree from two columns, starting at `first`.
+pub(crate) fn disk(row: &dyn RowReader, first: usize) -> Result<Option<Disk>> {
     let count = |column| Ok::<_, LedgerError>(row.maybe_int(column)?.map(to_count));
     Ok(count(first)?.zip(count(first + 1)?).map(|(bytes, files)| Disk { bytes, files }))
 }
@@ -111,7 +137,7 @@ pub(crate) fn import_report(report: &ImportReport) -> Result<String> {
     to_json(report)
 }
 
-pub(crate) fn run_id(row: &dyn Columns, column: usize) -> Result<RunId> {
+pub(crate) fn run_id(row: &dyn RowReader, column: usize) -> Result<RunId> {
     RunId::parse(&row.text(column)?).map_err(|_| damaged("run ID"))
 }
 
@@ -123,19 +149,19 @@ pub(crate) fn run_state(text: &str) -> Result<RunState> {
 }
 
 /// Reads `run_id, token_id, secret_sha256, permissions, expires_at, revoked`.
-pub(crate) fn token(row: &dyn Columns) -> Result<Token> {
+pub(crate) fn token(row: &dyn RowReader) -> Result<Token> {
     Ok(Token {
         run_id: run_id(row, 0)?,
         token_id: TokenId::parse(&row.text(1)?).map_err(|_| damaged("token ID"))?,
         secret_sha256: sha256(&row.bytes(2)?)?,
         permissions: json(&row.text(3)?, "permission")?,
         expires_at: row.maybe_text(4)?,
-        revoked: row.flag(5)?,
+        revoked: row.bool(5)?,
     })
 }
 
-/// Reads what [`select_approval`] gives, with the approval's number.
-pub(crate) fn approval(row: &dyn Columns) -> Result<(i64, Approval)> {
+/// Reads an approval and its number.
+pub(crate) fn approval(row: &dyn RowReader) -> Result<(i64, Approval)> {
     let stored: Approval = json(&row.text(1)?, "approval")?;
     let decision: StoredDecision = match row.maybe_text(3)? {
         Some(text) => json(&text, "decision")?,
@@ -157,12 +183,28 @@ pub(crate) fn approval_decision(decided_by: Option<&str>, note: Option<&str>) ->
     to_json(&StoredDecision { decided_by: decided_by.map(str::to_owned), note: note.map(str::to_owned) })
 }
 
+/// Reads `record, seq, tool, input_sha256, status, reply, answered record` of a call.
+pub(crate) fn call(row: &dyn RowReader) -> Result<StoredCall> {
+    let reply = match row.maybe_int(4)? {
+        None => None,
+        Some(status) => Some(Reply { status: u16::try_from(status).unwrap_or(0), body: row.text(5)? }),
+    };
+    Ok(StoredCall {
+        record: row.text(0)?,
+        seq: to_count(row.int(1)?),
+        hash: record_hash(&row.text(6)?)?,
+        tool: row.text(2)?,
+        input_sha256: sha256(&row.bytes(3)?)?,
+        reply,
+    })
+}
+
 /// Reads `position, body` of a record.
-pub(crate) fn record(row: &dyn Columns) -> Result<StoredRecord> {
+pub(crate) fn record(row: &dyn RowReader) -> Result<StoredRecord> {
     Ok(StoredRecord { position: row.int(0)?, text: row.text(1)? })
 }
 
-/// The hash that a record's JSON text tells.
+/// Returns the hash that a record's JSON text contains.
 pub(crate) fn record_hash(text: &str) -> Result<Sha256> {
     #[derive(Deserialize)]
     struct Hashed {
@@ -171,8 +213,8 @@ pub(crate) fn record_hash(text: &str) -> Result<Sha256> {
     json::<Hashed>(text, "record").map(|record| record.hash)
 }
 
-/// Reads `run_id, seq, path, before_sha256, after_sha256, mode, staged, bytes`.
-pub(crate) fn step(row: &dyn Columns) -> Result<(RunId, u64, Step)> {
+/// Reads a step with its run and the `seq` of its record.
+pub(crate) fn step(row: &dyn RowReader) -> Result<(RunId, u64, Step)> {
     let hash = |column| row.maybe_bytes(column)?.map(|bytes| sha256(&bytes)).transpose();
     let after = match hash(4)? {
         None => None,
@@ -181,13 +223,25 @@ pub(crate) fn step(row: &dyn Columns) -> Result<(RunId, u64, Step)> {
             mode: row.maybe_int(5)?.and_then(|mode| u32::try_from(mode).ok()).ok_or_else(|| damaged("mode"))?,
             bytes: match row.maybe_text(6)? {
                 Some(name) => StepBytes::Staged(name),
-                // A content that somebody has removed is not the one that is named, which is for its own run to tell.
+                // A missing content does not match its hash. Whoever applies the step finds that, for this run alone.
                 None => StepBytes::Inline(row.maybe_bytes(7)?.unwrap_or_default()),
             },
         }),
     };
     let path = LogicalPath::parse(&row.text(2)?).map_err(|_| damaged("path"))?;
     Ok((run_id(row, 0)?, to_count(row.int(1)?), Step { path, before: hash(3)?, after }))
+}
+
+/// Groups steps, which are in order, by their records.
+pub(crate) fn journal(steps: Vec<(RunId, u64, Step)>) -> Vec<JournalEntry> {
+    let mut journal: Vec<JournalEntry> = Vec::new();
+    for (run_id, seq, step) in steps {
+        match journal.last_mut().filter(|last| last.run_id == run_id && last.seq == seq) {
+            Some(last) => last.steps.push(step),
+            None => journal.push(JournalEntry { run_id, seq, steps: vec![step] }),
+        }
+    }
+    journal
 }
 
 pub(crate) fn sha256(bytes: &[u8]) -> Result<Sha256> {
@@ -200,16 +254,4 @@ pub(crate) fn to_json(value: &impl Serialize) -> Result<String> {
 
 pub(crate) fn json<T: DeserializeOwned>(text: &str, what: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|_| damaged(what))
-}
-
-/// Steps in order, put together by their records.
-pub(crate) fn by_record(steps: Vec<(RunId, u64, Step)>) -> Vec<JournalEntry> {
-    let mut open: Vec<JournalEntry> = Vec::new();
-    for (run_id, seq, step) in steps {
-        match open.last_mut().filter(|last| last.run_id == run_id && last.seq == seq) {
-            Some(last) => last.steps.push(step),
-            None => open.push(JournalEntry { run_id, seq, steps: vec![step] }),
-        }
-    }
-    open
 }

@@ -1,20 +1,19 @@
-//! Checks of a run's chain, page by page.
+//! Verification of a run's hash chain, page by page.
 
 use std::collections::HashMap;
 
 use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
-use crate::backend::{Arg, Backend, Columns, PageColumns, to_count, to_int};
-use crate::group::{decision_word, outcome_word, paths_of};
+use crate::backend::{Backend, PageColumns, Param, RowReader, to_count, to_int};
+use crate::entry_rows::{decision_word, indexed_paths, outcome_word};
 use crate::{LedgerError, PageSize, Result, rows};
 
-/// Records looked at in one go.
-const PAGE: u32 = 500;
+/// Records per query.
+const RECORDS_PER_PAGE: u32 = 500;
+/// Diffs per query.
+const DIFFS_PER_QUERY: usize = 32;
 
-/// So many diffs are looked at in one go.
-const DIFFS: usize = 32;
-
-/// The number, the head, which somebody may have removed, and the first record.
+/// The run's number, its head, which may have been removed, and its first `seq`.
 const HEAD: &str = "SELECT run.run_no, head_seq, head_hash, \
     coalesce((SELECT seq FROM audit_record a WHERE a.run_no = run.run_no ORDER BY seq LIMIT 1), 1) \
     FROM run LEFT JOIN run_head ON run_head.run_no = run.run_no WHERE run_id = $1";
@@ -22,16 +21,16 @@ const RECORDS: &str = "SELECT seq, tool_call_id, tool, timestamp, decision, outc
     WHERE run_no = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4";
 const PATHS: &str = "SELECT r.seq, p.path FROM audit_record r JOIN record_path p ON p.position = r.position \
     WHERE r.run_no = $1 AND r.seq > $2 AND r.seq <= $3 ORDER BY r.seq";
-/// No join, whose planner might look through all diffs.
+/// Not a join, for which the planner might scan all diffs.
 const ARTIFACTS: &str = "SELECT seq, \
     (SELECT artifact_id FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no), \
     (SELECT diff FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no) \
     FROM audit_record r WHERE run_no = $1 AND seq >= $2 AND seq <= $3";
-/// In one statement, since the chain may grow meanwhile.
+/// One statement, because the chain may grow meanwhile.
 const END: &str = "SELECT head_seq, coalesce((SELECT seq FROM audit_record WHERE run_no = $1 ORDER BY seq DESC LIMIT 1), 0) \
     FROM run_head WHERE run_no = $1";
 
-/// A record as it stands in its columns.
+/// The columns of a record.
 struct Row {
     seq: u64,
     tool_call_id: String,
@@ -43,19 +42,19 @@ struct Row {
     body: String,
 }
 
-/// A record that can be read, and the diff that is kept for it.
+/// A readable record and its stored diff.
 struct Found {
     record: Record,
-    artifact: Option<Kept>,
+    artifact: Option<StoredDiff>,
 }
 
-/// A diff that is kept.
-struct Kept {
+/// The ID and hash of a stored diff.
+struct StoredDiff {
     id: String,
     sha256: Sha256,
 }
 
-/// Checks the chain of `run` up to the head that it has now.
+/// Verifies the chain of `run` up to its current head.
 pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainReport> {
     let head = backend.fetch(HEAD, vec![run.as_str().into()], read_head).await?;
     let (run_no, head, first) = head.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
@@ -86,36 +85,35 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainRe
 
 type Head = (i64, Option<(u64, Sha256)>, i64);
 
-fn read_head(row: &dyn Columns) -> Result<Head> {
+fn read_head(row: &dyn RowReader) -> Result<Head> {
     let head = row.maybe_int(1)?.zip(row.maybe_bytes(2)?);
     let head = head.map(|(seq, hash)| Ok::<_, LedgerError>((to_count(seq), rows::sha256(&hash)?))).transpose()?;
     Ok((row.int(0)?, head, row.int(3)?))
 }
 
-/// Checks the next records; false where there are none or one is bad.
+/// Verifies the next page of records. Returns false if there are none or one is bad.
 async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut ChainCheck) -> Result<bool> {
     let after = to_int(check.next_seq()) - 1;
-    let size = PageSize::rows(PAGE);
-    let args = vec![Arg::Int(run_no), Arg::Int(after), head_seq.into(), Arg::Int(size.rows_to_ask())];
+    let size = PageSize::rows(RECORDS_PER_PAGE);
+    let params = vec![Param::Int(run_no), Param::Int(after), head_seq.into(), Param::Int(size.query_limit())];
     let columns = PageColumns { order: "seq", texts: &["body"] };
-    let found = backend.fetch_page(RECORDS, args, read_row, size, columns).await?;
+    let found = backend.fetch_page(RECORDS, params, read_row, size, columns).await?;
     let Some(last) = found.last() else { return Ok(false) };
-    let args = vec![Arg::Int(run_no), Arg::Int(after), last.seq.into()];
+    let params = vec![Param::Int(run_no), Param::Int(after), last.seq.into()];
     let mut paths: HashMap<u64, Vec<String>> = HashMap::new();
-    for (seq, path) in backend.fetch(PATHS, args, |row| Ok((to_count(row.int(0)?), row.text(1)?))).await? {
+    for (seq, path) in backend.fetch(PATHS, params, |row| Ok((to_count(row.int(0)?), row.text(1)?))).await? {
         paths.entry(seq).or_default().push(path);
     }
     let records: Vec<Option<Record>> = found.iter().map(|row| serde_json::from_str(&row.body).ok()).collect();
-    let mut kept = artifacts(backend, run_no, &records).await?;
-    // Hashing a page takes a while; others want this thread too.
+    let mut diffs = stored_diffs(backend, run_no, &records).await?;
+    // Hashing a page takes long; other tasks need this thread too.
     tokio::task::yield_now().await;
     for (row, record) in found.into_iter().zip(records) {
         let indexed = paths.remove(&row.seq).unwrap_or_default();
-        let found = record.map(|record| Found { record, artifact: kept.remove(&row.seq) });
+        let found = record.map(|record| Found { record, artifact: diffs.remove(&row.seq) });
         if let Err(problem) = compare(&row, found.as_ref(), indexed, check.next_seq()) {
-            // A record that does not even have its hash is told as that.
-            let still = check.clone().push(&row.body);
-            if still {
+            // A wrong hash is the more basic problem and is reported instead.
+            if check.clone().push(&row.body) {
                 check.fail(problem);
             } else {
                 check.push(&row.body);
@@ -132,25 +130,29 @@ async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut Ch
     Ok(true)
 }
 
-/// The diffs that are kept for those of `records` that tell a hash of theirs, by `seq`.
-async fn artifacts(backend: &impl Backend, run_no: i64, records: &[Option<Record>]) -> Result<HashMap<u64, Kept>> {
-    let told: Vec<u64> =
+/// Returns the stored diffs of those `records` that contain the hash of a diff, by `seq`.
+async fn stored_diffs(
+    backend: &impl Backend,
+    run_no: i64,
+    records: &[Option<Record>],
+) -> Result<HashMap<u64, StoredDiff>> {
+    let with_diff: Vec<u64> =
         records.iter().flatten().filter(|record| record.diff_sha256.is_some()).map(|record| record.seq).collect();
-    let mut kept = HashMap::new();
-    for some in told.chunks(DIFFS) {
-        let ([first, ..], [.., last]) = (some, some) else { break };
-        let args = vec![Arg::Int(run_no), (*first).into(), (*last).into()];
-        let read = |row: &dyn Columns| {
+    let mut diffs = HashMap::new();
+    for chunk in with_diff.chunks(DIFFS_PER_QUERY) {
+        let ([first, ..], [.., last]) = (chunk, chunk) else { break };
+        let params = vec![Param::Int(run_no), (*first).into(), (*last).into()];
+        let read = |row: &dyn RowReader| {
             let artifact = row.maybe_text(1)?.zip(row.maybe_bytes(2)?);
-            Ok((to_count(row.int(0)?), artifact.map(|(id, diff)| Kept { id, sha256: Sha256::of(&diff) })))
+            Ok((to_count(row.int(0)?), artifact.map(|(id, diff)| StoredDiff { id, sha256: Sha256::of(&diff) })))
         };
-        let found = backend.fetch(ARTIFACTS, args, read).await?;
-        kept.extend(found.into_iter().filter_map(|(seq, artifact)| Some((seq, artifact?))));
+        let found = backend.fetch(ARTIFACTS, params, read).await?;
+        diffs.extend(found.into_iter().filter_map(|(seq, artifact)| Some((seq, artifact?))));
     }
-    Ok(kept)
+    Ok(diffs)
 }
 
-fn read_row(row: &dyn Columns) -> Result<Row> {
+fn read_row(row: &dyn RowReader) -> Result<Row> {
     Ok(Row {
         seq: to_count(row.int(0)?),
         tool_call_id: row.text(1)?,
@@ -158,12 +160,12 @@ fn read_row(row: &dyn Columns) -> Result<Row> {
         timestamp: row.text(3)?,
         decision: row.text(4)?,
         outcome: row.text(5)?,
-        mutates: row.flag(6)?,
+        mutates: row.bool(6)?,
         body: row.text(7)?,
     })
 }
 
-/// Compares what is searched for and what is kept with what is hashed.
+/// Compares the indexed columns and the stored diff with the hashed record.
 fn compare(row: &Row, found: Option<&Found>, mut indexed: Vec<String>, expected_seq: u64) -> Result<(), String> {
     if row.seq != expected_seq {
         return Err(format!("expected seq {expected_seq}: a record is missing, doubled or out of order"));
@@ -190,8 +192,8 @@ fn compare(row: &Row, found: Option<&Found>, mut indexed: Vec<String>, expected_
     Ok(())
 }
 
-/// Whether `indexed` are the record's paths. What older versions wrote tells nothing of what was asked for in vain.
+/// Returns whether `indexed` are the record's paths. Older versions did not index the paths that were requested in vain.
 fn is_indexed(record: &Record, indexed: &[String]) -> bool {
     let Record { paths_read, paths_written, files, .. } = record;
-    [files.as_slice(), &[]].into_iter().any(|files| indexed == paths_of(paths_read, paths_written, files))
+    [files.as_slice(), &[]].into_iter().any(|files| indexed == indexed_paths(paths_read, paths_written, files))
 }

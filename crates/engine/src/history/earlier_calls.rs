@@ -1,4 +1,4 @@
-//! Earlier calls that a plan needs.
+//! EarlierCalls calls that a plan needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -61,7 +61,7 @@ pub struct CreateRunRequest {
 /// A read-only tree that a run shall have.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct MountRequest {
+pub struct MountRequest {
     /// What tools call it by.
     #[schema(pattern = "^[a-z0-9][a-z0-9_-]{0,63}$", example = "docs")]
     name: String,

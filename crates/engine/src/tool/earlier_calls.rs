@@ -1,4 +1,4 @@
-//! Earlier calls of a run, which a plan that undoes them needs.
+//! EarlierCalls calls of a run, which a plan that undoes them needs.
 
 use std::collections::BTreeMap;
 

@@ -41,7 +41,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"patch": "--- a/hello.txt\n+++ b/hello.txt\n -1 +1 \n-hello\n+hello, world\n", "reason": "greet everyone"}))]
-pub(super) struct ApplyPatchInput {
+pub struct ApplyPatchInput {
     /// The unified diff.
     patch: String,
     /// The commit that the run must have started from.
@@ -55,7 +55,7 @@ pub(super) struct ApplyPatchInput {
 /// What `apply_patch` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ApplyPatchOutput {
+pub struct ApplyPatchOutput {
     /// Whether the tree has changed: false for a dry run.
     applied: bool,
     /// Whether this was a dry run.
@@ -76,7 +76,7 @@ pub(super) struct ApplyPatchOutput {
 /// One file of a patch.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PatchedFile {
+pub struct PatchedFile {
     /// Where it is afterwards; where it was, if it is gone.
     path: LogicalPath,
     /// Where it came from, if it was renamed or copied.

@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
     "expectedSha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
     "reason": "no longer used"
 }))]
-pub(super) struct DeleteFileInput {
+pub struct DeleteFileInput {
     /// The file.
     path: String,
     /// The version that goes.
@@ -41,7 +41,7 @@ pub(super) struct DeleteFileInput {
 /// What `delete_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DeleteFileOutput {
+pub struct DeleteFileOutput {
     /// The file, cleaned.
     path: LogicalPath,
     /// Hash of what was there.

@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"statOnly": true}))]
-pub(super) struct DiffWorkspaceInput {
+pub struct DiffWorkspaceInput {
     /// Only this file or folder.
     #[serde(default)]
     path: Option<String>,
@@ -64,7 +64,7 @@ fn default_check_tree() -> bool {
 /// What `diff_workspace` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DiffWorkspaceOutput<'a> {
+pub struct DiffWorkspaceOutput<'a> {
     /// The commit that the run started from.
     base_commit: &'a str,
     /// How many files differ.

@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
     "newString": "let limit = 20;",
     "reason": "allow more"
 }))]
-pub(super) struct EditFileInput {
+pub struct EditFileInput {
     /// The file.
     path: String,
     /// What goes. LF in it also stands for CRLF.
@@ -48,7 +48,7 @@ pub(super) struct EditFileInput {
 /// What `edit_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct EditFileOutput {
+pub struct EditFileOutput {
     /// The file, cleaned.
     path: LogicalPath,
     /// Always false: an edit needs a file.

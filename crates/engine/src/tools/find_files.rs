@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"glob": ["*.rs"], "path": "src", "sort": "modified"}))]
-pub(super) struct FindFilesInput {
+pub struct FindFilesInput {
     /// Globs on the path from the root of the tree. `*` stays within a name, `**` goes through folders, and a glob without
     /// `/` is for names at any depth.
     #[schema(min_items = 1, max_items = 100)]
@@ -56,7 +56,7 @@ fn two_hundred() -> u64 {
 /// What `find_files` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct FindFilesOutput {
+pub struct FindFilesOutput {
     /// The files, in the order that was asked for.
     entries: Vec<FoundFile>,
     /// Whether files are missing because there were too many: more than `maxResults`, or than 2 MiB of them.

@@ -31,7 +31,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schema(example = json!({"path": "src", "maxDepth": 2}))]
-pub(super) struct ListDirInput {
+pub struct ListDirInput {
     /// The folder.
     path: String,
     /// How deep to look: 1 is the folder's own entries. Taken as 20 where it is more.
@@ -66,7 +66,7 @@ impl Default for ListDirInput {
 /// What `list_dir` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ListDirOutput {
+pub struct ListDirOutput {
     /// The folder, cleaned.
     path: LogicalPath,
     /// What is in it, sorted by path.

@@ -32,7 +32,7 @@ pub(super) const TOOL: Tool = Tool {
     "expectedSha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
     "reason": "a better name"
 }))]
-pub(super) struct MoveFileInput {
+pub struct MoveFileInput {
     /// Where the file is.
     from: String,
     /// Where it goes. Missing folders are made.
@@ -45,7 +45,7 @@ pub(super) struct MoveFileInput {
 /// What `move_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct MoveFileOutput {
+pub struct MoveFileOutput {
     /// Where the file was, cleaned.
     from: LogicalPath,
     /// Where it is now, cleaned.

@@ -34,7 +34,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/main.rs", "startLine": 1, "maxLines": 200}))]
-pub(super) struct ReadFileInput {
+pub struct ReadFileInput {
     /// The file.
     path: String,
     /// The first line, from 1.
@@ -66,7 +66,7 @@ fn two_hundred() -> u64 {
 /// What `read_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReadFileOutput<'a> {
+pub struct ReadFileOutput<'a> {
     /// The file, cleaned.
     path: &'a LogicalPath,
     /// Number of the first line told.

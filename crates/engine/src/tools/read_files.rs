@@ -32,7 +32,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"paths": ["README.md", "src/main.rs"]}))]
-pub(super) struct ReadFilesInput {
+pub struct ReadFilesInput {
     /// The files.
     #[schema(min_items = 1, max_items = 50)]
     paths: Vec<String>,
@@ -41,7 +41,7 @@ pub(super) struct ReadFilesInput {
 /// What `read_files` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReadFilesOutput {
+pub struct ReadFilesOutput {
     /// Each file by the path that the call named.
     files: BTreeMap<String, OneFile>,
 }
@@ -49,7 +49,7 @@ pub(super) struct ReadFilesOutput {
 /// One file of `read_files`.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OneFile {
+pub struct OneFile {
     /// `OK`, or why there is no content: `NOT_FOUND`, `FILE_TOO_LARGE`, `PATH_REJECTED`, `IGNORED`,
     /// `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `UNSUPPORTED_BINARY`, `NOT_A_FILE`.
     status: String,

@@ -38,7 +38,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"toolCallIds": ["tc_7"], "reason": "it broke the build"}))]
-pub(super) struct RevertCallsInput {
+pub struct RevertCallsInput {
     /// The calls.
     #[serde(default)]
     #[schema(max_items = 100)]
@@ -51,7 +51,7 @@ pub(super) struct RevertCallsInput {
 /// What `revert_calls` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RevertCallsOutput {
+pub struct RevertCallsOutput {
     /// The calls that were undone, newest first.
     reverted: Vec<ToolCallId>,
     /// Every path that changes.

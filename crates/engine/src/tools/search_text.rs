@@ -42,7 +42,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"query": "fn main", "includeGlob": ["**/*.rs"], "maxMatches": 20}))]
-pub(super) struct SearchTextInput {
+pub struct SearchTextInput {
     /// What to search for, within one line.
     query: String,
     /// How the query is read; `regex` needs the permission `file:read` too.
@@ -87,7 +87,7 @@ fn one_hundred() -> u64 {
 /// What `search_text` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SearchTextOutput<'a> {
+pub struct SearchTextOutput<'a> {
     /// The query.
     query: &'a str,
     /// Matching lines, in path order.

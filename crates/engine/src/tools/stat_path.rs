@@ -24,7 +24,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/main.rs"}))]
-pub(super) struct StatPathInput {
+pub struct StatPathInput {
     /// The path.
     path: String,
 }
@@ -32,7 +32,7 @@ pub(super) struct StatPathInput {
 /// What `stat_path` answers. Where nothing is there, there is no more than `path`, `exists`, `readable` and `writable`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StatPathOutput {
+pub struct StatPathOutput {
     /// The path, cleaned.
     path: LogicalPath,
     /// Whether anything is there.

@@ -24,7 +24,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src"}))]
-pub(super) struct TreeStatsInput {
+pub struct TreeStatsInput {
     /// The folder.
     #[serde(default = "root")]
     #[schema(default = ".")]
@@ -34,7 +34,7 @@ pub(super) struct TreeStatsInput {
 /// What `tree_stats` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TreeStatsOutput {
+pub struct TreeStatsOutput {
     /// The folder, cleaned.
     path: LogicalPath,
     #[serde(flatten)]

@@ -29,7 +29,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/hello.txt", "content": "hello\n", "mode": "CREATE_NEW", "reason": "greet"}))]
-pub(super) struct WriteFileInput {
+pub struct WriteFileInput {
     /// The file. Missing folders are made.
     path: String,
     /// All its text.
@@ -46,7 +46,7 @@ pub(super) struct WriteFileInput {
 /// What may be at the path already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum WriteMode {
+pub enum WriteMode {
     /// Nothing.
     CreateNew,
     /// A file.
@@ -59,7 +59,7 @@ pub(super) enum WriteMode {
 /// What `write_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct WriteFileOutput {
+pub struct WriteFileOutput {
     /// The file, cleaned.
     path: LogicalPath,
     /// Whether the file is new.

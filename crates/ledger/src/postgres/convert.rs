@@ -1,66 +1,74 @@
-//! Values, rows and failures of PostgreSQL.
+//! PostgreSQL's values, rows and errors.
 
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{Error, Postgres, Row as _};
+use sqlx::{AssertSqlSafe, Error, PgConnection, Postgres, Row as _};
 
-use crate::backend::{Arg, Columns};
+use crate::backend::{Param, RowReader, impl_row_reader};
+use crate::table::{Column, Rows};
 use crate::{LedgerError, Result};
 
-/// Gives a query its values.
-pub(super) fn bind<'q>(query: Query<'q, Postgres, PgArguments>, args: &[Arg]) -> Query<'q, Postgres, PgArguments> {
-    args.iter().fold(query, |query, arg| match arg {
-        Arg::Int(value) => query.bind(*value),
-        Arg::Flag(value) => query.bind(*value),
-        Arg::Text(value) => query.bind(value.clone()),
-        Arg::MaybeText(value) => query.bind(value.clone()),
-        Arg::Bytes(value) => query.bind(value.clone()),
+impl_row_reader!(PgRow, try_get, failed);
+
+/// Binds the parameters of a query.
+pub(crate) fn bind<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    params: Vec<Param<'static>>,
+) -> Query<'q, Postgres, PgArguments> {
+    params.into_iter().fold(query, |query, param| match param {
+        Param::Null => query.bind(None::<String>),
+        Param::Int(value) => query.bind(value),
+        Param::Bool(value) => query.bind(value),
+        Param::Text(value) => query.bind(value.into_owned()),
+        Param::Bytes(value) => query.bind(value.into_owned()),
     })
 }
 
-impl Columns for PgRow {
-    fn int(&self, column: usize) -> Result<i64> {
-        self.try_get(column).map_err(failed)
+/// Writes the rows of several tables with one statement.
+pub(crate) async fn write_rows(connection: &mut PgConnection, tables: &[&Rows<'_>]) -> sqlx::Result<()> {
+    let (mut sql, mut first) = (String::new(), 1);
+    for (number, rows) in tables.iter().enumerate() {
+        let statement = rows.table.array_sql(first);
+        first += rows.table.columns.len();
+        // The last one is the main statement, to which the others are attached.
+        sql = match (number, number + 1 == tables.len()) {
+            (0, true) => statement,
+            (0, false) => format!("WITH t0 AS ({statement})"),
+            (_, true) => format!("{sql} {statement}"),
+            (_, false) => format!("{sql}, t{number} AS ({statement})"),
+        };
     }
-
-    fn flag(&self, column: usize) -> Result<bool> {
-        self.try_get(column).map_err(failed)
-    }
-
-    fn text(&self, column: usize) -> Result<String> {
-        self.try_get(column).map_err(failed)
-    }
-
-    fn maybe_text(&self, column: usize) -> Result<Option<String>> {
-        self.try_get(column).map_err(failed)
-    }
-
-    fn bytes(&self, column: usize) -> Result<Vec<u8>> {
-        self.try_get(column).map_err(failed)
-    }
-
-    fn maybe_bytes(&self, column: usize) -> Result<Option<Vec<u8>>> {
-        self.try_get(column).map_err(failed)
-    }
-
-    fn maybe_int(&self, column: usize) -> Result<Option<i64>> {
-        self.try_get(column).map_err(failed)
-    }
+    let query = tables.iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, rows| bind_columns(query, rows));
+    query.execute(connection).await.map(drop)
 }
 
-/// Sorts a failure of PostgreSQL, or of the way to it.
-pub(super) fn failed(error: Error) -> LedgerError {
-    let away = match &error {
+/// Binds one array per column.
+fn bind_columns<'q>(mut query: Query<'q, Postgres, PgArguments>, rows: &Rows<'_>) -> Query<'q, Postgres, PgArguments> {
+    for (index, column) in rows.table.columns.iter().enumerate() {
+        let values = rows.column(index);
+        query = match column {
+            Column::Int(_) => query.bind(values.map(Param::as_int).collect::<Vec<_>>()),
+            Column::Bool(_) => query.bind(values.map(Param::as_bool).collect::<Vec<_>>()),
+            Column::Text(_) | Column::RunNo => query.bind(values.map(Param::as_text).collect::<Vec<_>>()),
+            Column::Bytes(_) => query.bind(values.map(Param::as_bytes).collect::<Vec<_>>()),
+        };
+    }
+    query
+}
+
+/// Converts an error of PostgreSQL, or of the connection to it.
+pub(crate) fn failed(error: Error) -> LedgerError {
+    let unavailable = match &error {
         Error::Io(_) | Error::Tls(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => true,
         Error::Database(database) if database.is_unique_violation() => return LedgerError::AlreadyExists,
-        Error::Database(database) => database.code().is_some_and(|code| is_passing(&code)),
+        Error::Database(database) => database.code().is_some_and(|code| is_transient(&code)),
         _ => false,
     };
-    if away { LedgerError::Unavailable(Box::new(error)) } else { LedgerError::Internal(Box::new(error)) }
+    if unavailable { LedgerError::Unavailable(Box::new(error)) } else { LedgerError::Internal(Box::new(error)) }
 }
 
-/// Whether another try may succeed, by the class of the state: the way to the server, resources, locks and timeouts, the
-/// operator's doing, the disk, a server that only reads.
-fn is_passing(state: &str) -> bool {
-    ["08", "53", "55", "57", "58", "40"].iter().any(|class| state.starts_with(class)) || state == "25006"
+/// Returns whether a retry may succeed, by the class of the SQLSTATE: connection, resources, locks and timeouts, operator
+/// intervention, disk, rollback, a read-only server.
+fn is_transient(sqlstate: &str) -> bool {
+    ["08", "53", "55", "57", "58", "40"].iter().any(|class| sqlstate.starts_with(class)) || sqlstate == "25006"
 }

@@ -1,4 +1,4 @@
-//! Opening: the connections, the tables.
+//! Opens the database: the connections, the schema.
 
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use super::convert::failed;
 use crate::migrate::{self, AppliedMigration};
 use crate::{LedgerError, Result};
 
-/// How long a connection is waited for, whether a new one or one of the pool.
-pub(super) const CONNECT: Duration = Duration::from_secs(3);
-/// Connections beside the writer's.
+/// Timeout for a new connection, or for one of the pool.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum number of connections besides the writer's.
 const MAX_POOL: u32 = 8;
-/// Lets one process migrate at a time.
+/// Only one process at a time migrates.
 const MIGRATE_LOCK: &str = "SELECT pg_advisory_xact_lock(7022364301936348778)";
 
-/// How every connection of the ledger is made.
-pub(super) async fn options(url: &str) -> Result<PgConnectOptions> {
+/// Returns the options for every connection.
+pub(crate) async fn options(url: &str) -> Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(url)
-        .map_err(|error| LedgerError::Internal(format!("the database URL is no PostgreSQL URL: {error}").into()))?
+        .map_err(|error| LedgerError::Internal(format!("invalid PostgreSQL URL: {error}").into()))?
         .application_name("workspaced")
-        // A server that hangs must not hang the service.
+        // A server that does not respond must not block the service.
         .options([
             ("statement_timeout", "10s"),
             ("lock_timeout", "10s"),
             ("idle_in_transaction_session_timeout", "10s"),
-            // A page is the first few rows in an index's order. A bitmap has no order: it fetches every row that fits.
+            // A page is the first few rows in an index's order. A bitmap scan has no order and fetches every matching row.
             ("enable_bitmapscan", "off"),
-            // To compile a query takes longer than any of these does.
+            // Compiling a query takes longer than running any of these.
             ("jit", "off"),
         ]);
     let mut connection = connect(&options).await?;
@@ -39,29 +39,29 @@ pub(super) async fn options(url: &str) -> Result<PgConnectOptions> {
         .and_then(|row| row.try_get(0))
         .map_err(failed)?;
     drop(connection.close().await);
-    // What was answered must outlive a power cut; who asks for more than the default keeps it.
+    // What was answered must survive a power cut. A stricter setting than the default stays.
     Ok(if commit == "off" { options.options([("synchronous_commit", "on")]) } else { options })
 }
 
-/// A connection of one's own.
-pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection> {
-    match tokio::time::timeout(CONNECT, options.connect()).await {
+/// Opens a connection.
+pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection> {
+    match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
         Ok(connection) => connection.map_err(failed),
-        Err(_) => Err(LedgerError::Unavailable("the database does not answer".into())),
+        Err(_) => Err(LedgerError::Unavailable("the database does not respond".into())),
     }
 }
 
-/// Connections to share, made when they are first needed.
-pub(super) fn pool(options: PgConnectOptions) -> PgPool {
+/// Returns a pool, which opens connections when they are first needed.
+pub(crate) fn pool(options: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(MAX_POOL)
-        .acquire_timeout(CONNECT)
+        .acquire_timeout(CONNECT_TIMEOUT)
         .idle_timeout(Duration::from_mins(5))
         .connect_lazy_with(options)
 }
 
-/// Brings the tables up to date, all of it or nothing. Where they are, it only looks: who serves need not own them.
-pub(super) async fn migrate(connection: &mut PgConnection) -> Result<()> {
+/// Migrates the schema in one transaction. If it is up to date, only reads, so that the service's role need not own the tables.
+pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
     let exists = sqlx::query("SELECT to_regclass('schema_migration') IS NOT NULL").fetch_one(&mut *connection).await;
     if exists.and_then(|row| row.try_get(0)).map_err(failed)? {
         let applied = applied(connection).await?;
@@ -70,14 +70,14 @@ pub(super) async fn migrate(connection: &mut PgConnection) -> Result<()> {
         }
     }
     let mut tx = connection.begin().await.map_err(failed)?;
-    // A large table takes its time to change.
+    // Changing a large table takes long.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(MIGRATE_LOCK).execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(migrate::CREATE_TABLE).execute(&mut *tx).await.map_err(failed)?;
     let applied = applied(&mut tx).await?;
     for migration in migrate::missing(migrate::POSTGRES, &applied)? {
         sqlx::raw_sql(migration.sql).execute(&mut *tx).await.map_err(failed)?;
-        sqlx::query(migrate::NOTE)
+        sqlx::query(migrate::INSERT)
             .bind(migration.version)
             .bind(migration.name)
             .bind(migration.checksum())

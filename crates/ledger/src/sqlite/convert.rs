@@ -1,72 +1,55 @@
-//! Values, rows and failures of SQLite.
+//! SQLite's values, rows and errors.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, Row, ToSql, ffi};
+use rusqlite::{CachedStatement, Connection, ErrorCode, Row, ToSql, ffi};
 
-use crate::backend::{Arg, Columns};
+use crate::backend::{Param, RowReader, impl_row_reader};
+use crate::table::Rows;
 use crate::{LedgerError, Page, PageSize, Result};
 
-const NAMES: [&str; 16] =
-    ["$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12", "$13", "$14", "$15", "$16"];
-
-impl ToSql for Arg {
+impl ToSql for Param<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
             Self::Int(value) => ValueRef::Integer(*value),
-            Self::Flag(value) => ValueRef::Integer(i64::from(*value)),
-            Self::Text(value) | Self::MaybeText(Some(value)) => ValueRef::Text(value.as_bytes()),
-            Self::MaybeText(None) => ValueRef::Null,
+            Self::Bool(value) => ValueRef::Integer(i64::from(*value)),
+            Self::Text(value) => ValueRef::Text(value.as_bytes()),
             Self::Bytes(value) => ValueRef::Blob(value),
         }))
     }
 }
 
-impl Columns for Row<'_> {
-    fn int(&self, column: usize) -> Result<i64> {
-        self.get(column).map_err(failed)
-    }
+impl_row_reader!(Row<'_>, get, failed);
 
-    fn flag(&self, column: usize) -> Result<bool> {
-        self.get(column).map_err(failed)
-    }
-
-    fn text(&self, column: usize) -> Result<String> {
-        self.get(column).map_err(failed)
-    }
-
-    fn maybe_text(&self, column: usize) -> Result<Option<String>> {
-        self.get(column).map_err(failed)
-    }
-
-    fn bytes(&self, column: usize) -> Result<Vec<u8>> {
-        self.get(column).map_err(failed)
-    }
-
-    fn maybe_bytes(&self, column: usize) -> Result<Option<Vec<u8>>> {
-        self.get(column).map_err(failed)
-    }
-
-    fn maybe_int(&self, column: usize) -> Result<Option<i64>> {
-        self.get(column).map_err(failed)
-    }
-}
-
-/// Carries one statement out; the answer is how many rows it changed.
-pub(super) fn execute(connection: &Connection, sql: &str, args: &[Arg]) -> rusqlite::Result<usize> {
-    let mut statement = connection.prepare_cached(sql)?;
-    bind(&mut statement, args)?;
+/// Executes a statement and returns how many rows it changed.
+pub(crate) fn execute(connection: &Connection, sql: &str, params: &[Param<'_>]) -> rusqlite::Result<usize> {
+    let mut statement = prepare(connection, sql)?;
+    bind(&mut statement, params)?;
     statement.raw_execute()
 }
 
-/// The rows of a query.
-pub(super) fn fetch<T>(
+/// Writes rows, one by one.
+pub(crate) fn write_rows(connection: &Connection, rows: &Rows<'_>) -> rusqlite::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut statement = connection.prepare_cached(rows.table.row_sql())?;
+    for row in rows.iter() {
+        bind(&mut statement, row)?;
+        statement.raw_execute()?;
+    }
+    Ok(())
+}
+
+/// Returns the rows of a query.
+pub(crate) fn fetch<T>(
     connection: &Connection,
     sql: &str,
-    args: &[Arg],
-    read: fn(&dyn Columns) -> Result<T>,
+    params: &[Param<'_>],
+    read: fn(&dyn RowReader) -> Result<T>,
 ) -> Result<Vec<T>> {
-    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
-    bind(&mut statement, args).map_err(failed)?;
+    let mut statement = prepare(connection, sql).map_err(failed)?;
+    bind(&mut statement, params).map_err(failed)?;
     let mut rows = statement.raw_query();
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
@@ -75,16 +58,16 @@ pub(super) fn fetch<T>(
     Ok(found)
 }
 
-/// The first rows of a query, until a page of `size` is full. The rows behind it are never read.
-pub(super) fn fetch_page<T>(
+/// Returns the first rows of a query, until a page of `size` is full. The rows after it are not read.
+pub(crate) fn fetch_page<T>(
     connection: &Connection,
     sql: &str,
-    args: &[Arg],
-    read: fn(&dyn Columns) -> Result<T>,
+    params: &[Param<'_>],
+    read: fn(&dyn RowReader) -> Result<T>,
     size: PageSize,
 ) -> Result<Page<T>> {
-    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
-    bind(&mut statement, args).map_err(failed)?;
+    let mut statement = prepare(connection, sql).map_err(failed)?;
+    bind(&mut statement, params).map_err(failed)?;
     let mut rows = statement.raw_query();
     let (mut items, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next().map_err(failed)? {
@@ -107,23 +90,22 @@ fn bytes_of(row: &Row<'_>) -> rusqlite::Result<u64> {
     Ok(bytes)
 }
 
-fn bind(statement: &mut rusqlite::Statement<'_>, args: &[Arg]) -> rusqlite::Result<()> {
-    for (name, arg) in NAMES.iter().zip(args) {
-        // To SQLite `$2` is a name, numbered as it occurs.
-        if let Some(index) = statement.parameter_index(name)? {
-            statement.raw_bind_parameter(index, arg)?;
-        }
-    }
-    Ok(())
+/// Prepares a statement with parameters `$1`, `$2`, …, which SQLite takes for names: only `?1` is a number.
+fn prepare<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
+    connection.prepare_cached(&sql.replace('$', "?"))
 }
 
-/// A failure of the disk around the database.
-pub(super) fn unavailable(error: std::io::Error) -> LedgerError {
+fn bind(statement: &mut rusqlite::Statement<'_>, params: &[Param<'_>]) -> rusqlite::Result<()> {
+    (1..).zip(params).try_for_each(|(number, param)| statement.raw_bind_parameter(number, param))
+}
+
+/// Converts an error of the file system around the database.
+pub(crate) fn unavailable(error: std::io::Error) -> LedgerError {
     LedgerError::Unavailable(Box::new(error))
 }
 
-/// Sorts a failure of SQLite.
-pub(super) fn failed(error: rusqlite::Error) -> LedgerError {
+/// Converts an error of SQLite.
+pub(crate) fn failed(error: rusqlite::Error) -> LedgerError {
     match error.sqlite_error_code() {
         Some(
             ErrorCode::DatabaseBusy
@@ -147,8 +129,8 @@ fn is_duplicate(error: &rusqlite::Error) -> bool {
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if codes.contains(&failure.extended_code))
 }
 
-/// Whether the disk has no room for what was to be written.
-pub(super) fn is_full(error: &LedgerError) -> bool {
+/// Returns whether the disk is full.
+pub(crate) fn is_full(error: &LedgerError) -> bool {
     let LedgerError::Unavailable(cause) = error else { return false };
     match cause.downcast_ref::<rusqlite::Error>() {
         Some(rusqlite::Error::SqliteFailure(failure, _)) => {
@@ -160,8 +142,8 @@ pub(super) fn is_full(error: &LedgerError) -> bool {
     }
 }
 
-/// Whether the kernel may have dropped what it was to write.
-pub(super) fn is_lost_sync(error: &rusqlite::Error) -> bool {
+/// Returns whether a sync failed, after which the kernel may have dropped the pages that it could not write.
+pub(crate) fn is_lost_sync(error: &rusqlite::Error) -> bool {
     let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC, ffi::SQLITE_IOERR_COMMIT_ATOMIC];
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if codes.contains(&failure.extended_code))
 }

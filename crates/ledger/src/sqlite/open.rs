@@ -1,4 +1,4 @@
-//! Opening: the lock, the file, the connections, the tables.
+//! Opens the database: the lock, the file, the connections, the schema.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -12,13 +12,13 @@ use super::convert::{failed, unavailable};
 use crate::migrate::{self, AppliedMigration};
 use crate::{LedgerError, Result};
 
-/// The first version without the fault that could damage a database while its log was being reset.
+/// The first version without the bug that could corrupt a database when its write-ahead log restarts.
 const MIN_VERSION: i32 = 3_051_003;
-/// How long a lock of another program (a backup, a shell) is waited for.
-const BUSY: Duration = Duration::from_secs(5);
+/// How long to wait for a lock of another program, such as a backup or a shell.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Takes the database for this process alone, until the answer is dropped.
-pub(super) fn lock(path: &Path) -> Result<File> {
+/// Locks the database for this process until the returned file is dropped.
+pub(crate) fn lock(path: &Path) -> Result<File> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unavailable)?;
     }
@@ -28,13 +28,13 @@ pub(super) fn lock(path: &Path) -> Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            Err(LedgerError::Unavailable("another process works with this database; stop it first".into()))
+            Err(LedgerError::Unavailable("another process uses this database: stop it first".into()))
         }
         Err(TryLockError::Error(error)) => Err(unavailable(error)),
     }
 }
 
-/// Makes the file, so that its mode is ours; SQLite gives its log the same.
+/// Creates the file with its mode, which SQLite copies to the write-ahead log.
 fn create(path: &Path) -> Result<()> {
     private().open(path).map(drop).map_err(unavailable)
 }
@@ -45,60 +45,63 @@ fn private() -> OpenOptions {
     options
 }
 
-/// The connection that writes, to tables that are up to date.
-pub(super) fn up_to_date(path: &Path) -> Result<Connection> {
+/// Opens the connection that writes, and migrates the schema.
+pub(crate) fn migrated(path: &Path) -> Result<Connection> {
     create(path)?;
     let log = log_of(path);
-    // The last one that ends cleanly removes it.
+    // A process that ends cleanly removes it.
     let has_log = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
-    let mut connection = if has_log { writer_behind(path, &log)? } else { writer(path)? };
+    let mut connection = if has_log { writer_with_log(path, &log)? } else { writer(path)? };
     migrate(&mut connection)?;
     Ok(connection)
 }
 
-/// The log of the database at `path`.
+/// The write-ahead log of the database at `path`.
 fn log_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     PathBuf::from(name)
 }
 
-/// The connection that writes to a database that was not closed, whose log lies at `log`. Refused where the two make no sound
-/// database together, and both are left as they are.
-fn writer_behind(path: &Path, log: &Path) -> Result<Connection> {
+/// Opens the connection that writes, to a database that was not closed and has the write-ahead log `log`. Fails if the log does
+/// not belong to the database file, and leaves both files unchanged.
+fn writer_with_log(path: &Path, log: &Path) -> Result<Connection> {
     let started = Instant::now();
     let unchecked = Connection::open_with_flags(path, writing()).map_err(failed)?;
-    // Else the log would be copied into a database that is not its own, and be gone.
+    // Otherwise closing would copy the log into a database that it does not belong to, and delete it.
     unchecked.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
-    let checked = unchecked.busy_timeout(BUSY).map_err(failed).and_then(|()| {
+    let checked = unchecked.busy_timeout(BUSY_TIMEOUT).map_err(failed).and_then(|()| {
         let found = unchecked.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
         match found.map_err(failed)?.as_str() {
             "ok" => writer(path),
             fault => Err(LedgerError::Internal(fault.into())),
         }
     });
-    tracing::info!(millis = started.elapsed().as_millis(), "the database was not closed: it was checked with its log");
+    tracing::info!(
+        elapsed_ms = started.elapsed().as_millis(),
+        "the database was not closed cleanly: checked it with its write-ahead log"
+    );
     checked.map_err(|error| match error {
         LedgerError::Internal(fault) => {
             let (path, log) = (path.display(), log.display());
-            let told = format!(
-                "{path} and its log {log} make no sound database together: put back the file that the log belongs to, or, \
-                 where the file is a backup, move the log away ({fault})"
+            let message = format!(
+                "the write-ahead log {log} does not belong to {path}: restore the database file that it belongs to, or, if the \
+                 file is a backup, move the log away ({fault})"
             );
-            LedgerError::Internal(told.into())
+            LedgerError::Internal(message.into())
         }
         error => error,
     })
 }
 
-/// The connection that writes.
+/// Opens the connection that writes.
 fn writer(path: &Path) -> Result<Connection> {
     check_version(rusqlite::version_number(), rusqlite::version())?;
     let connection = connection(path)?;
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(failed)?;
     if mode != "wal" {
-        return Err(LedgerError::Internal("the disk does not allow SQLite's write-ahead log".into()));
+        return Err(LedgerError::Internal("the file system does not support SQLite's write-ahead log".into()));
     }
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
@@ -106,13 +109,13 @@ fn writer(path: &Path) -> Result<Connection> {
 
 fn check_version(number: i32, version: &str) -> Result<()> {
     if number < MIN_VERSION {
-        return Err(LedgerError::Internal(format!("SQLite {version} is too old: 3.51.3 is needed").into()));
+        return Err(LedgerError::Internal(format!("SQLite {version} is too old: 3.51.3 or newer is required").into()));
     }
     Ok(())
 }
 
-/// The connection that copies the log back.
-pub(super) fn log_keeper(path: &Path) -> Result<Connection> {
+/// Opens the connection that checkpoints the write-ahead log.
+pub(crate) fn checkpointer(path: &Path) -> Result<Connection> {
     connection(path)
 }
 
@@ -120,16 +123,16 @@ fn writing() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-/// A connection that may write.
+/// Opens a connection that may write.
 fn connection(path: &Path) -> Result<Connection> {
     let connection = Connection::open_with_flags(path, writing()).map_err(failed)?;
-    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     for (pragma, value) in [
         ("synchronous", "full"),
         ("foreign_keys", "on"),
         ("temp_store", "memory"),
         ("cache_size", "-8000"),
-        // A thread of its own sees to it.
+        // The checkpointer's thread does it.
         ("wal_autocheckpoint", "0"),
         ("journal_size_limit", "67108864"),
     ] {
@@ -138,11 +141,11 @@ fn connection(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// A connection that only reads.
-pub(super) fn reader(path: &Path) -> Result<Connection> {
+/// Opens a connection that only reads.
+pub(crate) fn reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     for (pragma, value) in [("query_only", "on"), ("temp_store", "memory"), ("cache_size", "-2000")] {
         connection.pragma_update(None, pragma, value).map_err(failed)?;
     }
@@ -150,12 +153,7 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Gives back the pages that a connection keeps in memory.
-pub(super) fn shrink(connection: &Connection) -> Result<()> {
-    connection.execute_batch("PRAGMA shrink_memory").map_err(failed)
-}
-
-/// Brings the tables up to date, all of it or nothing.
+/// Migrates the schema in one transaction.
 fn migrate(connection: &mut Connection) -> Result<()> {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     tx.execute_batch(migrate::CREATE_TABLE).map_err(failed)?;
@@ -168,7 +166,7 @@ fn migrate(connection: &mut Connection) -> Result<()> {
     };
     for migration in migrate::missing(migrate::SQLITE, &applied)? {
         tx.execute_batch(migration.sql).map_err(failed)?;
-        tx.execute(migrate::NOTE, (migration.version, migration.name, migration.checksum())).map_err(failed)?;
+        tx.execute(migrate::INSERT, (migration.version, migration.name, migration.checksum())).map_err(failed)?;
     }
     tx.commit().map_err(failed)
 }
@@ -185,15 +183,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_committed_is_synced_to_a_log() {
+    fn every_commit_is_synced_to_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.db");
         create(&path).unwrap();
         let writer = writer(&path).unwrap();
         writer.execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY)").unwrap();
-        for connection in [&writer, &log_keeper(&path).unwrap()] {
+        for connection in [&writer, &checkpointer(&path).unwrap()] {
             assert_eq!(pragma(connection, "journal_mode"), "Text(\"wal\")");
-            // FULL: every commit is synced. Memory that maps the file would show what a bad disk gives as a signal.
+            // 2 is FULL. A disk error under a memory map would be a signal instead of an error.
             assert_eq!(pragma(connection, "synchronous"), "Integer(2)");
             assert_eq!(pragma(connection, "mmap_size"), "Integer(0)");
             assert_eq!(pragma(connection, "wal_autocheckpoint"), "Integer(0)");
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sqlite_that_may_damage_its_log_is_refused() {
+    fn a_sqlite_that_may_corrupt_its_log_is_rejected() {
         assert!(check_version(3_051_002, "3.51.2").is_err());
         assert!(check_version(3_051_003, "3.51.3").is_ok());
         assert!(check_version(rusqlite::version_number(), rusqlite::version()).is_ok());

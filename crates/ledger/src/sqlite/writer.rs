@@ -1,4 +1,4 @@
-//! The connection that writes: what waits when a commit has ended is the next group, and what is quick goes first.
+//! The connection that writes. The jobs that arrive during a commit form the next group; reads go before mutations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,179 +8,150 @@ use model::RunId;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::append::Heads;
+use super::append_state::HeadCache;
+use super::ballast::BallastFile;
 use super::convert::{execute, failed, is_full};
-use super::log::{LogKeeper, end_on_lost_sync};
-use super::open::shrink;
-use super::reserve::Reserve;
+use super::wal_checkpointer::{WalCheckpointer, abort_on_lost_sync};
 use crate::backend::Statement;
 use crate::{AppendedAll, Entry, LedgerError, Result};
 
-/// Jobs that are looked at together at most.
+/// Maximum number of jobs in a group.
 const MAX_GROUP: usize = 512;
-/// Changes in one transaction at most while there are looks, which come in between two of them: a change takes as long as
-/// some ten looks do.
-const MAX_CHANGES: usize = 16;
-/// For so many groups after a look another one is likely.
-const LIKELY_LOOKS: u32 = 8;
-/// So many changes go together with the looks that wait: a commit of their own would take longer.
-const FEW_CHANGES: usize = 2;
+/// Maximum number of mutations in a transaction while reads are frequent. Reads go between two transactions, and a mutation
+/// takes as long as about ten reads.
+const MAX_MUTATIONS: usize = 16;
+/// Reads are frequent until so many groups in a row had none.
+const FREQUENT_GROUPS: u32 = 8;
+/// Up to so many mutations share a transaction with the reads that wait, because a commit of their own would take longer.
+const FEW_MUTATIONS: usize = 2;
 
-/// Why nothing that changes a tree is taken.
-const FULL: &str = "the disk of the database is full: only reads are taken until there is room";
+const DISK_FULL: &str = "the disk of the database is full: only reads are accepted until there is free space";
 
-/// Something to write, and who waits for it.
-pub(super) enum Job {
+/// Something to write, with the channel for its result.
+pub(crate) enum Job {
     Append {
         entries: Vec<Entry>,
         answer: oneshot::Sender<Result<AppendedAll>>,
     },
     Transact {
+        /// The run whose row or head the statements may change.
         touched: Option<RunId>,
         statements: Vec<Statement>,
         answer: oneshot::Sender<Result<u64>>,
     },
-    /// Writes nothing, and gives memory back.
-    Rest {
-        answer: oneshot::Sender<Result<()>>,
-    },
 }
 
-/// What a job comes to once its group is committed.
+/// The result of a job, to be sent once its group is committed.
 enum Done {
     Appended(Result<AppendedAll>),
     Changed(Result<u64>),
 }
 
-/// Why a group was undone.
+/// Why a group was rolled back.
 enum Fault {
-    /// The database: nobody's job is at fault.
-    Store(LedgerError),
-    /// One of the jobs.
+    /// The database failed.
+    Database(LedgerError),
+    /// One of the jobs failed.
     Job(LedgerError),
 }
 
-pub(super) struct Writer {
+pub(crate) struct Writer {
     connection: Connection,
-    reserve: Reserve,
-    log_keeper: LogKeeper,
+    ballast: BallastFile,
+    checkpointer: WalCheckpointer,
     jobs: mpsc::Receiver<Job>,
-    /// Changes that looks have gone before, in the order in which they came.
-    changes: VecDeque<Job>,
+    /// Mutations that reads have overtaken, in order of arrival.
+    deferred: VecDeque<Job>,
     newest: watch::Sender<i64>,
-    /// `None` after a failure, until they are read again.
-    heads: Option<Heads>,
-    /// How many jobs were in the last group.
+    /// `None` after a failure, until it is loaded again.
+    heads: Option<HeadCache>,
+    /// Number of jobs in the last group.
     last_group: usize,
-    /// Groups since there was a look.
-    since_look: u32,
+    /// Number of groups since the last one with a read.
+    groups_without_read: u32,
     /// Whether the last commit failed.
     fails: Arc<AtomicBool>,
 }
 
 impl Writer {
-    /// A writer of what `jobs` brings, and where it tells the newest position.
-    pub(super) fn new(
+    /// Creates a writer for `jobs`. Returns it with a receiver of the newest position.
+    pub(crate) fn new(
         connection: Connection,
-        reserve: Reserve,
-        log_keeper: LogKeeper,
+        ballast: BallastFile,
+        checkpointer: WalCheckpointer,
         jobs: mpsc::Receiver<Job>,
     ) -> Result<(Self, watch::Receiver<i64>)> {
-        let heads = Heads::load(&connection)?;
-        let (newest, told) = watch::channel(heads.position);
-        Ok((
-            Self {
-                connection,
-                reserve,
-                log_keeper,
-                jobs,
-                changes: VecDeque::new(),
-                newest,
-                heads: Some(heads),
-                last_group: 0,
-                since_look: LIKELY_LOOKS,
-                fails: Arc::default(),
-            },
-            told,
-        ))
+        let heads = HeadCache::load(&connection)?;
+        let (newest, receiver) = watch::channel(heads.position);
+        let writer = Self {
+            connection,
+            ballast,
+            checkpointer,
+            jobs,
+            deferred: VecDeque::new(),
+            newest,
+            heads: Some(heads),
+            last_group: 0,
+            groups_without_read: FREQUENT_GROUPS,
+            fails: Arc::default(),
+        };
+        Ok((writer, receiver))
     }
 
-    /// Whether the last commit failed, now and later.
-    pub(super) fn fails(&self) -> Arc<AtomicBool> {
+    /// Returns a flag that tells whether the last commit failed.
+    pub(crate) fn fails(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.fails)
     }
 
-    /// Whether jobs come one by one.
-    pub(super) fn is_calm(&self) -> bool {
+    /// Returns whether jobs arrive one by one.
+    pub(crate) fn is_calm(&self) -> bool {
         self.last_group <= 1
     }
 
-    /// Commits looks that wait, then changes, and answers them. Whether anything waited.
-    pub(super) fn write_waiting(&mut self) -> bool {
-        let (mut looks, mut rests) = (Vec::new(), Vec::new());
-        let mut count = self.changes.len();
-        while count < MAX_GROUP
-            && let Ok(next) = self.jobs.try_recv()
+    /// Commits the reads that wait, then mutations, and answers them. Returns whether any job waited.
+    pub(crate) fn write_waiting(&mut self) -> bool {
+        let mut reads = Vec::new();
+        while reads.len() + self.deferred.len() < MAX_GROUP
+            && let Ok(job) = self.jobs.try_recv()
         {
-            count += 1;
-            match next {
-                rest @ Job::Rest { .. } => rests.push(rest),
-                change if change.takes_long() => self.changes.push_back(change),
-                look => looks.push(look),
-            }
+            if job.is_slow() { self.deferred.push_back(job) } else { reads.push(job) }
         }
+        let count = reads.len() + self.deferred.len();
         if count == 0 {
             return false;
         }
         self.last_group = count;
-        self.since_look = if looks.is_empty() { self.since_look.saturating_add(1) } else { 0 };
-        if !looks.is_empty() && self.changes.len() > FEW_CHANGES {
-            self.write(std::mem::take(&mut looks));
+        self.groups_without_read = if reads.is_empty() { self.groups_without_read.saturating_add(1) } else { 0 };
+        if !reads.is_empty() && self.deferred.len() > FEW_MUTATIONS {
+            self.write(std::mem::take(&mut reads));
         }
-        let most = if self.since_look < LIKELY_LOOKS { MAX_CHANGES } else { MAX_GROUP };
-        looks.extend(self.changes.drain(..self.changes.len().min(most)));
-        if !looks.is_empty() {
-            self.write(looks);
+        let max = if self.groups_without_read < FREQUENT_GROUPS { MAX_MUTATIONS } else { MAX_GROUP };
+        let mut group = reads;
+        group.extend(self.deferred.drain(..self.deferred.len().min(max)));
+        if !group.is_empty() {
+            self.write(group);
         }
-        if !rests.is_empty() {
-            self.rest(rests);
-        }
-        let is_short_of_room = !self.reserve.is_held();
-        self.log_keeper.after_commit(&self.connection, is_short_of_room);
+        let is_disk_full = !self.ballast.ensure();
+        self.checkpointer.after_commit(&self.connection, is_disk_full);
         true
     }
 
-    /// Whether changes wait that looks have gone before.
-    pub(super) fn has_more(&self) -> bool {
-        !self.changes.is_empty()
+    /// Returns whether mutations wait that reads have overtaken.
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
     }
 
-    /// Lets nobody hand in any more, writes what waits, and ends.
-    pub(super) fn end(mut self) {
+    /// Rejects further jobs, commits those that wait, and ends.
+    pub(crate) fn end(mut self) {
         self.jobs.close();
         while self.write_waiting() {}
-        self.log_keeper.end();
+        self.checkpointer.end();
     }
 
-    /// Gives back the pages and the heads that are in memory; whoever comes next reads them again.
-    fn rest(&mut self, asked: Vec<Job>) {
-        if let Some(heads) = &mut self.heads {
-            heads.clear();
-        }
-        let rested = shrink(&self.connection);
-        for job in asked {
-            match (&rested, job) {
-                (Err(error), job) => job.fail(error.again()),
-                (Ok(()), Job::Rest { answer }) => drop(answer.send(Ok(()))),
-                (Ok(()), Job::Append { .. } | Job::Transact { .. }) => {}
-            }
-        }
-    }
-
-    /// Commits a group and answers it. Where a job fails, the group is undone, and its jobs are committed one by one.
+    /// Commits a group and answers it. If a job fails, the group is rolled back and its jobs are committed one by one.
     fn write(&mut self, mut group: Vec<Job>) {
-        if !self.reserve.is_held() {
-            group = without_mutations(group, &LedgerError::Unavailable(FULL.into()));
+        if !self.ballast.ensure() {
+            group = reject_mutations(group, &LedgerError::Unavailable(DISK_FULL.into()));
         }
         if group.is_empty() {
             return;
@@ -188,31 +159,31 @@ impl Writer {
         match self.commit(&group) {
             Ok(done) => {
                 self.fails.store(false, Ordering::Release);
-                self.tell_newest();
+                self.publish_position();
                 group.into_iter().zip(done).for_each(|(job, done)| job.answer(done));
             }
-            Err(Fault::Store(error)) if is_full(&error) && self.reserve.release() => {
-                // The room that was kept is for those who look.
-                let looks = without_mutations(group, &error);
-                self.write(looks);
+            Err(Fault::Database(error)) if is_full(&error) && self.ballast.release() => {
+                // The space of the ballast file is for the records of reads.
+                let reads = reject_mutations(group, &error);
+                self.write(reads);
             }
-            Err(Fault::Store(error)) => {
+            Err(Fault::Database(error)) => {
                 self.fails.store(true, Ordering::Release);
                 tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
                 for job in group {
-                    job.fail(error.again());
+                    job.fail(error.duplicate());
                 }
             }
             Err(Fault::Job(error)) => {
                 let alone = group.len() == 1;
                 for job in group {
-                    if alone { job.fail(error.again()) } else { self.write(vec![job]) }
+                    if alone { job.fail(error.duplicate()) } else { self.write(vec![job]) }
                 }
             }
         }
     }
 
-    fn tell_newest(&self) {
+    fn publish_position(&self) {
         let position = self.heads.as_ref().map_or(0, |heads| heads.position);
         self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
     }
@@ -220,20 +191,20 @@ impl Writer {
     fn commit(&mut self, group: &[Job]) -> Result<Vec<Done>, Fault> {
         let mut heads = match self.heads.take() {
             Some(heads) => heads,
-            None => Heads::load(&self.connection).map_err(Fault::Store)?,
+            None => HeadCache::load(&self.connection).map_err(Fault::Database)?,
         };
-        match carry_out(&self.connection, &mut heads, group) {
+        match run_transaction(&self.connection, &mut heads, group) {
             Ok(done) => {
                 heads.shrink();
                 self.heads = Some(heads);
                 Ok(done)
             }
             Err(fault) => {
-                // SQLite itself undoes some failures, such as a full disk.
+                // SQLite itself rolls back after some errors, such as a full disk.
                 if !self.connection.is_autocommit()
                     && let Err(error) = self.connection.execute_batch("ROLLBACK")
                 {
-                    tracing::error!(error = &error as &dyn std::error::Error, "a group could not be undone");
+                    tracing::error!(error = &error as &dyn std::error::Error, "a transaction could not be rolled back");
                 }
                 Err(fault)
             }
@@ -241,32 +212,32 @@ impl Writer {
     }
 }
 
-/// Refuses what changes some tree; the answer is the rest.
-fn without_mutations(group: Vec<Job>, error: &LedgerError) -> Vec<Job> {
+/// Rejects the mutations of a group and returns the rest.
+fn reject_mutations(group: Vec<Job>, error: &LedgerError) -> Vec<Job> {
     let (mutations, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(Job::mutates);
     for job in mutations {
-        job.fail(error.again());
+        job.fail(error.duplicate());
     }
     rest
 }
 
-fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Result<Vec<Done>, Fault> {
-    let store = |error| Fault::Store(failed(error));
-    connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut sql| sql.execute([])).map_err(store)?;
+fn run_transaction(connection: &Connection, heads: &mut HeadCache, group: &[Job]) -> Result<Vec<Done>, Fault> {
+    let database = |error| Fault::Database(failed(error));
+    connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut sql| sql.execute([])).map_err(database)?;
     let mut done = Vec::with_capacity(group.len());
     for job in group {
-        done.push(job.carry_out(connection, heads).map_err(|error| match error {
-            unavailable @ LedgerError::Unavailable(_) => Fault::Store(unavailable),
+        done.push(job.run(connection, heads).map_err(|error| match error {
+            unavailable @ LedgerError::Unavailable(_) => Fault::Database(unavailable),
             error => Fault::Job(error),
         })?);
     }
-    heads.store(connection).map_err(store)?;
+    heads.store(connection).map_err(database)?;
     let mutates = group.iter().any(Job::mutates);
     if mutates {
         failpoint::hit("ledger.written");
     }
     let committed = connection.prepare_cached("COMMIT").and_then(|mut sql| sql.execute([]));
-    committed.inspect_err(end_on_lost_sync).map_err(store)?;
+    committed.inspect_err(abort_on_lost_sync).map_err(database)?;
     if mutates {
         failpoint::hit("ledger.committed");
     }
@@ -274,21 +245,18 @@ fn carry_out(connection: &Connection, heads: &mut Heads, group: &[Job]) -> Resul
 }
 
 impl Job {
-    /// Whether looks had better go before it.
-    fn takes_long(&self) -> bool {
-        match self {
-            Self::Transact { .. } => true,
-            Self::Append { .. } | Self::Rest { .. } => self.mutates(),
-        }
+    /// Returns whether reads should go before the job.
+    fn is_slow(&self) -> bool {
+        matches!(self, Self::Transact { .. }) || self.mutates()
     }
 
-    /// Whether the job changes some tree.
+    /// Returns whether the job changes the tree of a run.
     fn mutates(&self) -> bool {
         matches!(self, Self::Append { entries, .. } if entries.iter().any(|entry| !entry.steps.is_empty()))
     }
 
-    /// Writes the job's rows. An error means that part of them may have been written.
-    fn carry_out(&self, connection: &Connection, heads: &mut Heads) -> Result<Done> {
+    /// Writes the job's rows. After an error, some of them may have been written.
+    fn run(&self, connection: &Connection, heads: &mut HeadCache) -> Result<Done> {
         match self {
             Self::Append { entries, .. } => match heads.append_all(connection, entries) {
                 Err(LedgerError::NoSuchRun) => Ok(Done::Appended(Err(LedgerError::NoSuchRun))),
@@ -297,23 +265,20 @@ impl Job {
             Self::Transact { touched, statements, .. } => {
                 if let Some(run) = touched {
                     heads.store(connection).map_err(failed)?;
-                    heads.forget(run);
+                    heads.remove(run);
                 }
                 transact(connection, statements).map(Done::Changed)
             }
-            // Never in a group.
-            Self::Rest { .. } => Ok(Done::Changed(Ok(0))),
         }
     }
 
     fn answer(self, done: Done) {
-        // Who does not wait any more does not hear it.
+        // A caller that was cancelled does not receive it.
         match (self, done) {
             (Self::Append { answer, .. }, Done::Appended(appended)) => drop(answer.send(appended)),
             (Self::Transact { answer, .. }, Done::Changed(changed)) => drop(answer.send(changed)),
-            // A job's outcome is of its kind; who waited would hear that the writer has ended.
-            (Self::Append { .. } | Self::Rest { .. }, Done::Changed(_))
-            | (Self::Transact { .. } | Self::Rest { .. }, Done::Appended(_)) => {}
+            // Does not happen: the result of a job is of its kind.
+            (Self::Append { .. }, Done::Changed(_)) | (Self::Transact { .. }, Done::Appended(_)) => {}
         }
     }
 
@@ -321,7 +286,6 @@ impl Job {
         match self {
             Self::Append { answer, .. } => drop(answer.send(Err(error))),
             Self::Transact { answer, .. } => drop(answer.send(Err(error))),
-            Self::Rest { answer } => drop(answer.send(Err(error))),
         }
     }
 }
@@ -329,9 +293,9 @@ impl Job {
 fn transact(connection: &Connection, statements: &[Statement]) -> Result<Result<u64>> {
     let mut first = 0;
     for (index, statement) in statements.iter().enumerate() {
-        let changed = match execute(connection, statement.sql, &statement.args).map_err(failed) {
+        let changed = match execute(connection, statement.sql, &statement.params).map_err(failed) {
             Ok(changed) => u64::try_from(changed).unwrap_or(0),
-            // A statement that fails undoes itself, so that nothing of the job is there yet.
+            // SQLite undoes a statement that fails, so the job has written nothing and the group can go on.
             Err(LedgerError::AlreadyExists) if index == 0 => return Ok(Err(LedgerError::AlreadyExists)),
             Err(error) => return Err(error),
         };

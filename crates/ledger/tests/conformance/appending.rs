@@ -257,27 +257,3 @@ async fn a_bad_entry_does_not_fail_its_group(#[values(Backend::Sqlite, Backend::
     assert_eq!(report.records, 11);
     assert_eq!(world.ledger.pending_journal(None).await.unwrap().len(), 1);
 }
-
-#[rstest]
-#[tokio::test]
-async fn what_gives_back_memory_forgets_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let world = backend.open().await;
-    let run = world.run("r1").await;
-    let mut tasks = tokio::task::JoinSet::new();
-    for index in 0..40 {
-        let ledger = Arc::clone(&world.ledger);
-        tasks.spawn(async move {
-            if index % 4 == 0 {
-                ledger.rest().await.unwrap();
-            }
-            ledger.append(read("r1", &format!("f{index}"))).await.unwrap();
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.unwrap();
-    }
-    world.ledger.rest().await.unwrap();
-    assert_eq!(world.append(read("r1", "last")).await.seq, 41);
-    let report = world.ledger.verify(&run).await.unwrap();
-    assert!(report.intact && report.records == 41, "{report:?}");
-}

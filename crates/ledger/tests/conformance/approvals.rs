@@ -44,7 +44,7 @@ pub(crate) fn asking(run: &str, id: &str) -> Entry {
 }
 
 /// A record that decides the approval `id`.
-fn deciding(run: &str, id: &str, state: ApprovalState) -> Entry {
+pub(crate) fn deciding(run: &str, id: &str, state: ApprovalState) -> Entry {
     let mut entry = write(run, id, "Cargo.lock");
     entry.client_supplied_id = false;
     entry.approval_decision = Some(ApprovalDecision {
@@ -82,7 +82,7 @@ async fn a_run_awaits_approval_until_the_last_one_is_decided(
     let decided = world.ledger.approval(&approval_id("a1")).await.unwrap().unwrap();
     assert_eq!(decided.state, ApprovalState::Approved);
     assert_eq!((decided.decided_by.as_deref(), decided.note.as_deref()), (Some("ann \0"), Some("fine")));
-    assert!(world.ledger.decide_approval(&approval_id("a2"), ApprovalState::Denied, Some("bob"), None).await.unwrap());
+    world.append(deciding("r1", "a2", ApprovalState::Denied)).await;
     assert_eq!(state_of(&world, "r1").await, (RunState::Open, 0));
     world.append(read("r1", "a")).await;
     assert_eq!(state_of(&world, "r1").await, (RunState::Open, 0));
@@ -94,11 +94,10 @@ async fn an_approval_is_decided_once(#[values(Backend::Sqlite, Backend::Postgres
     let world = backend.open().await;
     let run = world.run("r1").await;
     world.append(asking("r1", "a1")).await;
-    let id = approval_id("a1");
     let (one, two, three) = tokio::join!(
         world.ledger.append(deciding("r1", "a1", ApprovalState::Approved)),
         world.ledger.append(deciding("r1", "a1", ApprovalState::Denied)),
-        world.ledger.decide_approval(&id, ApprovalState::Expired, None, None),
+        world.ledger.append(deciding("r1", "a1", ApprovalState::Expired)),
     );
     let recorded = |appended: Appended| match appended {
         Appended::Recorded(_) => true,
@@ -107,13 +106,13 @@ async fn an_approval_is_decided_once(#[values(Backend::Sqlite, Backend::Postgres
             panic!("no call has a client-supplied ID or a precondition")
         }
     };
-    let won = [recorded(one.unwrap()), recorded(two.unwrap()), three.unwrap()];
+    let won = [recorded(one.unwrap()), recorded(two.unwrap()), recorded(three.unwrap())];
     assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");
     assert_eq!(state_of(&world, "r1").await, (RunState::Open, 0));
     let again = world.ledger.append(deciding("r1", "a1", ApprovalState::Approved)).await.unwrap();
     assert!(matches!(again, Appended::NotPending));
-    assert!(!world.ledger.decide_approval(&id, ApprovalState::Denied, None, None).await.unwrap());
-    assert!(!world.ledger.decide_approval(&approval_id("no"), ApprovalState::Denied, None, None).await.unwrap());
+    let unknown = world.ledger.append(deciding("r1", "no", ApprovalState::Denied)).await.unwrap();
+    assert!(matches!(unknown, Appended::NotPending));
     assert!(world.ledger.verify(&run).await.unwrap().intact);
 }
 
@@ -142,7 +141,7 @@ async fn a_closed_run_stays_closed_when_its_approvals_go(
     world.ledger.set_run_state(&run, RunState::Closed, Some("2026-01-01T00:00:00Z")).await.unwrap();
     world.append(asking("r1", "a2")).await;
     assert_eq!(state_of(&world, "r1").await, (RunState::Closed, 2));
-    world.ledger.decide_approval(&approval_id("a1"), ApprovalState::Expired, None, None).await.unwrap();
+    world.append(deciding("r1", "a1", ApprovalState::Expired)).await;
     world.append(deciding("r1", "a2", ApprovalState::Failed)).await;
     assert_eq!(state_of(&world, "r1").await, (RunState::Closed, 0));
 }

@@ -2,7 +2,7 @@
 
 use model::{ApprovalState, RunState, Sha256};
 
-use crate::approvals::asking;
+use crate::approvals::{asking, deciding};
 use crate::harness::{Backend, World, read, run_id};
 use crate::steps::change;
 
@@ -25,8 +25,7 @@ async fn the_service_needs_no_more_than_its_role_has() {
     world.append(read("r1", "a")).await;
     world.append(change("r1", "one", "src/a")).await;
     world.append(asking("r1", "ap-1")).await;
-    let id = model::ApprovalId::parse("ap-1").unwrap();
-    assert!(world.ledger.decide_approval(&id, ApprovalState::Denied, Some("me"), None).await.unwrap());
+    world.append(deciding("r1", "ap-1", ApprovalState::Denied)).await;
     let (leaves, _) = world.checkpoint(&mut 0, 0).await;
     assert_eq!(leaves.len(), 1);
     world.ledger.set_setting_once("name", "value").await.unwrap();

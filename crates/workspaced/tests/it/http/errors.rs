@@ -199,7 +199,14 @@ async fn a_locked_database_is_unavailable_and_changes_nothing(#[values(Backend::
 #[tokio::test]
 async fn a_panic_is_answered_as_an_internal_error_and_the_run_continues(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("call.handler", "call.try", "call.read", "transaction.staged", "transaction.committed", "transaction.applied")]
+    #[values(
+        "call.handler",
+        "call.try",
+        "call.read",
+        "transaction.staged",
+        "transaction.committed",
+        "transaction.applied"
+    )]
     failpoint: &str,
 ) {
     let setup = Setup::new(backend).env("WORKSPACED_FAILPOINT", &format!("{failpoint}:2:panic"));

@@ -1,0 +1,140 @@
+//! The heads of the runs in use, cached between transactions, and the lookups of an append.
+
+use std::collections::{HashMap, HashSet};
+
+use model::{ApprovalId, RunId, TokenId};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::convert::{execute, failed, fetch, write_rows};
+use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION, RunHead, select_head};
+use crate::entry_rows::{EntryRows, head_rows};
+use crate::{AppendedAll, Entry, LedgerError, Result};
+
+const FIRST_OF_ID: &str =
+    "SELECT tool, input_sha256 FROM audit_record WHERE tool_call_id = ?1 AND run_no = ?2 ORDER BY seq LIMIT 1";
+const IS_ANSWERED: &str = "SELECT 1 FROM audit_record a JOIN call_reply c ON c.position = a.position \
+    WHERE a.tool_call_id = ?1 AND a.run_no = ?2 AND a.tool = ?3 AND a.input_sha256 = ?4";
+const IS_REVOKED: &str = "SELECT 1 FROM token WHERE run_no = ?1 AND token_id = ?2 AND revoked";
+const IS_PENDING: &str = "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_no = ?2 AND state = 'pending'";
+
+/// Maximum number of cached runs.
+const MAX_RUNS: usize = 4096;
+
+/// The last position, and the heads of the runs that were used since the cache was last cleared.
+pub(crate) struct HeadCache {
+    runs: HashMap<RunId, CachedRun>,
+    /// The position of the last record.
+    pub(crate) position: i64,
+}
+
+struct CachedRun {
+    head: RunHead,
+    /// Tokens known to be valid. Revoking one removes the run from the cache.
+    valid_tokens: HashSet<TokenId>,
+}
+
+/// The cache within a transaction.
+struct Appending<'c> {
+    connection: &'c Connection,
+    cache: &'c mut HeadCache,
+}
+
+impl HeadCache {
+    /// Reads the last position, after the database was opened or a transaction failed.
+    pub(crate) fn load(connection: &Connection) -> Result<Self> {
+        let position = connection.query_row(LAST_POSITION, [], |row| row.get(0)).map_err(failed)?;
+        Ok(Self { runs: HashMap::new(), position })
+    }
+
+    /// Appends `entries`, all or none. After an error, some rows may have been written: the transaction must be rolled back.
+    pub(crate) fn append_all(&mut self, connection: &Connection, entries: &[Entry]) -> Result<AppendedAll> {
+        let mut rows = EntryRows::new();
+        let appended = chain::append_all(&mut Appending { connection, cache: self }, entries, &mut rows)?;
+        for rows in rows.tables() {
+            write_rows(connection, rows).map_err(failed)?;
+        }
+        for seal in rows.seal_zones() {
+            execute(connection, seal.sql, &seal.params).map_err(failed)?;
+        }
+        Ok(appended)
+    }
+
+    /// Writes the heads that changed.
+    pub(crate) fn store(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        for rows in head_rows(self.runs.values().map(|run| &run.head)) {
+            write_rows(connection, &rows)?;
+        }
+        for run in self.runs.values_mut() {
+            (run.head.changed, run.head.state_changed) = (false, false);
+        }
+        Ok(())
+    }
+
+    /// Removes a run that is about to be changed by a statement. Its head must have been stored.
+    pub(crate) fn remove(&mut self, run: &RunId) {
+        self.runs.remove(run);
+    }
+
+    /// Clears the cache if it has grown too large. The heads must have been stored.
+    pub(crate) fn shrink(&mut self) {
+        if self.runs.len() > MAX_RUNS {
+            self.runs = HashMap::new();
+        }
+    }
+}
+
+impl Appending<'_> {
+    fn run(&mut self, run: &RunId) -> Result<&mut CachedRun> {
+        if !self.cache.runs.contains_key(run) {
+            let sql = select_head!("WHERE run_id = $1");
+            let found = fetch(self.connection, sql, &[run.as_str().into()], RunHead::read)?;
+            let head = found.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
+            self.cache.runs.insert(run.clone(), CachedRun { head, valid_tokens: HashSet::new() });
+        }
+        self.cache.runs.get_mut(run).ok_or(LedgerError::NoSuchRun)
+    }
+}
+
+impl AppendState for Appending<'_> {
+    fn head(&mut self, run: &RunId) -> Result<&mut RunHead> {
+        self.run(run).map(|run| &mut run.head)
+    }
+
+    fn is_revoked(&mut self, run: &RunId, token: &TokenId) -> Result<bool> {
+        let connection = self.connection;
+        let run = self.run(run)?;
+        if run.valid_tokens.contains(token) {
+            return Ok(false);
+        }
+        let mut revoked = connection.prepare_cached(IS_REVOKED).map_err(failed)?;
+        let revoked = revoked.exists(params![run.head.run_no, token.as_str()]).map_err(failed)?;
+        if !revoked {
+            run.valid_tokens.insert(token.clone());
+        }
+        Ok(revoked)
+    }
+
+    fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EarlierCall>> {
+        let (id, tool, input) = (entry.draft.tool_call_id.as_str(), &entry.draft.tool, entry.input_sha256.as_bytes());
+        let mut first = self.connection.prepare_cached(FIRST_OF_ID).map_err(failed)?;
+        let found: Option<(String, Vec<u8>)> =
+            first.query_row(params![id, run_no], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(failed)?;
+        let Some((found_tool, found_input)) = found else { return Ok(None) };
+        if found_tool != *tool || found_input != input {
+            return Ok(Some(EarlierCall::Other));
+        }
+        let mut answered = self.connection.prepare_cached(IS_ANSWERED).map_err(failed)?;
+        let is_answered = answered.exists(params![id, run_no, tool, input]).map_err(failed)?;
+        Ok(Some(EarlierCall::Same { is_answered }))
+    }
+
+    fn is_pending(&mut self, approval: &ApprovalId, run_no: i64) -> Result<bool> {
+        let mut pending = self.connection.prepare_cached(IS_PENDING).map_err(failed)?;
+        pending.exists(params![approval.as_str(), run_no]).map_err(failed)
+    }
+
+    fn next_position(&mut self) -> i64 {
+        self.cache.position += 1;
+        self.cache.position
+    }
+}

@@ -1,0 +1,52 @@
+//! Connections for reading, opened when they are first needed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::open;
+use crate::{LedgerError, Result};
+
+/// Maximum number of concurrent queries.
+const MAX_READERS: usize = 4;
+
+pub(crate) struct ReadPool {
+    path: PathBuf,
+    permits: Arc<Semaphore>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+}
+
+impl ReadPool {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), permits: Arc::new(Semaphore::new(MAX_READERS)), idle: Arc::default() }
+    }
+
+    /// Runs `query` on a thread that may block.
+    pub(crate) async fn query<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let closed = |_| LedgerError::Unavailable("the ledger is closed".into());
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(closed)?;
+        let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
+        let task = tokio::task::spawn_blocking(move || {
+            // Held by the thread, because a caller that is cancelled does not end the query.
+            let _permit = permit;
+            let pooled = idle.lock().pop();
+            let connection = pooled.map_or_else(|| open::reader(&path), Ok)?;
+            let answer = query(&connection);
+            idle.lock().push(connection);
+            answer
+        });
+        task.await.map_err(|error| LedgerError::Internal(Box::new(error)))?
+    }
+
+    /// Rejects further queries.
+    pub(crate) fn close(&self) {
+        self.permits.close();
+        self.idle.lock().clear();
+    }
+}

@@ -1,0 +1,94 @@
+//! The statements of the store, which both databases understand.
+
+use crate::rows::written_at;
+
+pub(crate) const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
+    body, import_report, mount_paths) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+pub(crate) const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
+    files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files) \
+    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 FROM run WHERE run_id = $1";
+pub(crate) const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
+    SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
+pub(crate) const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, state = 'open' \
+    WHERE run_id = $1 AND state = 'preparing'";
+pub(crate) const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'deleted' THEN state ELSE $2 END, \
+    closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
+pub(crate) const SET_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = $2, disk_files = $3 \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+pub(crate) const CLEAR_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = NULL, disk_files = NULL \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+pub(crate) const RUNS_WITHOUT_DISK_USAGE: &str = "SELECT run_id FROM run JOIN run_head ON run_head.run_no = run.run_no \
+    WHERE state <> 'deleted' AND base_commit IS NOT NULL AND disk_bytes IS NULL ORDER BY run.run_no";
+pub(crate) const STORAGE_TOTALS: &str = "SELECT count(*), CAST(coalesce(sum(disk_bytes), 0) AS BIGINT) \
+    FROM run JOIN run_head ON run_head.run_no = run.run_no WHERE state <> 'deleted'";
+pub(crate) const SET_NEEDS_REPAIR: &str = "UPDATE run SET needs_repair = $2 WHERE run_id = $1";
+pub(crate) const RUN_IDS: &str = "SELECT run_no, run_id FROM run WHERE run_no > $1 ORDER BY run_no LIMIT $2";
+pub(crate) const LIVE_RUNS: &str = "SELECT run_id FROM run WHERE state <> 'deleted' ORDER BY run_no";
+pub(crate) const EXPIRED_RUNS: &str = "SELECT run_id FROM run \
+    WHERE expires_at IS NOT NULL AND closed_at IS NULL AND expires_at <= $1 ORDER BY expires_at";
+/// Steps from each run that has records to the next one, by the index.
+pub(crate) const ORPHANED_RUNS: &str = "WITH RECURSIVE owner (run_no) AS (SELECT min(run_no) FROM audit_record \
+    UNION ALL SELECT (SELECT min(a.run_no) FROM audit_record a WHERE a.run_no > owner.run_no) FROM owner \
+      WHERE owner.run_no IS NOT NULL) \
+    SELECT count(*) FROM owner WHERE run_no IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_no = owner.run_no)";
+
+pub(crate) const TOKEN: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
+    JOIN run ON run.run_no = token.run_no WHERE secret_sha256 = $1";
+pub(crate) const TOKEN_HASHES: &str = "SELECT secret_sha256 FROM token WHERE secret_sha256 > $1 AND revoked = $2 \
+    AND (expires_at IS NULL OR expires_at > $3) ORDER BY secret_sha256 LIMIT $4";
+pub(crate) const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
+    WHERE token_id = $2 AND run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+
+pub(crate) const CALL: &str = "WITH earliest AS (\
+      SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.body AS record FROM audit_record a \
+      WHERE a.tool_call_id = $1 AND a.run_no = (SELECT run_no FROM run WHERE run_id = $2) ORDER BY a.seq LIMIT 1), \
+    answered AS (\
+      SELECT a.seq, a.body AS record, c.status, c.body FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
+      AND a.run_no = earliest.run_no AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 \
+      JOIN call_reply c ON c.position = a.position WHERE earliest.mutates ORDER BY a.seq LIMIT 1) \
+    SELECT (SELECT a.body FROM audit_record a WHERE a.tool_call_id = earliest.tool_call_id AND a.run_no = earliest.run_no \
+      AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 ORDER BY a.seq DESC LIMIT 1), \
+    coalesce(answered.seq, earliest.seq), earliest.tool, earliest.input_sha256, answered.status, answered.body, \
+    coalesce(answered.record, earliest.record) \
+    FROM earliest LEFT JOIN answered ON 1 = 1";
+pub(crate) const CHANGES: &str = "SELECT position, body FROM audit_record WHERE mutates AND outcome = 'ok' \
+    AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 ORDER BY seq LIMIT $3";
+pub(crate) const RECORD: &str = "SELECT position, body FROM audit_record \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2";
+pub(crate) const ARTIFACT: &str = "SELECT diff FROM artifact \
+    WHERE artifact_id = $1 AND run_no = (SELECT run_no FROM run WHERE run_id = $2)";
+/// Not a join: without statistics the planner would scan all contents.
+pub(crate) const CONTENT: &str = concat!(
+    "WITH r AS (SELECT position FROM audit_record ",
+    "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) SELECT bytes FROM content c WHERE ",
+    written_at!("(SELECT position FROM r)"),
+    " AND c.sha256 = $3"
+);
+pub(crate) const CHANGES_OF_PATH: &str = "SELECT r.position, r.body, r.seq FROM audit_record r \
+    WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND r.seq <= $2 \
+    AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND p.path = $3) \
+    ORDER BY r.seq DESC LIMIT $4";
+
+pub(crate) const RUNS_WITH_STEPS: &str =
+    "SELECT run_id FROM run WHERE run_no IN (SELECT run_no FROM step) ORDER BY run_no";
+pub(crate) const DELETE_STEPS: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+/// The next changes to purge in one transaction; few, because other jobs wait meanwhile.
+pub(crate) const NEXT_PURGED: &str = "SELECT seq, position FROM audit_record \
+    WHERE mutates AND outcome = 'ok' AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 \
+    ORDER BY seq LIMIT 32";
+pub(crate) const PURGE: &str = concat!("DELETE FROM content AS c WHERE ", written_at!("$1"));
+pub(crate) const SET_PURGED: &str = "UPDATE run SET purged_seq = $2 WHERE run_id = $1";
+pub(crate) const PURGED: &str = "SELECT purged_seq FROM run WHERE run_id = $1";
+/// A subquery for each run, which no planner turns into a join. Includes a change that was in flight when its run was deleted.
+pub(crate) const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND purged_seq < coalesce((\
+      SELECT r.seq FROM audit_record r WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = run.run_no \
+      ORDER BY r.seq DESC LIMIT 1), 0) ORDER BY run_no";
+
+pub(crate) const APPROVAL_INPUT: &str = "SELECT input FROM approval WHERE approval_id = $1";
+pub(crate) const EXPIRED_APPROVALS: &str = "SELECT approval_no, body, state, decision, expires_at FROM approval \
+    WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2";
+
+pub(crate) const SETTING: &str = "SELECT value FROM setting WHERE name = $1";
+pub(crate) const SET_SETTING: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+pub(crate) const TAKE_OVER: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) \
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE setting.value = $3";
