@@ -25,7 +25,9 @@ pub(crate) use concurrent_writers::{
 };
 pub(crate) use consistency::{assert_consistent, assert_tmp_is_empty, recover};
 pub(crate) use database::{Backend, Database};
-pub(crate) use disk::{becomes_empty, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped};
+pub(crate) use disk::{
+    becomes_empty, files_in, incompressible, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped,
+};
 pub(crate) use load::LoadedRun;
 pub(crate) use mounts::Disk;
 pub(crate) use mutation::{Kind, Mutation};

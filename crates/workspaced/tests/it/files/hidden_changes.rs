@@ -1,13 +1,12 @@
 //! Ignore rules and attributes in a workspace hide no change of the run from a reviewer.
 
-use std::io::Read as _;
 use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, git, sha256};
+use crate::harness::{Backend, Run, Server, Setup, git, names_in, sha256};
 
 const EVIL: &str = "src/evil.js";
 const DEEP: &str = "deep/er/evil.js";
@@ -30,19 +29,12 @@ async fn bytes(run: &Run, what: &str) -> Vec<u8> {
     answer.body
 }
 
-fn names_in_archive(archive: &[u8]) -> Vec<String> {
-    let mut tar = Vec::new();
-    flate2::read::GzDecoder::new(archive).read_to_end(&mut tar).unwrap();
-    let mut tar = tar::Archive::new(tar.as_slice());
-    tar.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().to_str().unwrap().to_owned()).collect()
-}
-
 /// Asserts that every view for a reviewer shows each of `paths`.
 async fn assert_shown(run: &Run, folder: &std::path::Path, paths: &[&str], when: &str) {
     let diff = run.ok("diff_workspace", json!({})).await;
     let stat = run.ok("diff_workspace", json!({"statOnly": true})).await;
     let patch = String::from_utf8(bytes(run, "patch").await).unwrap();
-    let archive = names_in_archive(&bytes(run, "archive").await);
+    let archive = names_in(&bytes(run, "archive").await);
     let bundle = folder.with_extension("bundle");
     std::fs::write(&bundle, bytes(run, "bundle?branch=seen").await).unwrap();
     git(folder, &["fetch", "-q", "-f", bundle.to_str().unwrap(), "seen:seen"]);

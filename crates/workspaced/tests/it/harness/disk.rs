@@ -23,6 +23,23 @@ pub(crate) fn snapshot(folder: &Path) -> Snapshot {
     found
 }
 
+/// Returns the files and links under `folder`, without folders.
+pub(crate) fn files_in(folder: &Path) -> Snapshot {
+    snapshot(folder).into_iter().filter(|(_, entry)| entry != "directory").collect()
+}
+
+/// Returns bytes that do not compress.
+pub(crate) fn incompressible(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(&mut next).take(count / 8).flatten().collect()
+}
+
 fn snapshot_into(root: &Path, folder: &Path, found: &mut Snapshot) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Backend, Client, Server, cleanup, snapshot};
+use super::{Answer, Backend, Client, Server, cleanup, files_in, snapshot};
 
 /// A run with the clients of its agent and its operator.
 #[derive(Clone, Debug)]
@@ -192,6 +192,18 @@ impl Run {
         self.call("apply_patch", json!({"patch": patch, "reason": "test"})).await
     }
 
+    /// Replaces a text in a file, with the members of `extra` in the input.
+    pub(crate) async fn edit(&self, path: &str, old: &str, new: &str, extra: Value) -> Answer {
+        let mut input = json!({"path": path, "oldString": old, "newString": new, "reason": "r"});
+        input.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        self.call("edit_file", input).await
+    }
+
+    /// Sends an atomic batch.
+    pub(crate) async fn batch(&self, calls: Value) -> Answer {
+        self.agent.post(&format!("/v1/runs/{}/batch", self.id), json!({"atomic": true, "calls": calls})).await
+    }
+
     /// Returns the hash of the complete workspace diff.
     pub(crate) async fn diff_sha256(&self) -> String {
         self.ok("diff_workspace", json!({})).await["diffSha256"].as_str().unwrap().to_owned()
@@ -255,6 +267,11 @@ impl Run {
     #[track_caller]
     pub(crate) fn on_disk(&self, path: &str) -> String {
         String::from_utf8_lossy(&std::fs::read(self.repo.join(path)).unwrap()).into_owned()
+    }
+
+    /// Returns the files and links of the tree, without folders.
+    pub(crate) fn files(&self) -> Snapshot {
+        files_in(&self.repo)
     }
 
     /// Returns every path of the tree.

@@ -7,10 +7,12 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::{Backend, Client, Database, cleanup};
+use super::{Backend, Client, Database, Run, cleanup};
 
 /// Settings of a server that differ from the defaults.
 #[derive(Clone, Debug)]
@@ -235,6 +237,19 @@ impl Server {
             }
             None => false,
         }
+    }
+
+    /// Restarts the server with a failpoint after the journal commit, and sends a call to `run`, which kills the server: its
+    /// change is journalled and not applied.
+    pub(crate) async fn kill_before_apply(&mut self, run: &Run, tool: &str, input: &Value) {
+        self.kill();
+        self.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
+        self.restart();
+        self.setup.env.clear();
+        let agent = self.reconnect(run).agent;
+        let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/{tool}", run.id)).json(input);
+        assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
+        self.wait(Duration::from_secs(10));
     }
 
     /// Waits until every change is synced and the journal is empty.

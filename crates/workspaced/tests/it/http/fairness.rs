@@ -9,20 +9,8 @@ use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Backend, Client, Run, Server, Setup, sha256};
+use crate::harness::{Backend, Client, Run, Server, Setup, incompressible, sha256};
 use crate::http::load_limits::{connect, until};
-
-/// Returns bytes that do not compress.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    std::iter::repeat_with(&mut next).take(count / 8).flatten().collect()
-}
 
 /// Returns a request without a body in wire format.
 fn raw_get(client: &Client, path: &str) -> String {
@@ -40,7 +28,7 @@ async fn unread_exports_delay_no_other_caller(#[values(Backend::Sqlite, Backend:
     let server = Server::start_with(setup).await;
     let greedy = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    greedy.put("noise.bin", noise(24 << 20));
+    greedy.put("noise.bin", incompressible(24 << 20));
     let mut held = Vec::new();
     for _ in 0..3 {
         for what in ["archive", "patch", "bundle"] {
@@ -214,7 +202,7 @@ async fn a_path_at_a_record_has_its_content_of_that_time(
 async fn a_slow_but_steady_download_continues(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 2)).await;
     let run = server.run_with_files(&[], json!({})).await;
-    run.put("noise.bin", noise(64 << 20));
+    run.put("noise.bin", incompressible(64 << 20));
     let mut stream = connect(&server);
     stream.write_all(raw_get(&run.agent, &format!("/v1/runs/{}/files/noise.bin", run.id)).as_bytes()).unwrap();
     let taken = tokio::task::spawn_blocking(move || {
@@ -237,7 +225,7 @@ async fn a_download_below_the_minimum_rate_is_ended(#[values(Backend::Sqlite)] b
     let server = Server::start_with(setup).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let size = 160 << 20;
-    run.put("noise.bin", noise(size));
+    run.put("noise.bin", incompressible(size));
     let mut stream = connect(&server);
     stream.write_all(raw_get(&run.agent, &format!("/v1/runs/{}/files/noise.bin", run.id)).as_bytes()).unwrap();
     // The client never pauses for two seconds, but the download would take more than a minute.

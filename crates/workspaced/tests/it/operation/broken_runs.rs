@@ -1,9 +1,7 @@
 //! A run with pending changes whose data is missing or damaged is refused. Other runs are not affected.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
@@ -30,15 +28,8 @@ async fn pending(backend: Backend) -> (Server, Run, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"write": ["**"]}})).await;
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
-    server.restart();
-    server.setup.env.clear();
-    let agent = server.reconnect(&run).agent;
     let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "pending"});
-    let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
-    assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
-    server.wait(Duration::from_secs(10));
+    server.kill_before_apply(&run, "write_file", &input).await;
     (server, run, other)
 }
 

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::process::Output;
 
-use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Run, Server, sha256};
-use crate::operation::replay_and_repair::{assert_ends, broken_run, files_in, offline, output_of, put};
+use crate::harness::{Backend, Run, Server, files_in, sha256};
+use crate::operation::replay_and_repair::{assert_ends, broken_run, offline, output_of, put};
 
 /// Returns a stopped server whose run has written `a.txt` twice and `b.txt` once. The triggers that protect the tables are
 /// dropped.
@@ -123,7 +122,7 @@ async fn missing_parts_of_a_run_are_reported(
     #[values("repo", "tmp", "base.manifest", "base.git", ".")] part: &str,
 ) {
     let (server, run) = written(backend).await;
-    let tree = files_in(&run.repo);
+    let tree = run.files();
     std::fs::rename(server.workspace(&run.id).join(part).canonicalize().unwrap(), server.home.join("away")).unwrap();
     let to = server.home.join("rebuilt");
     let done = replay(&server, &run, &to);
@@ -185,15 +184,8 @@ async fn a_pending_change_with_changed_content_is_not_applied(
 ) {
     let (mut server, other, _) = broken_run(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
-    server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
-    server.restart();
-    server.setup.env.clear();
-    let agent = server.reconnect(&run).agent;
     let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "r"});
-    let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
-    assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
-    server.wait(std::time::Duration::from_secs(10));
+    server.kill_before_apply(&run, "write_file", &input).await;
     server.database.drop_triggers().await;
     if are_gone {
         server.rewrite(&run, &["delete from content where run_no = {run}"]).await;
@@ -229,15 +221,8 @@ async fn a_pending_change_that_contradicts_its_record_is_not_applied(
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
     run.create("first.txt", "first\n").await;
     server.until_journal_is_empty().await;
-    server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
-    server.restart();
-    server.setup.env.clear();
-    let agent = server.reconnect(&run).agent;
     let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "r"});
-    let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/write_file", run.id)).json(&input);
-    assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
-    server.wait(std::time::Duration::from_secs(10));
+    server.kill_before_apply(&run, "write_file", &input).await;
     server.database.drop_triggers().await;
     let (c, forged) = (server.bytes(&sha256("c\n")), server.bytes(&sha256("forged\n")));
     if forge.contains("forged") {

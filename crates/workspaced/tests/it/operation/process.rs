@@ -208,17 +208,6 @@ async fn a_signal_completes_calls_in_flight_and_exits_with_zero(
 
 #[rstest]
 #[tokio::test]
-async fn a_second_instance_on_the_same_data_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let server = Server::start(backend).await;
-    let run = server.run(json!({})).await;
-    let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
-    assert_one_clear_line(&done, 2, "");
-    assert!(!text(&done.stderr).trim().is_empty());
-    run.create("a.txt", "the first goes on\n").await;
-}
-
-#[rstest]
-#[tokio::test]
 async fn logs_go_to_standard_error_in_the_configured_format(#[values("text", "json")] format: &str) {
     let server = Server::start_with(Setup::new(Backend::Sqlite).arg("--log-format", format)).await;
     let run = server.run_with_files(&[("a.txt", "content-of-a-file\n")], json!({})).await;

@@ -3,18 +3,12 @@
 
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Snapshot, assert_chain, sha256, snapshot};
-
-/// Returns files and links under `folder`, without folders.
-pub(crate) fn files_in(folder: &Path) -> Snapshot {
-    snapshot(folder).into_iter().filter(|(_, what)| what != "directory").collect()
-}
+use crate::harness::{Backend, Run, Server, assert_chain, files_in, sha256};
 
 pub(crate) fn offline(server: &Server, name: &str, args: &[&str]) -> Output {
     server.command(name).args(args).stdin(Stdio::null()).output().unwrap()
@@ -98,7 +92,7 @@ async fn a_run_is_rebuilt_from_its_base_and_its_ledger(#[values(Backend::Sqlite,
     assert!(server.stop().success());
     let equal = replay(&server, &first);
     assert_ends(&equal, 0, &["every hash is as the ledger says", "the workspace is equal"]);
-    let mut tree = files_in(&run.repo);
+    let mut tree = run.files();
     assert_eq!(tree.remove("x.log").map(|_| ()), Some(()));
     assert_eq!(files_in(&first), tree);
     assert_eq!(tree["link"], "-> dir/b.txt", "a link is restored without its target");
@@ -141,15 +135,7 @@ pub(crate) async fn broken_run(backend: Backend) -> (Server, Run, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("c.txt", "c\n")], json!({})).await;
     let other = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    server.kill();
-    server.setup.env = vec![("WORKSPACED_FAILPOINT".into(), "transaction.committed".into())];
-    server.restart();
-    server.setup.env.clear();
-    let agent = server.reconnect(&run).agent;
-    let path = format!("/v1/runs/{}/tools/apply_patch", run.id);
-    let call = agent.request(Method::POST, &path).json(&json!({"patch": PATCH, "reason": "pending"}));
-    assert!(agent.try_send(call).await.is_err(), "the server survived the failpoint");
-    server.wait(Duration::from_secs(10));
+    server.kill_before_apply(&run, "apply_patch", &json!({"patch": PATCH, "reason": "pending"})).await;
     run.put("a.txt", "from outside\n");
     server.restart();
     let (run, other) = (server.reconnect(&run), server.reconnect(&other));

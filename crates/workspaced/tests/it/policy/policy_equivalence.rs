@@ -56,9 +56,9 @@ const RULES: &[Rule] = &[
 ];
 
 /// A name and a notation of paths.
-type Alias = (&'static str, fn(&str) -> String);
+type Notation = (&'static str, fn(&str) -> String);
 
-const ALIASES: &[Alias] = &[
+const NOTATIONS: &[Notation] = &[
     ("as it is", |path| path.to_owned()),
     ("./", |path| format!("./{path}")),
     ("a/../", |path| format!("aside/../{path}")),
@@ -219,13 +219,13 @@ async fn the_decision_depends_on_the_effect_and_not_on_the_tool(#[values(Backend
         for mutation in MUTATIONS {
             let path = if mutation.creates() { rule.fresh } else { Some(rule.path) };
             let Some(path) = path else { continue };
-            for (name, alias) in ALIASES {
+            for (name, notation) in NOTATIONS {
                 // The client resolves dots in a URL.
                 if mutation.uses_file_routes() && name.contains('.') {
                     continue;
                 }
                 rows += 1;
-                let (got, want) = (mutation.apply(&run, &alias(path)).await, verdict(rule, *mutation));
+                let (got, want) = (mutation.apply(&run, &notation(path)).await, verdict(rule, *mutation));
                 if got != want {
                     wrong.push(format!("{}, {mutation:?}, {name}: {got}, not {want}", rule.name));
                 }

@@ -11,7 +11,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Answer, Backend, Client, Run, Server, Setup, sha256, tar_of};
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup, incompressible, sha256, tar_of};
 
 /// Starts a server on which a call can be paused immediately before it is recorded.
 async fn start_with_pause(backend: Backend) -> (Server, PathBuf) {
@@ -34,10 +34,10 @@ async fn until_paused(file: &Path) {
     until("no call reached its record", || pause_file(file).exists()).await;
 }
 
-async fn until(otherwise: &str, is_so: impl Fn() -> bool) {
+async fn until(failure: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{otherwise}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{failure}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -259,16 +259,6 @@ async fn a_call_in_flight_is_refused_when_its_token_ends(
     assert_eq!(run.verify().await["intact"], true);
 }
 
-/// Returns bytes that do not compress.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 1_u64;
-    let byte = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state.to_be_bytes()[0]
-    };
-    std::iter::repeat_with(byte).take(count).collect()
-}
-
 #[rstest]
 #[tokio::test]
 async fn downloads_and_streams_end_with_their_token(
@@ -281,7 +271,7 @@ async fn downloads_and_streams_end_with_their_token(
     server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
     server.restart();
     let folder = server.template(&[("a.txt", "a\n")]);
-    std::fs::write(folder.join("large.bin"), noise(48 << 20)).unwrap();
+    std::fs::write(folder.join("large.bin"), incompressible(48 << 20)).unwrap();
     let run = server.run(json!({"source": {"type": "directory", "path": folder}})).await;
     let expires_at = (jiff::Timestamp::now() + jiff::SignedDuration::from_mins(30)).to_string();
     let (id, client) = token(&run, (!by_revocation).then_some(&expires_at)).await;

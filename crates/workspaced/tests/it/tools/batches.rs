@@ -5,11 +5,7 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, assert_chain, becomes_empty, sha256};
-
-async fn batch(run: &Run, calls: Value) -> Answer {
-    run.agent.post(&format!("/v1/runs/{}/batch", run.id), json!({"atomic": true, "calls": calls})).await
-}
+use crate::harness::{Backend, Run, Server, assert_chain, becomes_empty, sha256};
 
 fn call(tool: &str, input: impl Into<Value>) -> Value {
     json!({"tool": tool, "input": input.into()})
@@ -70,7 +66,7 @@ async fn calls_build_on_each_other_and_are_applied_together(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &FILES).await;
-    let response = batch(&run, dependent_calls()).await.ok();
+    let response = run.batch(dependent_calls()).await.ok();
     assert_eq!(statuses(&response), [200; 12], "{response:#}");
     assert_eq!((&response["ok"], response.get("failedCall")), (&json!(true), None));
     assert_eq!(response["results"][4]["answer"]["content"], "gamma delta\n");
@@ -110,9 +106,9 @@ async fn calls_build_on_each_other_and_are_applied_together(
 #[tokio::test]
 async fn a_repeated_batch_gets_the_first_answer(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
-    let first = batch(&run, dependent_calls()).await.ok();
+    let first = run.batch(dependent_calls()).await.ok();
     let (tree, records) = (run.snapshot(), run.audit().await);
-    let again = batch(&run, dependent_calls()).await.ok();
+    let again = run.batch(dependent_calls()).await.ok();
     for index in [1, 2, 3, 5, 6, 7, 8, 10, 11] {
         assert_eq!(again["results"][index], first["results"][index]);
     }
@@ -126,9 +122,9 @@ async fn a_repeated_batch_gets_the_first_answer(#[values(Backend::Sqlite, Backen
     let single = json!({"toolCallId": "c1", "path": "n.txt", "content": "alpha beta\n", "reason": "why c1"});
     assert_eq!(run.ok("write_file", single).await, first["results"][1]["answer"]);
     // A recorded call cannot be part of another batch.
-    let mixed = batch(&run, json!([write("new", "x.txt", "x\n"), write("c1", "n.txt", "alpha beta\n")])).await.ok();
+    let mixed = run.batch(json!([write("new", "x.txt", "x\n"), write("c1", "n.txt", "alpha beta\n")])).await.ok();
     assert_eq!(codes(&mixed), ["BATCH_NOT_DONE", "TOOL_CALL_ID_REUSED"], "{mixed:#}");
-    let other = batch(&run, json!([write("new-2", "x.txt", "x\n"), write("c1", "n.txt", "other\n")])).await.ok();
+    let other = run.batch(json!([write("new-2", "x.txt", "x\n"), write("c1", "n.txt", "other\n")])).await.ok();
     assert_eq!((codes(&other), &other["failedCall"]), (vec!["BATCH_NOT_DONE", "TOOL_CALL_ID_REUSED"], &json!(1)));
     assert_eq!(run.snapshot(), tree);
     assert_chain(&run.id, &run.audit().await);
@@ -154,7 +150,7 @@ async fn a_failing_third_call_leaves_nothing_of_the_first_two(
         json!({"toolCallId": "w3", "path": "a.txt", "content": "3\n", "reason": "r",
         "expectedSha256": sha256("stale")}),
     );
-    let response = batch(&run, calls(stale.clone())).await.ok();
+    let response = run.batch(calls(stale.clone())).await.ok();
     assert_eq!(statuses(&response), [424, 424, 409, 424], "{response:#}");
     assert_eq!((&response["ok"], &response["failedCall"]), (&json!(false), &json!(2)));
     assert_eq!(codes(&response), ["BATCH_NOT_DONE", "BATCH_NOT_DONE", "WRITE_CONFLICT", "BATCH_NOT_DONE"]);
@@ -175,7 +171,7 @@ async fn a_failing_third_call_leaves_nothing_of_the_first_two(
     }
     assert_eq!(run.get().await["counts"]["mutations"], 0);
     // A repeated batch gets the same answer and applies nothing.
-    let again = batch(&run, calls(stale)).await.ok();
+    let again = run.batch(calls(stale)).await.ok();
     assert_eq!(
         (statuses(&again), &again["failedCall"]),
         (vec![424, 200, 409, 424], &json!(2)),
@@ -205,7 +201,7 @@ async fn a_failing_third_call_leaves_nothing_of_the_first_two(
         let calls = json!([
             {"tool": "write_file", "input": {"path": "5/6.txt", "content": "6\n", "reason": "r"}}, bad,
         ]);
-        let response = batch(&run, calls).await.ok();
+        let response = run.batch(calls).await.ok();
         assert_eq!(
             (statuses(&response), codes(&response)),
             (vec![424, status], vec!["BATCH_NOT_DONE", code]),
@@ -222,21 +218,21 @@ async fn budgets_apply_to_the_whole_batch(#[values(Backend::Sqlite, Backend::Pos
     let policy = json!({"policy": {"budget": {"maxFilesTouched": 2}, "runBudget": {"maxInsertions": 5}}});
     let (_server, run) = Run::shared_with(backend, &[], policy).await;
     let three = json!([write("a", "1.txt", "1\n"), write("b", "2.txt", "2\n"), write("c", "3.txt", "3\n")]);
-    let response = batch(&run, three).await.ok();
+    let response = run.batch(three).await.ok();
     assert_eq!(codes(&response), ["BATCH_NOT_DONE", "BATCH_NOT_DONE", "PATCH_BUDGET_EXCEEDED"], "{response:#}");
     assert_eq!(response["results"][2]["answer"]["reasons"], json!(["budget:maxFilesTouched"]));
     let edit = |old: &str, new: &str| {
         call("edit_file", json!({"path": "1.txt", "oldString": old, "newString": new, "reason": "r"}))
     };
     // A file that changes several times counts once.
-    let response =
-        batch(&run, json!([write("d", "1.txt", "1\n"), edit("1", "2"), edit("2", "3"), write("e", "2.txt", "2\n")]))
-            .await;
+    let response = run
+        .batch(json!([write("d", "1.txt", "1\n"), edit("1", "2"), edit("2", "3"), write("e", "2.txt", "2\n")]))
+        .await;
     assert_eq!(response.ok()["ok"], true, "{}", response.text());
-    let response = batch(&run, json!([edit("3", "4"), edit("4", "5")])).await.ok();
+    let response = run.batch(json!([edit("3", "4"), edit("4", "5")])).await.ok();
     assert_eq!(codes(&response), ["BATCH_NOT_DONE", "PATCH_BUDGET_EXCEEDED"], "{response:#}");
     assert_eq!(response["results"][1]["answer"]["reasons"], json!(["runBudget:maxInsertions"]));
-    assert_eq!(batch(&run, json!([edit("3", "4")])).await.ok()["ok"], true, "the rest of the budget is not available");
+    assert_eq!(run.batch(json!([edit("3", "4")])).await.ok()["ok"], true, "the rest of the budget is not available");
     assert_eq!(run.on_disk("1.txt"), "4\n");
 }
 
@@ -261,14 +257,14 @@ async fn one_approval_covers_the_whole_batch(#[values(Backend::Sqlite, Backend::
         run.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"decidedBy": "ada"})).await.ok()
     };
     let before = run.snapshot();
-    let response = batch(&run, calls("denied")).await.ok();
+    let response = run.batch(calls("denied")).await.ok();
     assert_eq!((statuses(&response), &response["ok"]), (vec![202, 424, 202], &json!(false)), "{response:#}");
     assert_eq!(response["results"][0]["answer"]["approvalId"], response["results"][2]["answer"]["approvalId"]);
     assert_eq!(run.get().await["state"], "awaiting_approval");
     assert_eq!(decide(&response, "deny").await["state"], "denied");
     assert_eq!((run.snapshot(), run.get().await["state"].clone()), (before.clone(), json!("open")));
-    let stale = batch(&run, calls("stale")).await.ok();
-    let response = batch(&run, calls("approved")).await.ok();
+    let stale = run.batch(calls("stale")).await.ok();
+    let response = run.batch(calls("approved")).await.ok();
     assert_eq!(run.snapshot(), before, "a pending batch was applied");
     let approved = decide(&response, "approve").await;
     assert_eq!((&approved["state"], &approved["tool"]), (&json!("approved"), &json!("batch")));
@@ -289,7 +285,7 @@ async fn one_approval_covers_the_whole_batch(#[values(Backend::Sqlite, Backend::
     let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/stale-1", run.id)).await.ok();
     assert_eq!(call["code"], "WRITE_CONFLICT", "{call:#}");
     assert_eq!((run.snapshot(), run.get().await["state"].clone()), (tree, json!("open")));
-    let again = batch(&run, calls("approved")).await.ok();
+    let again = run.batch(calls("approved")).await.ok();
     assert_eq!(again["results"][2], response["results"][2], "a repetition got another answer");
     assert_chain(&run.id, &run.audit().await);
 }
@@ -305,7 +301,7 @@ async fn a_dry_run_of_a_batch_changes_nothing_and_includes_every_call(
     };
     let before = run.snapshot();
     let edit = json!({"path": "n.txt", "oldString": "n", "newString": "m", "reason": "r", "dryRun": true});
-    let response = batch(&run, json!([dry("n.txt", "n\n"), call("edit_file", edit)])).await.ok();
+    let response = run.batch(json!([dry("n.txt", "n\n"), call("edit_file", edit)])).await.ok();
     assert_eq!(statuses(&response), [200, 200], "{response:#}");
     assert_eq!(
         response["results"][1]["answer"]["oldSha256"],
@@ -313,11 +309,11 @@ async fn a_dry_run_of_a_batch_changes_nothing_and_includes_every_call(
         "a call of a dry run ignores the call before it"
     );
     assert_eq!(response["results"][1]["answer"]["artifactUris"], json!([]));
-    let response = batch(&run, json!([dry("n.txt", "n\n"), dry("yarn.lock", "l\n")])).await.ok();
+    let response = run.batch(json!([dry("n.txt", "n\n"), dry("yarn.lock", "l\n")])).await.ok();
     assert_eq!(statuses(&response), [202, 202]);
     assert!(response["results"][0]["answer"].get("approvalId").is_none());
     let mixed = json!([dry("n.txt", "n\n"), write("w", "m.txt", "m\n")]);
-    batch(&run, mixed).await.refused("INVALID_REQUEST");
+    run.batch(mixed).await.refused("INVALID_REQUEST");
     assert_eq!((run.snapshot(), run.get().await["state"].clone()), (before, json!("open")));
 }
 
@@ -326,8 +322,8 @@ async fn a_dry_run_of_a_batch_changes_nothing_and_includes_every_call(
 async fn a_batch_is_validated_before_any_call_runs(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("d/b.txt", "b\n")]).await;
     run.link("link.txt", "a.txt");
-    batch(&run, json!([write("same", "1.txt", ""), write("same", "2.txt", "")])).await.refused("INVALID_REQUEST");
-    let unknown = batch(&run, json!([write("w", "1.txt", ""), {"tool": "no_tool"}])).await.refused("TOOL_NOT_FOUND");
+    run.batch(json!([write("same", "1.txt", ""), write("same", "2.txt", "")])).await.refused("INVALID_REQUEST");
+    let unknown = run.batch(json!([write("w", "1.txt", ""), {"tool": "no_tool"}])).await.refused("TOOL_NOT_FOUND");
     assert!(unknown["message"].as_str().unwrap().contains("call 1"), "{unknown:#}");
     assert!(run.audit().await.is_empty());
     let edit = || call("edit_file", json!({"path": "a.txt", "oldString": "a", "newString": "A", "reason": "r"}));
@@ -341,14 +337,14 @@ async fn a_batch_is_validated_before_any_call_runs(#[values(Backend::Sqlite)] ba
         (call("list_dir", json!({"path": "d"})), 200),
         (call("read_file", json!({"path": "d/b.txt"})), 200),
     ] {
-        let response = batch(&run, json!([edit(), read])).await.ok();
+        let response = run.batch(json!([edit(), read])).await.ok();
         assert_eq!(response["results"][1]["status"], status, "{response:#}");
         if status == 200 {
             run.replace("a.txt", "a\n", &sha256("A\n")).await.ok();
         }
         assert_eq!(run.on_disk("a.txt"), "a\n");
     }
-    let response = batch(&run, json!([edit(), call("read_files", json!({"paths": ["a.txt", "./a.txt"]}))])).await.ok();
+    let response = run.batch(json!([edit(), call("read_files", json!({"paths": ["a.txt", "./a.txt"]}))])).await.ok();
     assert_eq!(response["ok"], true, "{response:#}");
     assert!(response["results"][1]["answer"].to_string().contains(&sha256("A\n")), "{response:#}");
     // A missing permission for one call refuses the batch.
@@ -356,13 +352,12 @@ async fn a_batch_is_validated_before_any_call_runs(#[values(Backend::Sqlite)] ba
     let mut reading = run.clone();
     reading.agent = run.agent.with_token(reader.is(201)["token"].as_str());
     let response =
-        batch(&reading, json!([call("read_file", json!({"path": "a.txt"})), write("w", "1.txt", "")])).await.ok();
+        reading.batch(json!([call("read_file", json!({"path": "a.txt"})), write("w", "1.txt", "")])).await.ok();
     assert_eq!(codes(&response), ["BATCH_NOT_DONE", "FORBIDDEN"], "{response:#}");
     run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
-    let response =
-        batch(&run, json!([call("read_file", json!({"path": "a.txt"})), write("w2", "1.txt", "")])).await.ok();
+    let response = run.batch(json!([call("read_file", json!({"path": "a.txt"})), write("w2", "1.txt", "")])).await.ok();
     assert_eq!(codes(&response), ["BATCH_NOT_DONE", "RUN_CLOSED"], "{response:#}");
-    assert_eq!(batch(&run, json!([call("read_file", json!({"path": "a.txt"}))])).await.ok()["ok"], true);
+    assert_eq!(run.batch(json!([call("read_file", json!({"path": "a.txt"}))])).await.ok()["ok"], true);
     assert_chain(&run.id, &run.audit().await);
 }
 
@@ -396,7 +391,7 @@ async fn a_kill_during_a_batch_is_atomic(
         assert_eq!((run.on_disk("n.txt"), run.on_disk("moved.txt")), ("gamma delta\n".into(), "P\n".into()));
         assert!(!run.repo.join("passing.txt").exists());
     }
-    assert_eq!(batch(&run, dependent_calls()).await.ok()["ok"], true, "the repeated batch fails");
+    assert_eq!(run.batch(dependent_calls()).await.ok()["ok"], true, "the repeated batch fails");
     assert_eq!(run.on_disk("n.txt"), "gamma delta\n");
     run.create("later.txt", "after the recovery\n").await;
     assert!(becomes_empty(&server.workspace(&run.id).join("tmp")).await);
@@ -409,9 +404,8 @@ async fn calls_of_a_batch_can_be_read_historically_and_reverted(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &FILES).await;
-    let files = |run: &Run| run.snapshot().into_iter().filter(|(_, entry)| entry.contains(' ')).collect::<Vec<_>>();
-    let before = files(&run);
-    let response = batch(&run, dependent_calls()).await.ok();
+    let before = run.files();
+    let response = run.batch(dependent_calls()).await.ok();
     let seq = |index: usize| response["results"][index]["answer"]["seq"].clone();
     for (index, content) in [(1, "alpha beta\n"), (2, "gamma beta\n"), (3, "gamma delta\n")] {
         let read = json!({"path": "n.txt", "format": "raw", "atSeq": seq(index)});
@@ -420,6 +414,6 @@ async fn calls_of_a_batch_can_be_read_historically_and_reverted(
     run.ok("revert_calls", json!({"toolCallIds": ["c3"], "reason": "r"})).await;
     assert_eq!(run.on_disk("n.txt"), "gamma beta\n");
     run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
-    assert_eq!(files(&run), before);
+    assert_eq!(run.files(), before);
     assert_eq!(run.verify().await["intact"], true);
 }

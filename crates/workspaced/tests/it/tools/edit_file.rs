@@ -1,44 +1,38 @@
 //! `edit_file`, `delete_file`, `move_file`, `revert_calls` and `read_files`.
 
 use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{Answer, Backend, Run, sha256};
+use crate::harness::{Backend, Run, sha256};
 
 const TEXT: &str = "fn a() {\n    one();\n}\n\nfn b() {\n    one();\n}\n";
-
-async fn edit(run: &Run, path: &str, old: &str, new: &str, extra: Value) -> Answer {
-    let mut input = json!({"path": path, "oldString": old, "newString": new, "reason": "r"});
-    input.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-    run.call("edit_file", input).await
-}
 
 #[rstest]
 #[tokio::test]
 async fn a_unique_text_is_replaced(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.rs", TEXT)]).await;
-    let answer = edit(&run, "a.rs", "fn b() {\n    one();", "fn b() {\n    two();", json!({})).await.ok();
+    let answer = run.edit("a.rs", "fn b() {\n    one();", "fn b() {\n    two();", json!({})).await.ok();
     assert_eq!(
         (&answer["replacements"], &answer["created"], &answer["oldSha256"]),
         (&json!(1), &json!(false), &json!(sha256(TEXT)))
     );
     assert_eq!(answer["newSha256"], sha256(run.on_disk("a.rs")));
     assert_eq!(run.on_disk("a.rs"), "fn a() {\n    one();\n}\n\nfn b() {\n    two();\n}\n");
-    let problem = edit(&run, "a.rs", "none()", "x", json!({})).await.refused("EDIT_NOT_FOUND");
+    let problem = run.edit("a.rs", "none()", "x", json!({})).await.refused("EDIT_NOT_FOUND");
     assert!(!problem["hint"].as_str().unwrap().is_empty());
-    let several = edit(&run, "a.rs", "}\n", "x", json!({})).await.refused("EDIT_NOT_UNIQUE");
+    let several = run.edit("a.rs", "}\n", "x", json!({})).await.refused("EDIT_NOT_UNIQUE");
     assert_eq!((&several["lines"], &several["actual"]), (&json!([3, 7]), &json!(2)));
     run.put("many.txt", "x\n".repeat(50_000));
-    let many = edit(&run, "many.txt", "x", "y", json!({})).await.refused("EDIT_NOT_UNIQUE");
+    let many = run.edit("many.txt", "x", "y", json!({})).await.refused("EDIT_NOT_UNIQUE");
     assert!(many["message"].as_str().unwrap().contains("50000 times"), "{many:#}");
     assert_eq!((many["lines"].as_array().unwrap().len(), &many["actual"]), (50, &json!(50_000)));
-    edit(&run, "a.rs", "}", "};", json!({"expectedSha256": sha256(TEXT), "replaceAll": true}))
+    run.edit("a.rs", "}", "};", json!({"expectedSha256": sha256(TEXT), "replaceAll": true}))
         .await
         .refused("WRITE_CONFLICT");
-    let all = edit(&run, "a.rs", "}", "};", json!({"replaceAll": true})).await.ok();
+    let all = run.edit("a.rs", "}", "};", json!({"replaceAll": true})).await.ok();
     assert_eq!(all["replacements"], 2);
     for (old, new) in [("", "x"), ("fn", "fn")] {
-        let code = edit(&run, "a.rs", old, new, json!({})).await.refusal();
+        let code = run.edit("a.rs", old, new, json!({})).await.refusal();
         assert_eq!(code, "INVALID_REQUEST", "{old:?} → {new:?}");
     }
 }
@@ -58,7 +52,7 @@ async fn an_edit_keeps_line_endings_and_other_text(#[values(Backend::Sqlite, Bac
     let files: Vec<(&str, &str)> = table.iter().map(|(path, text, ..)| (*path, *text)).collect();
     let (_server, run) = Run::shared(backend, &files).await;
     for (path, _, old, new, want) in table {
-        edit(&run, path, old, new, json!({})).await.ok();
+        run.edit(path, old, new, json!({})).await.ok();
         assert_eq!(run.on_disk(path), want, "{path}");
     }
 }

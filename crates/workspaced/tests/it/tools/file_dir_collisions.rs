@@ -8,7 +8,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, Setup, Snapshot, assert_chain, assert_consistent, recover, sha256};
+use crate::harness::{Backend, Run, Server, Setup, Snapshot, assert_chain, assert_consistent, recover, sha256};
 
 fn creation(path: &str) -> String {
     format!("diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+a\n")
@@ -37,17 +37,8 @@ fn call(tool: &str, input: &Value) -> Value {
     json!({"tool": tool, "input": input})
 }
 
-async fn batch(run: &Run, calls: Value) -> Answer {
-    run.agent.post(&format!("/v1/runs/{}/batch", run.id), json!({"atomic": true, "calls": calls})).await
-}
-
-/// Returns the files without folders.
-fn files(run: &Run) -> Snapshot {
-    run.snapshot().into_iter().filter(|(_, what)| what != "directory").collect()
-}
-
 fn names(run: &Run) -> Vec<String> {
-    files(run).into_keys().collect()
+    run.files().into_keys().collect()
 }
 
 /// Asserts that the call and its dry run are refused with `code` and change nothing. Returns the refusal.
@@ -90,7 +81,7 @@ async fn no_patch_creates_a_file_and_a_file_under_it(#[values(Backend::Sqlite, B
     }
     let before = run.snapshot();
     let patch = json!({"patch": creation("q") + &creation("q/r"), "reason": "r"});
-    let output = batch(&run, json!([call("apply_patch", &patch)])).await.ok();
+    let output = run.batch(json!([call("apply_patch", &patch)])).await.ok();
     assert_eq!(output["results"][0]["answer"]["code"], "PATCH_INVALID", "{output:#}");
     assert_eq!(run.snapshot(), before);
     run.create("later", "after the collision\n").await;
@@ -102,14 +93,14 @@ async fn no_patch_creates_a_file_and_a_file_under_it(#[values(Backend::Sqlite, B
 async fn no_revert_restores_a_file_and_a_file_under_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let passing = json!([call("write_file", &write("q/r")), call("delete_file", &drop("q/r"))]);
-    let output = batch(&run, passing).await.ok();
+    let output = run.batch(passing).await.ok();
     let first = output["results"][1]["answer"]["toolCallId"].clone();
     run.ok("write_file", write("q")).await;
     let second = run.ok("delete_file", drop("q")).await["toolCallId"].clone();
     let both = json!({"toolCallIds": [first, second], "reason": "r"});
     let refused = assert_refused(&run, "revert_calls", both.clone(), "REVERT_CONFLICT").await;
     assert_eq!(refused["path"], "q/r");
-    let output = batch(&run, json!([call("write_file", &write("n")), call("revert_calls", &both)])).await.ok();
+    let output = run.batch(json!([call("write_file", &write("n")), call("revert_calls", &both)])).await.ok();
     assert_eq!(output["results"][1]["answer"]["code"], "REVERT_CONFLICT", "{output:#}");
     assert!(run.snapshot().is_empty());
     // One of the two can be restored. The other then cannot.
@@ -194,7 +185,7 @@ async fn a_folder_with_any_entry_is_not_replaced(#[values(Backend::Sqlite)] back
 async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let files_before = [("q", "a\n"), ("d/x", "a\n"), ("d/e/y", "b\n")];
     let (_server, run) = Run::shared(backend, &files_before).await;
-    let start = files(&run);
+    let start = run.files();
     let gone_y =
         "diff --git a/d/e/y b/d/e/y\ndeleted file mode 100644\n--- a/d/e/y\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"
             .to_owned();
@@ -208,21 +199,21 @@ async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite, 
     ];
     for (patch, want) in table {
         let dry = run.ok("apply_patch", json!({"patch": patch, "reason": "r", "dryRun": true})).await;
-        assert_eq!(files(&run), start);
+        assert_eq!(run.files(), start);
         let done = run.patch(&patch).await.ok();
         assert_eq!(names(&run), want, "{patch}");
         assert_eq!(done["newWorkspaceDiffSha256"], run.diff_sha256().await, "{patch}");
         assert_eq!(dry["newWorkspaceDiffSha256"], done["newWorkspaceDiffSha256"]);
-        let after = files(&run);
+        let after = run.files();
         let back = run.ok("revert_calls", json!({"toolCallIds": [done["toolCallId"]], "reason": "r"})).await;
-        assert_eq!(files(&run), start, "{patch}");
+        assert_eq!(run.files(), start, "{patch}");
         assert_eq!(run.diff_sha256().await, sha256(""));
         // The revert can be reverted, and its artifact is a patch with the same effect.
         run.ok("revert_calls", json!({"toolCallIds": [back["toolCallId"]], "reason": "r"})).await;
-        assert_eq!(files(&run), after, "{patch}");
+        assert_eq!(run.files(), after, "{patch}");
         let artifact = run.artifact(back["artifactUris"][0].as_str().unwrap()).await;
         run.patch(&artifact).await.ok();
-        assert_eq!(files(&run), start, "{artifact}");
+        assert_eq!(run.files(), start, "{artifact}");
     }
     // A folder with another file is not replaced.
     assert_refused(
@@ -236,7 +227,7 @@ async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite, 
     run.ok("move_file", up).await;
     let down = json!({"from": "q/q", "to": "q", "expectedSha256": sha256("a\n"), "reason": "r"});
     run.ok("move_file", down).await;
-    assert_eq!(files(&run), start);
+    assert_eq!(run.files(), start);
     assert_consistent(&run, &start).await;
 }
 
@@ -244,7 +235,7 @@ async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite, 
 #[tokio::test]
 async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("q", "a\n"), ("d/x", "a\n")]).await;
-    let start = files(&run);
+    let start = run.files();
     let swap = json!([
         call("delete_file", &drop("q")),
         call("write_file", &write("q/r")),
@@ -252,7 +243,7 @@ async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite,
         call("write_file", &write("d")),
         call("move_file", &json!({"from": "q/r", "to": "q/r/s", "expectedSha256": sha256("a\n"), "reason": "r"})),
     ]);
-    let output = batch(&run, swap).await.ok();
+    let output = run.batch(swap).await.ok();
     assert_eq!(output["ok"], true, "{output:#}");
     assert_eq!(names(&run), ["d", "q/r/s"]);
     for (calls, code) in [
@@ -260,11 +251,11 @@ async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite,
         (json!([call("write_file", &write("n/m")), call("write_file", &write("n"))]), "NOT_A_FILE"),
         (json!([call("delete_file", &drop("d")), call("write_file", &write("q"))]), "NOT_A_FILE"),
     ] {
-        let output = batch(&run, calls).await.ok();
+        let output = run.batch(calls).await.ok();
         assert_eq!(output["results"][1]["answer"]["code"], code, "{output:#}");
     }
     run.ok("revert_calls", json!({"toSeq": 0, "reason": "r"})).await;
-    assert_eq!(files(&run), start);
+    assert_eq!(run.files(), start);
     assert_consistent(&run, &start).await;
 }
 

@@ -6,15 +6,9 @@ use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{Answer, Backend, Run, becomes_empty, sha256};
-
-async fn edit(run: &Run, path: &str, old: &str, new: &str, extra: Value) -> Answer {
-    let mut input = json!({"path": path, "oldString": old, "newString": new, "reason": "r"});
-    input.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-    run.call("edit_file", input).await
-}
+use crate::harness::{Backend, Run, becomes_empty, sha256};
 
 /// Returns the names in a folder.
 fn names_in(folder: &Path) -> Vec<String> {
@@ -31,7 +25,7 @@ fn bytes_of(run: &Run, path: &str) -> Vec<u8> {
 async fn an_edit_keeps_crlf(#[values(Backend::Sqlite)] backend: Backend) {
     let text = "one\r\ntwo\r\nthree\r\n";
     let (_server, run) = Run::shared(backend, &[("a.txt", text), ("b.txt", text)]).await;
-    edit(&run, "a.txt", "one\ntwo", "1\n1.5\n2", json!({})).await.ok();
+    run.edit("a.txt", "one\ntwo", "1\n1.5\n2", json!({})).await.ok();
     assert_eq!(run.on_disk("a.txt"), "1\r\n1.5\r\n2\r\nthree\r\n");
     run.patch("--- a/b.txt\n+++ b/b.txt\n@@ -1,3 +1,4 @@\n one\n-two\n+2\n+2.5\n three\n").await.ok();
     assert_eq!(run.on_disk("b.txt"), "one\r\n2\r\n2.5\r\nthree\r\n");
@@ -47,9 +41,9 @@ async fn an_ascii_edit_does_not_corrupt_a_latin_1_file(#[values(Backend::Sqlite)
     run.put("a.txt", text(b"first"));
     let read = run.ok("read_file", json!({"path": "a.txt", "format": "raw"})).await;
     assert!(read["content"].as_str().unwrap().contains("Straße"), "{read:#}");
-    edit(&run, "a.txt", "first", "second", json!({})).await.ok();
+    run.edit("a.txt", "first", "second", json!({})).await.ok();
     assert_eq!(bytes_of(&run, "a.txt"), text(b"second"));
-    edit(&run, "a.txt", "second", "\u{65e5}\u{672c}", json!({})).await.refused("UNSUPPORTED_BINARY");
+    run.edit("a.txt", "second", "\u{65e5}\u{672c}", json!({})).await.refused("UNSUPPORTED_BINARY");
     assert_eq!(bytes_of(&run, "a.txt"), text(b"second"), "an unencodable character was replaced");
     // A patch gets the same refusal. Its hunk matches, so it is not a conflict.
     run.put("b.txt", "one\n");
@@ -119,8 +113,8 @@ async fn deletion_does_not_follow_links(#[values(Backend::Sqlite)] backend: Back
 async fn a_similar_text_does_not_match(#[values(Backend::Sqlite)] backend: Backend) {
     let text = "fn a() {\n    run(1);\n}\nfn b() {\n\trun(1);\n}\nfn c() {\n    run(1) ;\n}\n";
     let (_server, run) = Run::shared(backend, &[("a.rs", text)]).await;
-    edit(&run, "a.rs", "  run(1);\n}\nfn c", "x", json!({})).await.refused("EDIT_NOT_FOUND");
-    edit(&run, "a.rs", "run(1)", "x", json!({})).await.refused("EDIT_NOT_UNIQUE");
+    run.edit("a.rs", "  run(1);\n}\nfn c", "x", json!({})).await.refused("EDIT_NOT_FOUND");
+    run.edit("a.rs", "run(1)", "x", json!({})).await.refused("EDIT_NOT_UNIQUE");
     run.patch("--- a/a.rs\n+++ b/a.rs\n@@ -4,3 +4,3 @@\n fn b() {\n-    run(1);\n+    run(2);\n }\n")
         .await
         .refused("PATCH_CONFLICT");
@@ -131,7 +125,7 @@ async fn a_similar_text_does_not_match(#[values(Backend::Sqlite)] backend: Backe
 #[tokio::test]
 async fn replacing_all_with_a_text_that_contains_the_old_text_terminates(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a b a\na\n")]).await;
-    let edited = edit(&run, "a.txt", "a", "aa a", json!({"replaceAll": true})).await.ok();
+    let edited = run.edit("a.txt", "a", "aa a", json!({"replaceAll": true})).await.ok();
     assert_eq!((&edited["replacements"], run.on_disk("a.txt")), (&json!(3), "aa a b aa a\naa a\n".into()));
 }
 
@@ -210,7 +204,7 @@ async fn read_content_is_not_redacted_and_can_be_written_back(#[values(Backend::
     let (_server, run) = Run::shared(backend, &[("settings.txt", &text)]).await;
     let read = run.ok("read_file", json!({"path": "settings.txt", "format": "raw"})).await;
     assert_eq!(read["content"], text, "the content was redacted");
-    edit(&run, "settings.txt", "port = 1", "port = 2", json!({})).await.ok();
+    run.edit("settings.txt", "port = 1", "port = 2", json!({})).await.ok();
     assert_eq!(run.on_disk("settings.txt"), text.replace("port = 1", "port = 2"));
     // A denied file returns no content at all.
     run.put(".env", format!("KEY={key}\n"));
@@ -273,7 +267,7 @@ async fn a_new_credential_is_refused_before_the_file_is_read(#[values(Backend::S
         assert!(!answer.contains(&key));
     }
     for path in ["none.txt", "a.txt", "pic.bin"] {
-        edit(&run, path, "none such", &key, json!({})).await.refused("POLICY_DENIED_SECRET");
+        run.edit(path, "none such", &key, json!({})).await.refused("POLICY_DENIED_SECRET");
         run.patch(&format!("--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-none such\n+{key}\n"))
             .await
             .refused("POLICY_DENIED_SECRET");

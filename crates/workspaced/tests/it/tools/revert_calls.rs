@@ -6,12 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Snapshot, sha256};
-
-/// Returns the files without folders.
-fn files_of(run: &Run) -> Snapshot {
-    run.snapshot().into_iter().filter(|(_, what)| what != "directory").collect()
-}
+use crate::harness::{Backend, Run, sha256};
 
 fn ids(calls: &[&Value]) -> Value {
     calls.iter().map(|call| call["toolCallId"].clone()).collect()
@@ -28,7 +23,7 @@ async fn each_kind_of_change_is_reverted(#[values(Backend::Sqlite, Backend::Post
     let (_server, run) = Run::shared(backend, &files).await;
     std::fs::write(run.repo.join("latin.txt"), b"caf\xe9 au lait\nna\xefve\n").unwrap();
     std::fs::set_permissions(run.repo.join("dir/b.txt"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let start = files_of(&run);
+    let start = run.files();
     let drop = |path: &str, old: &[u8]| json!({"path": path, "expectedSha256": sha256(old), "reason": "r"});
     for (tool, input) in [
         ("write_file", json!({"path": "new/n.txt", "content": "n\n", "reason": "r"})),
@@ -42,15 +37,15 @@ async fn each_kind_of_change_is_reverted(#[values(Backend::Sqlite, Backend::Post
         ),
     ] {
         let done = run.ok(tool, input.clone()).await;
-        assert_ne!(files_of(&run), start, "{input}");
-        let changed = files_of(&run);
+        assert_ne!(run.files(), start, "{input}");
+        let changed = run.files();
         let undone = revert(&run, &[&done]).await;
-        assert_eq!(files_of(&run), start, "{input}");
+        assert_eq!(run.files(), start, "{input}");
         assert_eq!(undone["reverted"], ids(&[&done]), "{input}");
         let again = revert(&run, &[&undone]).await;
-        assert_eq!(files_of(&run), changed, "a revert of a revert: {input}");
+        assert_eq!(run.files(), changed, "a revert of a revert: {input}");
         revert(&run, &[&again]).await;
-        assert_eq!(files_of(&run), start, "{input}");
+        assert_eq!(run.files(), start, "{input}");
     }
     assert_eq!(run.verify().await["intact"], true);
 }
@@ -167,7 +162,7 @@ async fn files_of_any_kind_are_restored_byte_by_byte(#[values(Backend::Sqlite, B
     let wide: Vec<u8> =
         [0xff, 0xfe].into_iter().chain("wide\r\nline\n".encode_utf16().flat_map(u16::to_le_bytes)).collect();
     let latin = b"caf\xe9 au lait\n".as_slice();
-    let mut states = vec![files_of(&run)];
+    let mut states = vec![run.files()];
     let mut calls = Vec::new();
     for (path, old, new) in [
         ("pic.bin", Some(base), Some(&b"\0second\xff"[..])),
@@ -177,7 +172,7 @@ async fn files_of_any_kind_are_restored_byte_by_byte(#[values(Backend::Sqlite, B
         ("latin.txt", None, Some(latin)),
     ] {
         calls.push(store(&run, path, old, new).await);
-        states.push(files_of(&run));
+        states.push(run.files());
     }
     for (tool, input) in [
         ("edit_file", json!({"path": "wide.txt", "oldString": "line", "newString": "Zeile", "reason": "r"})),
@@ -196,19 +191,19 @@ async fn files_of_any_kind_are_restored_byte_by_byte(#[values(Backend::Sqlite, B
             input["expectedSha256"] = json!(sha256(std::fs::read(run.repo.join(path.unwrap())).unwrap()));
         }
         calls.push(run.ok(tool, input).await);
-        states.push(files_of(&run));
+        states.push(run.files());
     }
     let last = states.last().unwrap().clone();
     let mut undone = Vec::new();
     for at in (0..calls.len()).rev() {
         undone.push(revert(&run, &[&calls[at]]).await);
-        assert_eq!(files_of(&run), states[at], "call {at}: {:#}", calls[at]);
+        assert_eq!(run.files(), states[at], "call {at}: {:#}", calls[at]);
     }
     let again = revert(&run, &undone.iter().collect::<Vec<_>>()).await;
-    assert_eq!(files_of(&run), last, "a revert of all reverts");
+    assert_eq!(run.files(), last, "a revert of all reverts");
     assert_eq!(again["reverted"].as_array().unwrap().len(), calls.len());
     let all = run.ok("revert_calls", json!({"toSeq": 0, "reason": "from the start"})).await;
-    assert_eq!(files_of(&run), states[0], "{all:#}");
+    assert_eq!(run.files(), states[0], "{all:#}");
     let record = run.last_record().await;
     assert_eq!(record["seq"], all["seq"]);
     for file in record["files"].as_array().unwrap() {
