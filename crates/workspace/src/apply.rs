@@ -1,6 +1,6 @@
-//! Steps → tree: staged beside it, renamed into it, done again after a kill.
+//! Applying steps to the tree: new content is staged in `tmp/`, then renamed into the tree, and replayed after a crash.
 
-mod redo;
+mod replay;
 mod restore;
 mod stage;
 mod sync;
@@ -10,7 +10,7 @@ mod tests;
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
 use model::{LogicalPath, Sha256, Step, StepBytes};
@@ -19,48 +19,49 @@ use rustix::io::Errno;
 use sha2::Digest as _;
 
 use crate::Workspace;
-use crate::base::manifest::Stamp;
-use crate::guard::{self, Goes, GuardError, Place, Root};
-use crate::import::fresh_name;
+use crate::dir::fresh_name;
+use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root};
+use crate::stamp::FileStamp;
 
-pub use redo::Replay;
+pub use replay::Replay;
 pub use restore::RestoreTarget;
 use stage::Folder;
 pub use stage::{Staged, StagedFile, is_fsync_failure};
 pub use sync::Applied;
+pub(crate) use sync::sync_in_parallel;
 
-/// How often the folder that a file goes to is made again, where other changes take it away because they have emptied it.
-const MAX_RACES: u32 = 256;
+/// How often a file's parent folder is created again, if other changes keep removing it because they have emptied it.
+const MAX_ATTEMPTS: u32 = 256;
 
-/// Why steps could not be carried out after the journal had them.
+/// Why steps could not be applied after they were journalled.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Something else stands where a step expects its `before`: changed from outside. Steps up to it are done.
+    /// These targets are not what the steps expect: they were changed from outside. The steps before them are applied.
     #[error("the tree was changed from outside at {0:?}")]
     ChangedOutside(Vec<LogicalPath>),
     /// The disk failed.
-    #[error("the file system failed")]
+    #[error("file system error")]
     Io(#[from] io::Error),
 }
 
 impl Workspace {
-    /// Moves what was staged into the tree: each target is compared with its step's `before` once more, then files are taken
-    /// out, and the new folders and files are renamed in by the handles of their folders. Nothing is synced.
+    /// Moves what was staged into the tree. Each target is compared with its step's `before` once more; then files are removed,
+    /// and new folders and files are renamed in through the handles of their folders. Nothing is synced.
     ///
     /// # Errors
     ///
     /// See [`ApplyError`].
     pub fn apply(&self, mut staged: Staged) -> Result<Applied, ApplyError> {
         let root = &self.tree().root;
-        let changed = staged.look_again(root)?;
+        let changed = staged.recheck(root)?;
         if !changed.is_empty() {
             return Err(ApplyError::ChangedOutside(changed));
         }
         let mut applied = Applied::new(root.clone(), staged.tmp.clone());
-        // What goes may stand where a folder or a file comes.
+        // Removals come first: a new folder or file may take the path of a removed one.
         for item in staged.items.iter().filter(|item| item.file.is_none()) {
-            let taken = take_out(&staged.tmp, root, &item.path, Leaving::File(item.stamp), &mut applied);
-            taken.map_err(|error| error.at(&item.path))?;
+            let removed = move_out(&staged.tmp, root, &item.path, Replaced::File(item.stamp), &mut applied);
+            removed.map_err(|error| error.at(&item.path))?;
             failpoint::hit("apply.step");
         }
         for folder in &mut staged.folders {
@@ -69,24 +70,24 @@ impl Workspace {
         }
         for item in &staged.items {
             let Some(name) = &item.file else { continue };
-            let moved = move_in(&staged.tmp, name, root, &item.path, item.leaving(), &mut applied);
+            let moved = move_in(&staged.tmp, name, root, &item.path, item.replaced(), &mut applied);
             moved.map_err(|error| error.at(&item.path))?;
             failpoint::hit("apply.step");
         }
         for folder in staged.folders.iter().filter(|folder| folder.moved) {
-            applied.made(&folder.path);
+            applied.created_folder(&folder.path);
         }
         applied.remove_emptied();
         staged.finish();
         Ok(applied)
     }
 
-    /// Removes everything in `tmp/` that `pending`, the steps that the journal holds, do not name. Only while the run is being
-    /// opened, when no call has staged anything.
+    /// Removes everything in `tmp/` that the steps in `pending`, those in the journal, do not name. Must only be called while
+    /// the run is being opened, when no call has staged anything.
     ///
     /// # Errors
     ///
-    /// Where the disk fails.
+    /// If the disk fails.
     pub fn clear_tmp(&self, pending: &[Step]) -> io::Result<()> {
         let contents = pending.iter().filter_map(|step| step.after.as_ref());
         let keep: Vec<_> = contents
@@ -99,27 +100,28 @@ impl Workspace {
     }
 }
 
-/// What stands at a path, for a step to be compared with.
+/// What exists at a step's target.
 #[derive(Debug, PartialEq, Eq)]
 enum TargetState {
     Nothing,
-    /// A file of one name, under this stamp.
-    File(Stamp),
-    /// A link, a folder with something in it, a file of several names, or a path that leads through one: nothing that a step
-    /// acts on.
+    /// A file with one name, under this stamp.
+    File(FileStamp),
+    /// Anything that a step does not act on: a link, a folder that is not empty, a file with several names, or a path that
+    /// leads through one of these.
     Other,
 }
 
-/// Why a rename did not happen.
+/// Why a rename failed.
 enum MoveError {
+    /// The target was changed from outside.
     Outside,
-    /// The same, where what is renamed or a folder on its way is not there.
+    /// As `Outside`: the file to be renamed, or a folder on its path, does not exist.
     Missing,
     Io(io::Error),
 }
 
 impl MoveError {
-    /// What comes of it for the step at `path`.
+    /// Converts it to the error of the step at `path`.
     fn at(self, path: &LogicalPath) -> ApplyError {
         match self {
             Self::Outside | Self::Missing => ApplyError::ChangedOutside(vec![path.clone()]),
@@ -137,7 +139,7 @@ impl From<Errno> for MoveError {
             | Errno::ISDIR
             | Errno::LOOP
             | Errno::XDEV
-            // Of a folder that was to make room: something came into it, or is mounted upon it.
+            // A folder that should be empty is not any more, or something is mounted on it.
             | Errno::NOTEMPTY
             | Errno::BUSY => Self::Outside,
             errno => Self::Io(errno.into()),
@@ -150,18 +152,18 @@ impl From<GuardError> for MoveError {
         if matches!(error, GuardError::Missing) {
             return Self::Missing;
         }
-        // The service made what it wrote to, or found it readable before.
+        // The service created what it writes to, or could read it before.
         error.unless_disk().map_or_else(Self::Io, |()| Self::Outside)
     }
 }
 
-/// What stands at `path`; what `goes` with the same steps is in nobody's way, nor are folders with nothing else in them.
-fn look(root: &Root, path: &LogicalPath, goes: Goes<'_>) -> io::Result<TargetState> {
-    let found = match root.place(path) {
-        Ok(place) => match place.stat()? {
+/// Returns what exists at `path`. Removed files, and folders that contain nothing else, count as nothing.
+fn target_state(root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> io::Result<TargetState> {
+    let found = match root.open_parent(path) {
+        Ok(parent) => match parent.stat()? {
             None => TargetState::Nothing,
             Some(stat) if FileType::from_raw_mode(stat.st_mode).is_file() && !guard::is_hard_linked(&stat) => {
-                TargetState::File(Stamp::of(&stat))
+                TargetState::File(FileStamp::of(&stat))
             }
             Some(_) => TargetState::Other,
         },
@@ -171,17 +173,17 @@ fn look(root: &Root, path: &LogicalPath, goes: Goes<'_>) -> io::Result<TargetSta
             TargetState::Other
         }
     };
-    Ok(if found == TargetState::Other && root.is_vacant(path, goes)? { TargetState::Nothing } else { found })
+    Ok(if found == TargetState::Other && root.is_free(path, is_removed)? { TargetState::Nothing } else { found })
 }
 
-/// Whether a path is one of `paths`, which are only put in order where it is asked.
-fn among<'a, I: Iterator<Item = &'a LogicalPath>>(paths: impl FnOnce() -> I) -> impl Fn(&LogicalPath) -> bool {
+/// Returns a predicate that tells whether a path is one of `paths`. The set is only built when it is first needed.
+fn one_of<'a, I: Iterator<Item = &'a LogicalPath>>(paths: impl FnOnce() -> I) -> impl Fn(&LogicalPath) -> bool {
     let paths = LazyCell::new(|| paths().collect::<BTreeSet<_>>());
     move |path| paths.contains(path)
 }
 
-/// The hash of the file at `path`, and its stamp before and after the reading; `None` where no such file can be read.
-pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, Stamp)>> {
+/// Returns the hash and the stamp of the file at `path`. `None` if there is no such file, or it changed meanwhile.
+pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, FileStamp)>> {
     let opened = match root.open_unlinked(path) {
         Ok(opened) => opened,
         Err(error) => {
@@ -192,102 +194,105 @@ pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256
     if !opened.file_type().is_file() || opened.is_hard_linked() {
         return Ok(None);
     }
-    let before = Stamp::of(&opened.stat);
+    let before = FileStamp::of(&opened.stat);
     let mut file = File::from(opened.file);
-    let sha256 = digest(&mut file, before.size)?;
-    let after = Stamp::of(&rustix::fs::fstat(&file)?);
+    let (sha256, _) = copy_hashed(&mut file, &mut io::sink(), before.size)?;
+    let after = FileStamp::of(&rustix::fs::fstat(&file)?);
     Ok((before == after).then_some((sha256, after)))
 }
 
-/// The hash of what is left to read of `file`, which has about `size` bytes.
-fn digest(file: &mut File, size: u64) -> io::Result<Sha256> {
-    let mut sha256 = sha2::Sha256::new();
-    let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(512, 256 * 1024)];
+/// Copies `from` to `to` until its end, and returns the hash and the number of the bytes. `expected_size` only determines the
+/// size of the buffer.
+pub(crate) fn copy_hashed(from: &mut dyn Read, to: &mut dyn Write, expected_size: u64) -> io::Result<(Sha256, u64)> {
+    let buffer_bytes = usize::try_from(expected_size).unwrap_or(usize::MAX).clamp(512, 256 * 1024);
+    let (mut sha256, mut size, mut buffer) = (sha2::Sha256::new(), 0, vec![0; buffer_bytes]);
     loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(Sha256::from_bytes(sha256.finalize().into())),
-            Ok(count) => sha256.update(&buffer[..count]),
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok((Sha256::from_bytes(sha256.finalize().into()), size)),
+            Ok(count) => {
+                size += count as u64;
+                sha256.update(&buffer[..count]);
+                to.write_all(&buffer[..count])?;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Renames a staged folder to its place. Where there is one by now, it is left to whoever opens places beneath it.
+/// Renames a staged folder into the tree. If a folder exists there by now, the files are moved into that one.
 fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut Folder) -> Result<(), ApplyError> {
-    let place = match root.place(&folder.path) {
-        Ok(place) => place,
-        Err(error) => {
-            // The folder above has gone, or is none any more: whoever opens the place sees.
-            return Ok(error.unless_disk()?);
-        }
+    let parent = match root.open_parent(&folder.path) {
+        Ok(parent) => parent,
+        // The folder above was removed or replaced: moving the files in detects that.
+        Err(error) => return Ok(error.unless_disk()?),
     };
-    match rustix::fs::renameat_with(tmp, &*folder.name, &place.dir, &*place.name, RenameFlags::NOREPLACE) {
+    match rustix::fs::renameat_with(tmp, &*folder.name, &parent.dir, &*parent.name, RenameFlags::NOREPLACE) {
         Ok(()) => folder.moved = true,
-        // Of one above it that goes away just now, because another change has emptied it, the same holds as above.
+        // As above, for a parent folder that another change is just removing because it has emptied it.
         Err(Errno::EXIST | Errno::NOENT) => {}
         Err(errno) => return Err(io::Error::from(errno).into()),
     }
     Ok(())
 }
 
-/// What may come out of the tree. Another process may put something else there at any time, so that only what came out
-/// tells for certain what it was.
+/// What a step may take out of the tree. Another process may replace the file at any time, so the check is made on what
+/// was taken out.
 #[derive(Clone, Copy, Debug)]
-enum Leaving {
-    /// A file of one name; where its stamp is known, that one.
-    File(Option<Stamp>),
-    /// Any file, or a link.
+enum Replaced {
+    /// A file with one name, and with this stamp if it is known.
+    File(Option<FileStamp>),
+    /// Any file or link.
     FileOrLink,
 }
 
-impl Leaving {
-    fn is(self, stat: &Stat) -> bool {
+impl Replaced {
+    fn matches(self, stat: &Stat) -> bool {
         match (FileType::from_raw_mode(stat.st_mode), self) {
             (FileType::RegularFile | FileType::Symlink, Self::FileOrLink) => true,
             (FileType::RegularFile, Self::File(expected)) => {
-                // All but the time of the last change of the inode, which a rename sets.
-                let same = |known: Stamp, now: Stamp| {
+                // A rename changes the time of the inode's last change, so that one is not compared.
+                let same = |known: FileStamp, now: FileStamp| {
                     (known.inode, known.size, known.modified_ns) == (now.inode, now.size, now.modified_ns)
                 };
-                !guard::is_hard_linked(stat) && expected.is_none_or(|known| same(known, Stamp::of(stat)))
+                !guard::is_hard_linked(stat) && expected.is_none_or(|known| same(known, FileStamp::of(stat)))
             }
             _ => false,
         }
     }
 
-    /// Whether what came out of the tree and lies in `tmp` now may.
-    fn has_left(self, tmp: &OwnedFd, name: &str) -> io::Result<bool> {
-        Ok(self.is(&rustix::fs::statat(tmp, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    /// Whether the file `name`, which was taken out of the tree and is in `tmp` now, is what the step expects.
+    fn is_in(self, tmp: &OwnedFd, name: &str) -> io::Result<bool> {
+        Ok(self.matches(&rustix::fs::statat(tmp, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 }
 
-/// Renames a staged file to `path`, in exchange for what it `replaces`, or in the place of a folder with nothing in it.
+/// Renames a staged file to `path`: in exchange for the `replaced` file, or in place of an empty folder.
 fn move_in(
     tmp: &OwnedFd,
     name: &str,
     root: &Root,
     path: &LogicalPath,
-    replaces: Option<Leaving>,
+    replaced: Option<Replaced>,
     applied: &mut Applied,
 ) -> Result<(), MoveError> {
-    let made_folders = if let Some(leaving) = replaces {
-        let (place, grown) = root.make_place(path)?;
-        // Exchanged, and freed with the sync: a rename over a file would wait for its blocks.
-        let exchange = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::EXCHANGE);
+    let made_folders = if let Some(replaced) = replaced {
+        let (parent, changed) = root.create_parent(path)?;
+        // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.
+        let exchange = || rustix::fs::renameat_with(tmp, name, &parent.dir, &*parent.name, RenameFlags::EXCHANGE);
         exchange()?;
-        if !leaving.has_left(tmp, name).map_err(MoveError::Io)? {
+        if !replaced.is_in(tmp, name).map_err(MoveError::Io)? {
             exchange()?;
             return Err(MoveError::Outside);
         }
-        applied.took_away(name.to_owned());
-        !grown.is_empty()
+        applied.took_out(name.to_owned());
+        !changed.is_empty()
     } else {
-        in_its_folder(root, path, |place| {
-            let arrive = || rustix::fs::renameat_with(tmp, name, &place.dir, &*place.name, RenameFlags::NOREPLACE);
+        with_parent(root, path, |parent| {
+            let arrive = || rustix::fs::renameat_with(tmp, name, &parent.dir, &*parent.name, RenameFlags::NOREPLACE);
             match arrive() {
-                Err(Errno::EXIST) if root.is_vacant(path, &|_| false).map_err(MoveError::Io)? => {
-                    root.remove_vacant(place)?;
+                Err(Errno::EXIST) if root.is_free(path, &|_| false).map_err(MoveError::Io)? => {
+                    root.remove_empty_tree(parent)?;
                     failpoint::hit("apply.emptied");
                     Ok(arrive()?)
                 }
@@ -299,45 +304,44 @@ fn move_in(
     Ok(())
 }
 
-/// Has something `arrive` at `path`, in its folder, which is made where it is missing; whether it was. Between any two steps
-/// of this another change may take that folder away, because it has emptied it: then it is made again.
-fn in_its_folder(
+/// Calls `arrive` with the parent folder of `path`, which is created if it is missing; returns whether folders were created.
+/// Another change may remove the folder at any moment because it has emptied it: then it is created again.
+fn with_parent(
     root: &Root,
     path: &LogicalPath,
-    arrive: impl Fn(&Place) -> Result<(), MoveError>,
+    arrive: impl Fn(&ParentHandle) -> Result<(), MoveError>,
 ) -> Result<bool, MoveError> {
-    let (mut made_folders, mut races) = (false, 0..MAX_RACES);
+    let (mut made_folders, mut attempts) = (false, 0..MAX_ATTEMPTS);
     loop {
-        let arrived = root.make_place(path).map_err(MoveError::from).and_then(|(place, grown)| {
-            made_folders |= !grown.is_empty();
-            arrive(&place)
+        let arrived = root.create_parent(path).map_err(MoveError::from).and_then(|(parent, changed)| {
+            made_folders |= !changed.is_empty();
+            arrive(&parent)
         });
         match arrived {
-            Err(MoveError::Missing) if races.next().is_some() => made_folders = true,
+            Err(MoveError::Missing) if attempts.next().is_some() => made_folders = true,
             arrived => return arrived.map(|()| made_folders),
         }
     }
 }
 
-/// Takes the file at `path` out of the tree; the sync frees it. The folder it lay in stays until all steps are done.
-fn take_out(
+/// Moves the file at `path` out of the tree to `tmp`; it is removed with the sync. Its folder stays until all steps are done.
+fn move_out(
     tmp: &OwnedFd,
     root: &Root,
     path: &LogicalPath,
-    leaving: Leaving,
+    replaced: Replaced,
     applied: &mut Applied,
 ) -> Result<(), MoveError> {
-    let place = root.place(path)?;
+    let parent = root.open_parent(path)?;
     let name = fresh_name("gone-");
-    rustix::fs::renameat_with(&place.dir, &*place.name, tmp, &*name, RenameFlags::NOREPLACE)?;
-    if !leaving.has_left(tmp, &name).map_err(MoveError::Io)? {
-        let put_back = |place: &Place| {
-            Ok(rustix::fs::renameat_with(tmp, &*name, &place.dir, &*place.name, RenameFlags::NOREPLACE)?)
-        };
-        in_its_folder(root, path, put_back)?;
+    rustix::fs::renameat_with(&parent.dir, &*parent.name, tmp, &*name, RenameFlags::NOREPLACE)?;
+    if !replaced.is_in(tmp, &name).map_err(MoveError::Io)? {
+        with_parent(root, path, |parent| {
+            Ok(rustix::fs::renameat_with(tmp, &*name, &parent.dir, &*parent.name, RenameFlags::NOREPLACE)?)
+        })?;
         return Err(MoveError::Outside);
     }
-    applied.took_away(name);
+    applied.took_out(name);
     applied.removed(path);
     Ok(())
 }

@@ -1,71 +1,71 @@
-//! The diff of the whole tree against its base.
+//! The diff of the tree against its base.
 
-mod after;
-mod past;
+mod planned;
 mod report;
 mod scan;
-mod stat;
+mod snapshot;
+mod stat_table;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use model::{Access, LogicalPath, PathFacts, Refusal, Rules, Sha256};
+use model::{Access, LogicalPath, Refusal, Rules, Sha256};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::base::Loaded;
-use crate::git::GitError;
 use crate::guard::{Blocking, GuardError};
+use crate::read::is_readable;
 use crate::{Workspace, WorkspaceError};
-pub use after::{PlannedDiff, PlannedFile};
-use report::{Out, Report};
+pub use planned::{PlannedDiff, PlannedFile};
+use report::{Output, Report};
 pub(crate) use scan::Candidate;
-use scan::{Scan, Where};
+use scan::{Area, Scan};
 
 /// What to diff.
 #[derive(Clone, Debug)]
 pub struct DiffQuery {
     /// Only this file or folder.
     pub path: Option<LogicalPath>,
-    /// Leave out the diff's text.
+    /// Whether to leave out the diff's text.
     pub stat_only: bool,
-    /// At most so many bytes of text.
+    /// The maximum size of the text.
     pub max_bytes: usize,
 }
 
-/// The paths of so many changed files are told together at the most, and so many bytes of them.
+/// How many paths [`WorkspaceDiff::changed`] may contain.
 pub const MAX_CHANGED_PATHS: usize = 10_000;
-/// See [`MAX_CHANGED_PATHS`].
+/// How many bytes of paths it may contain.
 pub const MAX_CHANGED_PATHS_BYTES: usize = 4 << 20;
 
 /// How the tree differs from its base.
 #[derive(Debug)]
 pub struct WorkspaceDiff {
-    /// How many files differ.
+    /// The number of files that differ.
     pub files_changed: usize,
-    /// The first of them, sorted by path: as many as fit an answer.
+    /// The first of them, sorted by path, as far as they fit an answer.
     pub files: Vec<DiffFile>,
-    /// The paths of all; `None` where they are too many.
+    /// The paths of all of them; `None` if they are too many.
     pub changed: Option<BTreeSet<LogicalPath>>,
-    /// Lines added in all.
+    /// The number of lines added.
     pub insertions: u64,
-    /// Lines removed in all.
+    /// The number of lines removed.
     pub deletions: u64,
-    /// As `git diff --stat` writes it, of [`files`](Self::files).
+    /// The table of [`files`](Self::files) as `git diff --stat` prints it.
     pub stat: String,
-    /// The text, cut at a line's end.
+    /// The text, cut at the end of a line.
     pub diff: String,
     /// Whether text or files are missing.
     pub truncated: bool,
-    /// Hash of the whole text, not only of what is shown.
+    /// The hash of the whole text, before it was cut.
     pub diff_sha256: Sha256,
 }
 
 impl WorkspaceDiff {
-    /// The paths of [`files`](Self::files).
+    /// Returns the paths of [`files`](Self::files).
     pub fn paths(&self) -> impl Iterator<Item = LogicalPath> {
         self.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok())
     }
@@ -94,20 +94,20 @@ pub struct DiffFile {
 }
 
 impl Workspace {
-    /// Compares the tree with its base: every file is looked at, none that policy hides or git ignores is told.
+    /// Compares the tree with its base. Files that policy hides or git ignores are left out.
     ///
     /// # Errors
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND` for the path; `Cancelled`.
     pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, WorkspaceError> {
-        self.diff_to(rules, query, None, Out::Nowhere, cancel)
+        self.diff_to(rules, query, None, Output::None, cancel)
     }
 
-    /// As [`diff`](Self::diff) of the whole tree without its text, and tells `each` file, in the order of paths.
+    /// As [`diff`](Self::diff) of the whole tree without its text. Calls `each` for every file, in path order.
     ///
     /// # Errors
     ///
-    /// Where the disk fails; `Cancelled`.
+    /// If the disk fails; `Cancelled`.
     pub fn diff_files(
         &self,
         rules: &Rules,
@@ -115,10 +115,10 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<(), WorkspaceError> {
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        self.diff_to(rules, &query, None, Out::Each(each), cancel).map(drop)
+        self.diff_to(rules, &query, None, Output::Files(each), cancel).map(drop)
     }
 
-    /// As [`diff`](Self::diff), with a look at the paths `among` only, as if no other could differ.
+    /// As [`diff`](Self::diff), but compares only `paths`, as if no other could differ.
     ///
     /// # Errors
     ///
@@ -127,18 +127,18 @@ impl Workspace {
         &self,
         rules: &Rules,
         query: &DiffQuery,
-        among: &BTreeSet<LogicalPath>,
+        paths: &BTreeSet<LogicalPath>,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, WorkspaceError> {
-        self.diff_to(rules, query, Some(among), Out::Nowhere, cancel)
+        self.diff_to(rules, query, Some(paths), Output::None, cancel)
     }
 
-    /// Writes the whole diff to `out`, which `git apply` takes on what the run started with, but for binary files; flat in
-    /// memory. The answer has no text.
+    /// Writes the whole diff to `out`. `git apply` accepts it on the base, except for binary files. Uses constant memory. The
+    /// result has no text.
     ///
     /// # Errors
     ///
-    /// Where the disk or `out` fails; `Cancelled`.
+    /// If the disk or `out` fails; `Cancelled`.
     pub fn write_patch(
         &self,
         rules: &Rules,
@@ -146,93 +146,93 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, WorkspaceError> {
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        self.diff_to(rules, &query, None, Out::Text(out), cancel)
+        self.diff_to(rules, &query, None, Output::Text(out), cancel)
     }
 
     fn diff_to(
         &self,
         rules: &Rules,
         query: &DiffQuery,
-        among: Option<&BTreeSet<LogicalPath>>,
-        out: Out<'_>,
+        paths: Option<&BTreeSet<LogicalPath>>,
+        output: Output<'_>,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, WorkspaceError> {
         let loaded = self.base().load()?;
-        let place = self.find(rules, query.path.as_ref(), &loaded)?;
+        let area = self.area(rules, query.path.as_ref(), &loaded)?;
         let mut report = Report::new(self, rules, &loaded, query);
-        // Taken apart, so that it need not live longer than the report.
-        report.out = match out {
-            Out::Nowhere => Out::Nowhere,
-            Out::Text(out) => Out::Text(out),
-            Out::Each(each) => Out::Each(each),
+        // Matched, so that its lifetime may be longer than the report's.
+        report.output = match output {
+            Output::None => Output::None,
+            Output::Text(out) => Output::Text(out),
+            Output::Files(each) => Output::Files(each),
         };
-        let candidates = self.candidates(rules, &loaded, &place, among, cancel)?;
+        let candidates = self.candidates(rules, &loaded, &area, paths, cancel)?;
         let candidates = report.drop_same(candidates, cancel)?;
         self.fill(&mut report, &candidates, cancel)?;
         Ok(report.finish())
     }
 
-    /// Every file that may differ and that policy lets the caller know of, in the order of paths.
+    /// Returns every file that may differ and that policy does not hide, in path order.
     fn candidates(
         &self,
         rules: &Rules,
         loaded: &Loaded,
-        place: &Where,
-        among: Option<&BTreeSet<LogicalPath>>,
+        area: &Area,
+        paths: Option<&BTreeSet<LogicalPath>>,
         cancel: &AtomicBool,
     ) -> Result<Vec<Candidate>, WorkspaceError> {
-        let mut candidates = match among {
-            None => Scan::run(self.tree(), loaded, place, cancel)?,
-            Some(among) => Scan::run_files(self.tree(), loaded, among.iter().filter(|path| place.holds(path)), cancel)?,
+        let mut candidates = match paths {
+            None => Scan::run(self.tree(), loaded, area, cancel)?,
+            Some(paths) => {
+                Scan::run_files(self.tree(), loaded, paths.iter().filter(|path| area.contains(path)), cancel)?
+            }
         };
-        candidates.retain(|candidate| is_told(rules, candidate));
+        candidates.retain(|candidate| candidate.is_visible(rules));
         candidates.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(candidates)
     }
 
-    /// Every path, hidden ones too, whose file or link is not surely the base's; ignored ones left out.
+    /// Returns every path whose file or link may differ from the base, including hidden ones but not ignored ones.
     pub(crate) fn touched_paths(&self, cancel: &AtomicBool) -> Result<Vec<LogicalPath>, WorkspaceError> {
         let loaded = self.base().load()?;
-        let candidates = Scan::run(self.tree(), &loaded, &Where::Folder(LogicalPath::root()), cancel)?;
+        let candidates = Scan::run(self.tree(), &loaded, &Area::Folder(LogicalPath::root()), cancel)?;
         Ok(candidates.into_iter().map(|candidate| candidate.path).collect())
     }
 
-    /// Every file that differs and that policy lets the caller know of, in the order of paths.
+    /// Returns every file that differs and that policy does not hide, in path order.
     pub(crate) fn changes(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Vec<Candidate>, WorkspaceError> {
         let loaded = self.base().load()?;
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        let candidates = self.candidates(rules, &loaded, &Where::Folder(LogicalPath::root()), None, cancel)?;
+        let candidates = self.candidates(rules, &loaded, &Area::Folder(LogicalPath::root()), None, cancel)?;
         Report::new(self, rules, &loaded, &query).drop_same(candidates, cancel)
     }
 
-    /// Adds every candidate to `report`, with git at hand where it is needed.
+    /// Adds every candidate to `report`. Starts git only if a file's bytes in the base are needed.
     fn fill(
         &self,
         report: &mut Report<'_>,
         candidates: &[Candidate],
         cancel: &AtomicBool,
     ) -> Result<(), WorkspaceError> {
-        if !candidates.iter().any(|candidate| report.asks_git(candidate)) {
+        if !candidates.iter().any(|candidate| report.needs_git(candidate)) {
             return report.add_all(candidates, None, cancel);
         }
         let mut error = None;
-        let said = self.base().blobs().with(cancel, |blobs| {
+        let filled = self.base().blobs().with(cancel, |blobs| {
             report.add_all(candidates, Some(blobs), cancel).map_err(|found| {
                 error = Some(found);
                 io::Error::from(io::ErrorKind::Interrupted)
             })
         });
-        match (error, said) {
-            (Some(error), _) => Err(error),
-            (None, Ok(())) => Ok(()),
-            (None, Err(GitError::Cancelled)) => Err(WorkspaceError::Cancelled),
-            (None, Err(error)) => Err(WorkspaceError::Io(io::Error::other(error))),
+        match error {
+            Some(error) => Err(error),
+            None => Ok(filled?),
         }
     }
 
-    /// Where to look: the whole tree, a folder, or one file. A link on the way is followed, as by any read.
-    fn find(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &Loaded) -> Result<Where, WorkspaceError> {
-        let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Where::Folder(LogicalPath::root())) };
+    /// Returns the area to compare: the whole tree, a folder, or one file. A link on the path is followed, as by any read.
+    fn area(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &Loaded) -> Result<Area, WorkspaceError> {
+        let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Area::Folder(LogicalPath::root())) };
         let tree = self.tree();
         let found = match tree.root.open(path, Blocking::Allowed) {
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
@@ -242,31 +242,22 @@ impl Workspace {
         let real = opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path);
         let manifest = &loaded.manifest;
         if opened.is_some_and(|opened| opened.file_type() == FileType::Directory)
-            || opened.is_none() && manifest.has_files_beneath(path.as_str().as_bytes())
+            || opened.is_none() && manifest.has_files_under(path.as_str().as_bytes())
         {
-            return Ok(Where::Folder(real.clone()));
+            return Ok(Area::Folder(real.clone()));
         }
         tree.judge(rules, Access::Read, path, opened, rules.kind_of_path(real), Blocking::Allowed)?;
         if opened.is_none() && manifest.get(path.as_str().as_bytes()).is_none() {
             return Err(Refusal::not_found(path).into());
         }
-        Ok(Where::File(real.clone()))
+        Ok(Area::File(real.clone()))
     }
 }
 
-/// Whether policy lets the caller know of the file.
-fn is_told(rules: &Rules, candidate: &Candidate) -> bool {
-    let facts = PathFacts {
-        path: &candidate.path,
-        real_path: None,
-        kind: rules.kind_of_path(&candidate.path),
-        // What is ignored was left out by the scan.
-        ignored: false,
-        hard_linked: candidate.now.as_ref().is_some_and(|now| now.hard_linked),
-    };
-    model::judge_path(rules, Access::Read, &facts).is_ok()
-}
-
-fn check(cancel: &AtomicBool) -> Result<(), WorkspaceError> {
-    if cancel.load(Ordering::Relaxed) { Err(WorkspaceError::Cancelled) } else { Ok(()) }
+impl Candidate {
+    /// Whether policy lets the caller read the file.
+    fn is_visible(&self, rules: &Rules) -> bool {
+        // The scan has left out ignored files.
+        is_readable(rules, &self.path, self.now.as_ref().is_some_and(|now| now.hard_linked))
+    }
 }

@@ -1,21 +1,23 @@
-//! How a call on a tree fails.
+//! The errors of calls on a tree, and the refusals that several calls share.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{Code, LogicalPath, Refusal};
 
+use crate::git::GitError;
 use crate::guard::GuardError;
 
-/// A call that did not succeed.
+/// Why a call on a tree failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
-    /// Something the caller can act on.
+    /// The call was refused, for a reason that the caller can act on.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The disk did not do its part. Never shown to a caller: it may hold a physical path.
-    #[error("the file system failed")]
+    /// The disk failed. Never shown to a caller, since it may contain a physical path.
+    #[error("file system error")]
     Io(#[from] io::Error),
-    /// The caller went away, or its deadline passed.
+    /// The caller disconnected, or its deadline passed.
     #[error("the call was cancelled")]
     Cancelled,
 }
@@ -26,12 +28,27 @@ impl From<rustix::io::Errno> for WorkspaceError {
     }
 }
 
+impl From<GitError> for WorkspaceError {
+    fn from(error: GitError) -> Self {
+        match error {
+            GitError::Cancelled => Self::Cancelled,
+            GitError::Io(error) => Self::Io(error),
+            error => Self::Io(io::Error::other(error)),
+        }
+    }
+}
+
+/// Returns `Cancelled` once `cancel` is set.
+pub(crate) fn check_cancelled(cancel: &AtomicBool) -> Result<(), WorkspaceError> {
+    if cancel.load(Ordering::Relaxed) { Err(WorkspaceError::Cancelled) } else { Ok(()) }
+}
+
 impl GuardError {
-    /// Nothing, for whoever takes what cannot be opened for what is not there; a disk that failed is no such thing.
+    /// Returns `Ok` for every error that means that nothing usable is at the path.
     ///
     /// # Errors
     ///
-    /// Where the disk failed.
+    /// If the disk failed.
     pub(crate) fn unless_disk(self) -> io::Result<()> {
         match self {
             Self::Io(error) => Err(error),
@@ -39,7 +56,7 @@ impl GuardError {
         }
     }
 
-    /// What the caller who named `path` is told.
+    /// Converts it to the error for a caller that named `path`.
     pub(crate) fn at(self, path: &LogicalPath) -> WorkspaceError {
         match self {
             Self::Rejected(rule) => Refusal::path(path.as_str(), rule).into(),
@@ -52,12 +69,12 @@ impl GuardError {
     }
 }
 
-/// `path`, or something on the way to it, is no folder.
+/// `path`, or a component of it, is not a folder.
 pub(crate) fn not_a_directory(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::NotADirectory,
-        format!("`{path}` is not a folder, or lies beneath something that is none"),
-        "Use list_dir on the folder above it to see what is there.",
+        format!("`{path}` is not a folder, or a component of it is not one"),
+        "Use list_dir on the parent folder to see what exists.",
     )
     .at(path)
 }
@@ -67,38 +84,38 @@ pub(crate) fn not_a_file(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::NotAFile,
         format!("`{path}` is not a regular file"),
-        "Use list_dir for folders; other special files are never opened.",
+        "Use list_dir for folders. Special files are never opened.",
     )
     .at(path)
 }
 
-/// The file at `path` has `actual` bytes, and the call takes `limit`.
+/// The file at `path` has `actual` bytes, more than the `limit` of the call.
 pub(crate) fn file_too_large(path: &LogicalPath, limit: u64, actual: u64) -> Refusal {
     Refusal::new(
         Code::FileTooLarge,
-        format!("`{path}` has {actual} bytes; this call takes at most {limit}"),
-        "Use search_text to find the place, then read_file with startLine and maxLines if the file is within its limit.",
+        format!("`{path}` has {actual} bytes, more than the limit of {limit} for this call"),
+        "Use search_text to find the relevant lines, then read_file with startLine and maxLines if the file is within its limit.",
     )
     .at(path)
     .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
 }
 
-/// The file at `path` is no text.
+/// The file at `path` is not text.
 pub(crate) fn unsupported_binary(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::UnsupportedBinary,
-        format!("`{path}` is binary, and this call takes text"),
-        "Leave it as it is, or use the files plane, which serves bytes.",
+        format!("`{path}` is binary, and this call accepts only text"),
+        "Leave the file as it is, or use the files endpoints, which transfer bytes.",
     )
     .at(path)
 }
 
-/// Permission bits keep the service from reading `path`.
+/// The permission bits of `path` do not let the service read it.
 fn unreadable(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::PolicyDenied,
         format!("the permission bits of `{path}` do not let the service read it"),
-        "Leave it alone, or ask the operator.",
+        "Leave the file alone, or ask the operator to change its permissions.",
     )
     .at(path)
     .with_details(|details| details.reasons = vec!["permissionBits".to_owned()])

@@ -1,4 +1,4 @@
-//! What leaves a run: the tree as a tar.gz, its changes as a git bundle.
+//! Exports of a run: the tree as tar.gz, and its changes as a git bundle.
 
 mod bundle;
 #[cfg(test)]
@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use model::{Access, LogicalPath, PathFacts, Rules};
+use model::{LogicalPath, Rules};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
@@ -19,21 +19,22 @@ use crate::error::file_too_large;
 use crate::guard::{self, Opened};
 use crate::ignored::{GITIGNORE_NAME, Scope};
 use crate::import::stays_inside;
+use crate::read::is_readable;
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
 
 pub use bundle::Bundle;
 
 impl Workspace {
-    /// Writes the tree as tar.gz to `out`, in the order of paths; flat in memory. What policy hides and what git ignores
-    /// is left out, and so is whatever is no file, no folder and no symbolic link that stays inside.
+    /// Writes the tree as tar.gz to `out`, in path order, in constant memory. Left out are files that policy hides or git
+    /// ignores, special files, and symbolic links that lead out of the tree.
     ///
-    /// The same tree gives the same bytes: neither owners nor times are told.
+    /// The same tree gives the same bytes: the archive has no owners and times.
     ///
     /// # Errors
     ///
-    /// Where the disk or `out` fails, a file became shorter while it was written, or one is larger than the policy's
-    /// `maxTransferBytes`: the archive is cut short then.
+    /// If the disk or `out` fails, a file becomes shorter while it is written, or a file is larger than the policy's
+    /// `maxTransferBytes`. The archive is truncated then.
     pub fn export(&self, rules: &Rules, out: &mut dyn Write) -> Result<(), WorkspaceError> {
         let gzip = GzEncoder::new(out, Compression::fast());
         let mut export = Export { workspace: self, rules, tar: Builder::new(gzip) };
@@ -51,7 +52,7 @@ impl Workspace {
     }
 }
 
-/// Something that is yet to be written.
+/// An entry that remains to be written.
 struct Entry {
     path: LogicalPath,
     is_folder: bool,
@@ -65,7 +66,7 @@ struct Export<'a, W: Write> {
 }
 
 impl<W: Write> Export<'_, W> {
-    /// What the folder at `path`, which lies where `above` is in force, has to show, in reverse order.
+    /// Returns the entries of the folder at `path` in reverse order. `above` are the rules in force in its parent.
     fn entries(&self, path: &LogicalPath, above: &Scope) -> Result<Vec<Entry>, WorkspaceError> {
         let tree = self.workspace.tree();
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
@@ -80,48 +81,34 @@ impl<W: Write> Export<'_, W> {
         let scope = if names.iter().any(|(name, _)| name.to_bytes() == GITIGNORE_NAME.as_bytes()) {
             ignored.enter(&tree.root, above, text, opened.file.as_fd())?
         } else {
-            ignored.enter_without_rules(above, text)?
+            ignored.enter_without_gitignore(above, text)?
         };
         let mut entries = Vec::new();
         for (name, file_type) in names {
-            // Names that are not UTF-8 or git's own are in reach of no tool.
+            // Names that are not UTF-8 or git's own cannot be named by any tool.
             let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else { continue };
             let is_folder = file_type == FileType::Directory;
-            if is_folder || self.is_told(&path, file_type, &scope)? {
+            let is_hidden = tree.hides(&scope, path.as_str().as_bytes(), is_folder);
+            let is_exported = if is_folder {
+                is_hidden.is_ok_and(|hidden| !hidden)
+            } else {
+                matches!(file_type, FileType::RegularFile | FileType::Symlink)
+                    && !is_hidden?
+                    && is_readable(self.rules, &path, false)
+            };
+            if is_exported {
                 entries.push(Entry { path, is_folder, scope: scope.clone() });
             }
         }
-        entries.retain(|entry| !entry.is_folder || self.enters(entry));
         entries.sort_unstable_by(|a, b| b.path.cmp(&a.path));
         Ok(entries)
-    }
-
-    /// Whether there may be something to show in a folder.
-    fn enters(&self, entry: &Entry) -> bool {
-        let Some(ignored) = &self.workspace.tree().ignored else { return false };
-        let hidden = ignored.hides(&entry.scope, entry.path.as_str().as_bytes(), true);
-        hidden.is_ok_and(|hidden| !hidden)
-    }
-
-    /// Whether policy lets the caller have the file.
-    fn is_told(&self, path: &LogicalPath, file_type: FileType, scope: &Scope) -> Result<bool, WorkspaceError> {
-        if !matches!(file_type, FileType::RegularFile | FileType::Symlink) {
-            return Ok(false);
-        }
-        let Some(ignored) = &self.workspace.tree().ignored else { return Ok(false) };
-        if ignored.hides(scope, path.as_str().as_bytes(), false)? {
-            return Ok(false);
-        }
-        let kind = self.rules.kind_of_path(path);
-        let facts = PathFacts { path, real_path: None, kind, ignored: false, hard_linked: false };
-        Ok(model::judge_path(self.rules, Access::Read, &facts).is_ok())
     }
 
     fn open(&self, path: &LogicalPath) -> Result<Option<Opened>, WorkspaceError> {
         match self.workspace.tree().root.open_unlinked(path) {
             Ok(opened) => Ok(Some(opened)),
             Err(error) => {
-                // It went away or became something else since its folder was read.
+                // It was removed or replaced since its folder was read.
                 error.unless_disk()?;
                 Ok(None)
             }
@@ -134,17 +121,17 @@ impl<W: Write> Export<'_, W> {
     }
 
     fn file(&mut self, path: &LogicalPath) -> Result<(), WorkspaceError> {
-        let Ok(place) = self.workspace.tree().root.place(path) else { return Ok(()) };
-        let Some(stat) = place.stat()? else { return Ok(()) };
+        let Ok(parent) = self.workspace.tree().root.open_parent(path) else { return Ok(()) };
+        let Some(stat) = parent.stat()? else { return Ok(()) };
         if FileType::from_raw_mode(stat.st_mode).is_symlink() {
-            return match rustix::fs::readlinkat(&place.dir, &*place.name, Vec::new()) {
+            return match rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new()) {
                 Ok(target) => self.link(path, target.as_bytes()),
                 Err(Errno::NOENT | Errno::INVAL) => Ok(()),
                 Err(errno) => Err(errno.into()),
             };
         }
         let Some(opened) = self.open(path)? else { return Ok(()) };
-        // A further name may be an alias of what policy hides.
+        // A file with several names may be an alias of one that policy hides.
         if !opened.file_type().is_file() || guard::is_hard_linked(&opened.stat) {
             return Ok(());
         }
@@ -154,7 +141,7 @@ impl<W: Write> Export<'_, W> {
             return Err(file_too_large(path, most, size).into());
         }
         let mut header = header(EntryType::Regular, mode, size);
-        // As many bytes as the header says, whatever becomes of the file meanwhile.
+        // Exactly as many bytes as the header says, even if the file changes meanwhile.
         let mut bytes = Exactly { from: File::from(opened.file).take(size), left: size };
         Ok(self.tar.append_data(&mut header, path.as_str(), &mut bytes)?)
     }
@@ -180,7 +167,7 @@ fn header(entry_type: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-/// A reader that fails where there is less than was promised.
+/// A reader that fails if there are fewer bytes than promised.
 struct Exactly<R> {
     from: R,
     left: u64,

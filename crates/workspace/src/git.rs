@@ -1,8 +1,8 @@
-//! The git program: run on the service's own git folders, with nothing of the outside in its surroundings.
+//! Running the git program on the service's own git folders, isolated from the environment.
 //!
-//! Never with a work tree, never inside `repo/`. The environment is built from nothing; every switch by which a
-//! repository could name a program to run is off; a call that takes too long or makes too much is killed with all that
-//! it started.
+//! Git never has a work tree and never runs inside `repo/`. Its environment is built from nothing; every setting by which a
+//! repository could name a program to run is off; a call that takes too long or writes too much is killed with all its
+//! child processes.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,21 +10,23 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
+
+use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-/// What every call gets, so that no configuration and no repository decides otherwise.
+/// The settings of every call, which override any configuration and repository.
 const SWITCHES: [&str; 17] = [
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.autocrlf=false",
     "core.symlinks=true",
     "core.compression=1",
-    // The caller syncs the whole import at once.
+    // The whole import is synced at once.
     "core.fsync=none",
     "gc.auto=0",
     "maintenance.auto=false",
@@ -33,122 +35,123 @@ const SWITCHES: [&str; 17] = [
     "transfer.bundleURI=false",
     "fetch.fsckObjects=false",
     "fetch.recurseSubmodules=false",
-    // Both lead to hosts that were not judged.
+    // Both lead to hosts that were not checked.
     "http.followRedirects=false",
     "http.proxy=",
     "http.lowSpeedLimit=1000",
     "http.lowSpeedTime=30",
 ];
 
-/// What of the operator's own environment reaches git: where programs are, and whom to trust.
+/// The variables that git inherits: where programs are, and which certificates to trust.
 const PASSED_ON: [&str; 4] = ["PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"];
 
-/// How much of git's complaints is kept.
+/// How much of git's error output is kept.
 const MAX_STDERR_BYTES: usize = 8 * 1024;
-/// How often a call is looked after.
-const TICK: Duration = Duration::from_millis(50);
+/// How often the bounds of a call are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How a call of git fails.
+/// Why a call of git failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GitError {
-    /// It could not be started, or talking to it failed.
+    /// Git could not be started, or its input or output failed.
     #[error("git could not be run")]
     Io(#[from] io::Error),
-    /// It ended with an error. Its text is for the log alone: it may hold physical paths.
+    /// Git exited with an error. The text is for the log only: it may contain physical paths.
     #[error("git failed: {0}")]
     Failed(String),
-    /// It took longer than it may.
+    /// It ran longer than its time limit.
     #[error("git took too long")]
     TooLong,
-    /// It made more bytes than it may.
-    #[error("git made too much")]
+    /// It wrote more than its limit.
+    #[error("git wrote too much")]
     TooMuch,
-    /// The caller went away.
+    /// The caller disconnected.
     #[error("the call was cancelled")]
     Cancelled,
 }
 
-/// What a call may take.
+/// The bounds of a call.
 pub(crate) struct Bounds<'a> {
-    /// How long.
+    /// The time limit.
     pub(crate) time: Duration,
-    /// Asked now and then: whether to stop.
+    /// Checked at intervals: whether the call was cancelled.
     pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
-    /// Asked now and then: whether it has made too much.
+    /// Checked at intervals: whether git has written too much.
     pub(crate) too_much: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Bounds<'_> {
-    /// Bounds in time alone.
+    /// Returns bounds with a time limit only.
     pub(crate) fn seconds(seconds: u64) -> Self {
         Self { time: Duration::from_secs(seconds), stop: &|| false, too_much: &|| false }
     }
 }
 
-/// What one call of git needs of the machine, besides programs, libraries and certificates.
+/// What one call of git may access, besides programs, libraries and certificates.
 #[derive(Clone, Debug, Default)]
 pub struct GitAccess {
     /// The git folder that it writes.
     pub write: PathBuf,
     /// Folders that it reads.
     pub read: Vec<PathBuf>,
-    /// The TCP port that it connects to; `None` where it needs no network.
+    /// The TCP port that it connects to; `None` if it needs no network.
     pub port: Option<u16>,
 }
 
-/// Bounds what a call of git may reach.
+/// Restricts what a call of git may access.
 pub trait ConfineGit: fmt::Debug + Send + Sync {
-    /// Bounds the calling thread, and what it starts, to `reach`. The thread ends after it has started git.
+    /// Restricts the calling thread, and the processes that it starts, to `access`. The thread ends after it has started
+    /// git.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses.
-    fn confine(&self, reach: &GitAccess) -> io::Result<()>;
+    /// If the kernel refuses.
+    fn confine(&self, access: &GitAccess) -> io::Result<()>;
 }
 
-/// What all calls of git have in common.
+/// What all calls of git share.
 #[derive(Debug, Default)]
 pub(crate) struct GitHome {
-    /// A folder with nothing in it but the configuration that stands for the user's.
+    /// A folder with the configuration that replaces the user's, and nothing else.
     pub(crate) path: PathBuf,
     /// Hosts that a source may name although their addresses are not public.
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) confine: Option<Arc<dyn ConfineGit>>,
 }
 
-/// One git folder of the service, and how to run git on it.
+/// One git folder of the service, with the settings for running git on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
     home: Arc<GitHome>,
-    reach: GitAccess,
+    access: GitAccess,
     extra: Vec<(String, OsString)>,
 }
 
 impl Git {
-    /// Git on the git folder `dir`, with `home` in place of the user's home (see [`make_home`]).
+    /// Returns git on the git folder `dir`, with `home` as the user's home (see [`make_home`]).
     pub(crate) fn new(dir: PathBuf, home: &Arc<GitHome>) -> Self {
-        let reach = GitAccess { read: vec![home.path.clone()], write: dir, port: None };
-        Self { home: Arc::clone(home), reach, extra: Vec::new() }
+        let access = GitAccess { read: vec![home.path.clone()], write: dir, port: None };
+        Self { home: Arc::clone(home), access, extra: Vec::new() }
     }
 
-    /// Hosts that a source may name although their addresses are not public.
+    /// Returns the hosts that a source may name although their addresses are not public.
     pub(crate) fn allowed_hosts(&self) -> &[String] {
         &self.home.allowed_hosts
     }
 
-    /// The same, which also reads these folders.
+    /// Also lets git read these folders.
     pub(crate) fn reading(mut self, folders: &[PathBuf]) -> Self {
-        self.reach.read.extend_from_slice(folders);
+        self.access.read.extend_from_slice(folders);
         self
     }
 
-    /// The same, which connects to this port.
+    /// Also lets git connect to this port.
     pub(crate) fn connecting(mut self, port: u16) -> Self {
-        self.reach.port = Some(port);
+        self.access.port = Some(port);
         self
     }
 
-    /// The same with these settings of git. By the environment: what a program was started with is for everybody to see.
+    /// Adds git settings. They are passed in the environment, since every user can see the arguments of a process.
     pub(crate) fn with_settings(mut self, settings: &[(&str, &str)]) -> Self {
         self.extra.push(("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string().into()));
         for (n, (key, value)) in settings.iter().enumerate() {
@@ -158,28 +161,27 @@ impl Git {
         self
     }
 
-    /// The same, with `name` in the environment.
+    /// Adds a variable to the environment.
     pub(crate) fn with_env(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.extra.push((name.to_owned(), value.into()));
         self
     }
 
-    /// The same, on another git folder.
+    /// Returns git on another git folder, which may borrow objects from this one.
     pub(crate) fn at(&self, dir: PathBuf) -> Self {
         let mut other = self.clone();
-        // What the other one borrows from this one.
-        other.reach.read.push(std::mem::replace(&mut other.reach.write, dir));
+        other.access.read.push(std::mem::replace(&mut other.access.write, dir));
         other
     }
 
-    /// The git folder.
+    /// Returns the git folder.
     pub(crate) fn dir(&self) -> &Path {
-        &self.reach.write
+        &self.access.write
     }
 
-    /// Runs git to its end and returns what it wrote, at most `max_bytes` of it.
+    /// Runs git and returns its output, at most `max_bytes` of it.
     pub(crate) fn output(&self, args: &[&str], max_bytes: usize, bounds: &Bounds<'_>) -> Result<Vec<u8>, GitError> {
-        self.talk(args, bounds, |stdin, stdout| {
+        self.run(args, bounds, |stdin, stdout| {
             drop(stdin);
             let mut out = Vec::new();
             stdout.take(max_bytes as u64 + 1).read_to_end(&mut out)?;
@@ -188,38 +190,38 @@ impl Git {
         .and_then(|out| if out.len() > max_bytes { Err(GitError::TooMuch) } else { Ok(out) })
     }
 
-    /// Runs git while `talk` writes to it and reads from it. What `talk` says counts, unless git was stopped or failed.
-    pub(crate) fn talk<T>(
+    /// Runs git while `io` writes to it and reads from it. Returns the result of `io`, unless git was stopped or failed.
+    pub(crate) fn run<T>(
         &self,
         args: &[&str],
         bounds: &Bounds<'_>,
-        talk: impl FnOnce(ChildStdin, ChildStdout) -> io::Result<T>,
+        io: impl FnOnce(ChildStdin, ChildStdout) -> io::Result<T>,
     ) -> Result<T, GitError> {
         let mut child = self.spawn(args)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(GitError::Io(io::ErrorKind::BrokenPipe.into()));
         };
-        let done = Done::default();
+        let completion = Completion::default();
         let pid = Pid::from_child(&child);
         thread::scope(|scope| {
-            let watch = scope.spawn(|| done.watch(pid, bounds));
-            let complaints = scope.spawn(move || last_bytes(stderr));
-            let said = talk(stdin, stdout);
-            // A talk that broke off would leave git waiting for ever.
-            if said.is_err() {
+            let watch = scope.spawn(|| completion.watch(pid, bounds));
+            let errors = scope.spawn(move || last_bytes(stderr));
+            let result = io(stdin, stdout);
+            // After a broken exchange git would wait for input forever.
+            if result.is_err() {
                 kill_group(pid);
             }
-            let status = wait(&mut child, pid, &done);
+            let status = wait(&mut child, pid, &completion);
             let stopped = watch.join().unwrap_or(None);
-            let complaints = complaints.join().unwrap_or_default();
-            match (stopped, said, status?) {
+            let errors = errors.join().unwrap_or_default();
+            match (stopped, result, status?) {
                 (Some(error), _, _) => Err(error),
-                (None, Ok(said), status) if status.success() => Ok(said),
-                (None, Err(error), _) if error.kind() != io::ErrorKind::BrokenPipe && complaints.is_empty() => {
+                (None, Ok(value), status) if status.success() => Ok(value),
+                (None, Err(error), _) if error.kind() != io::ErrorKind::BrokenPipe && errors.is_empty() => {
                     Err(error.into())
                 }
-                (None, _, _) => Err(GitError::Failed(complaints)),
+                (None, _, _) => Err(GitError::Failed(errors)),
             }
         })
     }
@@ -227,13 +229,13 @@ impl Git {
     fn spawn(&self, args: &[&str]) -> io::Result<Child> {
         let mut command = self.command(args);
         let Some(confine) = &self.home.confine else { return command.spawn() };
-        // The kernel binds the thread that asks for it and what that starts, so that it is one for this alone.
-        let start = || confine.confine(&self.reach).and_then(|()| command.spawn());
+        // The kernel restricts the calling thread and the processes that it starts, so a thread of its own starts git.
+        let start = || confine.confine(&self.access).and_then(|()| command.spawn());
         let started = thread::scope(|scope| {
             thread::Builder::new()
                 .spawn_scoped(scope, start)?
                 .join()
-                .map_err(|_| io::Error::other("the thread that starts git ended"))
+                .map_err(|_| io::Error::other("the thread that starts git panicked"))
         });
         started?
     }
@@ -262,7 +264,7 @@ impl Git {
             .envs(self.extra.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.home.path)
             .arg("--git-dir")
-            .arg(&self.reach.write)
+            .arg(&self.access.write)
             .args(SWITCHES.iter().flat_map(|switch| ["-c", switch]))
             .args(args)
             .stdin(Stdio::piped())
@@ -273,11 +275,11 @@ impl Git {
     }
 }
 
-/// The name of the configuration that stands for the user's.
+/// The name of the configuration that replaces the user's.
 const CONFIG_NAME: &str = "config";
 
-/// Makes the folder that stands for the user's home. Sources belong to whoever made them, and git refuses such unless
-/// this configuration, and no other place that reaches `upload-pack`, allows it.
+/// Creates the folder that serves as the user's home. Sources may belong to any user, and git refuses those of others unless
+/// this configuration allows it; no other setting reaches `upload-pack`.
 pub(crate) fn make_home(home: &Path) -> io::Result<()> {
     match std::fs::create_dir(home) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -286,21 +288,21 @@ pub(crate) fn make_home(home: &Path) -> io::Result<()> {
     std::fs::write(home.join(CONFIG_NAME), "[safe]\n\tdirectory = *\n")
 }
 
-/// Tells the watch of a call that the call is over.
+/// Whether a call has ended, for the thread that watches it.
 #[derive(Default)]
-struct Done(Mutex<bool>, Condvar);
+struct Completion(Mutex<bool>, Condvar);
 
-impl Done {
+impl Completion {
     fn set(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.0.lock() = true;
         self.1.notify_all();
     }
 
-    /// Kills the call when it passes its bounds, and says which.
+    /// Kills the call when it exceeds its bounds, and returns which one.
     fn watch(&self, pid: Pid, bounds: &Bounds<'_>) -> Option<GitError> {
         let start = Instant::now();
-        let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*done {
+        let mut completed = self.0.lock();
+        while !*completed {
             let error = if (bounds.stop)() {
                 Some(GitError::Cancelled)
             } else if (bounds.too_much)() {
@@ -314,23 +316,23 @@ impl Done {
                 kill_group(pid);
                 return error;
             }
-            done = self.1.wait_timeout(done, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            self.1.wait_for(&mut completed, CHECK_INTERVAL);
         }
         None
     }
 }
 
-/// Waits for git's end. What it started may still run, which nobody waits for: it is killed. Git is buried last, so that
-/// its number cannot belong to somebody else while it is used.
-fn wait(child: &mut Child, pid: Pid, done: &Done) -> io::Result<std::process::ExitStatus> {
+/// Waits until git exits. Its child processes may still run, so they are killed. Git is reaped last, so that its process id
+/// cannot belong to another process while it is used.
+fn wait(child: &mut Child, pid: Pid, completion: &Completion) -> io::Result<std::process::ExitStatus> {
     let ended = retry(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
     kill_group(pid);
-    done.set();
+    completion.set();
     ended?;
     child.wait()
 }
 
-/// Calls again what a signal broke off.
+/// Repeats a call that a signal interrupted.
 fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -341,11 +343,11 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
 }
 
 fn kill_group(pid: Pid) {
-    // A group that is gone already is what is wanted.
+    // A group that has ended already is no error.
     let _ = kill_process_group(pid, Signal::KILL);
 }
 
-/// The last of what `from` says, as text.
+/// Returns the last bytes of `from` as text.
 fn last_bytes(mut from: impl Read) -> String {
     let mut kept = Vec::new();
     let mut buffer = [0; 4096];
@@ -358,24 +360,13 @@ fn last_bytes(mut from: impl Read) -> String {
     String::from_utf8_lossy(&kept).trim().to_owned()
 }
 
-/// 40 hexadecimal digits as bytes.
+/// Parses an object id of 40 hexadecimal digits.
 pub(crate) fn parse_oid(hex: &str) -> Option<[u8; 20]> {
     let mut oid = [0; 20];
-    if hex.len() != 40 {
-        return None;
-    }
-    for (byte, digits) in oid.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(oid)
+    (base16ct::mixed::decode(hex, &mut oid).ok()?.len() == oid.len()).then_some(oid)
 }
 
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(oid: &[u8]) -> String {
-    oid.iter().fold(String::with_capacity(oid.len() * 2), |mut text, byte| {
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
-        }
-        text
-    })
+/// Returns bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    base16ct::lower::encode_string(bytes)
 }

@@ -1,17 +1,18 @@
-//! Runs' folders: made from a source all at once or not at all, opened, removed.
+//! Folders of runs: imported from a source all at once or not at all, opened, and removed.
 
 mod archive;
 mod bare;
 mod directory;
+mod fsync_tree;
 mod git;
-mod leftover;
-mod linked;
+mod hard_links;
+mod quota;
 mod remove;
-mod settle;
-mod sink;
+mod run_folders;
 #[cfg(test)]
 mod tests;
 mod tracked;
+mod writer;
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,72 +21,76 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::{Code, Refusal, Rules, RunId, SkippedEntry};
-use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
 use crate::base::manifest::{self, Head};
-use crate::base::{self, Base, GIT_NAME, MANIFEST_NAME, Shelf};
-use crate::git::{ConfineGit, Git, GitHome, make_home};
+use crate::base::{self, Base, BaseLru, GIT_NAME, MANIFEST_NAME};
+use crate::dir::{create_file, fresh_name, open_dir};
+use crate::git::{ConfineGit, Git, GitError, GitHome, make_home};
 use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
 pub(crate) use git::FETCHED;
-pub use leftover::RunFolder;
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
-pub(crate) use sink::stays_inside;
+pub use run_folders::RunFolder;
 pub(crate) use tracked::{folder_rules, is_folder_ignored};
+pub(crate) use writer::stays_inside;
 
 use directory::FolderId;
-use sink::{ImportWriter, LeftOutReport};
+use quota::SkippedReport;
+use writer::ImportWriter;
 
-/// How the name of a folder in the making begins; no run has such a name.
+/// The prefix of a folder's name while it is imported. No run has such a name.
 const STAGING: &str = ".import-";
-/// How the name of a folder that is going begins.
+/// The prefix of a folder's name while it is removed.
 const TRASH: &str = ".trash-";
-/// The folder that stands for git's home.
+/// The folder that serves as git's home.
 const GIT_HOME: &str = ".git-home";
+
 /// The folders of a run.
 const FOLDERS: [&str; 4] = ["repo", "tmp", "artifacts", "tool-cache"];
 
-/// The folder that holds every run's workspace.
+/// The folder of all runs' workspaces.
 pub struct Workspaces {
     dir: OwnedFd,
     path: PathBuf,
     home: Arc<GitHome>,
-    /// In the names of this process's own folders, which no sweep of its own takes.
+    /// Part of the names of this process's temporary folders, which its own sweeps leave alone.
     tag: String,
     import_roots: Vec<PathBuf>,
-    /// The service's own folders, of which nothing comes into a run: the database and the key lie in them.
-    own: Own,
+    /// The service's own folders, which are never imported: they contain the database and the key.
+    own: OwnFolders,
     limits: ImportLimits,
-    shelf: Arc<Shelf>,
+    base_lru: Arc<BaseLru>,
 }
 
-/// What an import may hold.
+/// The limits of an import.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportLimits {
-    /// Files, folders and links, those that are left out too.
+    /// Files, folders and links, including those that are skipped.
     pub max_entries: u64,
-    /// Bytes of their paths, which are held in memory while they come in.
+    /// Bytes of their paths, which are held in memory during the import.
     pub max_name_bytes: u64,
-    /// Bytes of all files; also of what a git source sends.
+    /// Bytes of all files, and bytes that a git source sends.
     pub max_bytes: u64,
-    /// Names in a path.
+    /// The number of names in a path.
     pub max_depth: usize,
-    /// How many times its own size an archive may become, beyond its first 64 MiB.
+    /// The compression ratio of an archive, beyond its first 64 MiB.
     pub max_ratio: u64,
 }
 
-/// Folders by their place, and by which they are whatever place they are reached by.
-struct Own {
-    places: [PathBuf; 2],
-    folders: [FolderId; 2],
+/// The service's own folders: the data folder and `workspaces/`.
+struct OwnFolders {
+    paths: [PathBuf; 2],
+    /// Their identities, which do not depend on the path or mount that leads to them.
+    ids: [FolderId; 2],
 }
 
-impl Own {
-    /// Whether `real` lies in one of them, or one of them in it.
-    fn meets(&self, real: &Path) -> bool {
-        self.places.iter().any(|own| own.starts_with(real) || real.starts_with(own))
+impl OwnFolders {
+    /// Whether `real` is inside one of them, or contains one.
+    fn overlaps(&self, real: &Path) -> bool {
+        self.paths.iter().any(|own| own.starts_with(real) || real.starts_with(own))
     }
 }
 
@@ -96,92 +101,108 @@ impl Default for ImportLimits {
 }
 
 impl fmt::Debug for Workspaces {
-    // Not where it is: no physical path in a log.
+    // Without the physical path, which must not reach a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workspaces").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-/// Where a run's tree comes from. Paths were checked against the import roots by [`Workspaces::allow`].
+/// The source of a run's tree. Paths were checked against the import roots by [`Workspaces::allow`].
 pub enum ImportSource<'a> {
-    /// Nothing.
+    /// No files.
     Empty,
-    /// A repository by `https`.
+    /// A git repository by `https`.
     GitRemote {
         /// The address.
         url: String,
-        /// Branch, tag or commit; HEAD where missing.
+        /// A branch, tag or commit; `None` for HEAD.
         reference: Option<String>,
     },
-    /// A repository on this machine.
+    /// A git repository on this machine.
     GitLocal {
         /// Its folder.
         path: PathBuf,
-        /// Branch, tag or commit; HEAD where missing.
+        /// A branch, tag or commit; `None` for HEAD.
         reference: Option<String>,
     },
     /// A folder on this machine.
     Directory(PathBuf),
-    /// A tar or tar.gz.
+    /// A tar or tar.gz archive.
     Archive(&'a mut dyn Read),
 }
 
-/// Told of an import's progress, and asked whether to go on.
+/// Observes an import, and can stop it.
 pub trait ImportObserver: Sync {
-    /// So many files and bytes are in; `stage` is `fetching`, `writing` or `committing`.
+    /// Called with the number of files and bytes so far. `stage` is `fetching`, `writing`, `committing` or `done`.
     fn progress(&self, stage: &'static str, files: u64, bytes: u64);
 
     /// Whether to stop.
     fn cancelled(&self) -> bool;
 
-    /// Asked before the tree holds so many files and bytes; folders and links are among the files, with 4 KiB each.
+    /// Called before the tree grows to this many files and bytes. Folders and links count as files of 4 KiB.
     ///
     /// # Errors
     ///
-    /// The refusal of the whole import, where that is more than it may.
+    /// The refusal of the import, if that is beyond a quota.
     fn check_quota(&self, _files: u64, _bytes: u64) -> Result<(), Refusal> {
         Ok(())
     }
 }
 
-/// What came in.
+/// An imported run.
 #[derive(Debug)]
 pub struct ImportedRun {
-    /// The workspace, ready.
+    /// The workspace.
     pub workspace: Arc<Workspace>,
     /// The base commit.
     pub base_commit: String,
-    /// Files.
+    /// The number of files.
     pub files: u64,
-    /// Bytes.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// What was left out: at most 1,000 entries, and 64 KiB of their paths and reasons.
+    /// Entries that were skipped: at most 1,000, with at most 64 KiB of paths and reasons.
     pub left_out: Vec<SkippedEntry>,
-    /// How many more were left out.
+    /// How many more were skipped.
     pub left_out_more: u64,
 }
 
-/// Why an import failed; nothing of it is left.
+/// Why an import failed. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The source is bad: the orchestrator can act on it.
+    /// The source was refused, for a reason that the caller can act on.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The disk failed.
-    #[error("the file system failed")]
+    #[error("file system error")]
     Io(#[from] io::Error),
-    /// The orchestrator went away.
+    /// The caller disconnected.
     #[error("the import was cancelled")]
     Cancelled,
 }
 
+impl From<Errno> for ImportError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+impl From<GitError> for ImportError {
+    fn from(error: GitError) -> Self {
+        match error {
+            GitError::Cancelled => Self::Cancelled,
+            GitError::Io(error) => Self::Io(error),
+            error => Self::Io(io::Error::other(error)),
+        }
+    }
+}
+
 impl Workspaces {
-    /// Opens `data_dir/workspaces`, makes it where it is missing, and checks that the guard holds on this kernel and
-    /// file system: an escape is refused, a link is refused, no-replace works.
+    /// Opens `data_dir/workspaces`, creates it if it is missing, and checks that the kernel and the file system support the
+    /// guard.
     ///
     /// # Errors
     ///
-    /// Where the folder cannot be used or a check fails.
+    /// If the folder cannot be used or a check fails.
     #[expect(clippy::disallowed_methods, reason = "the service's own folder, which nobody else may write to")]
     pub fn open(data_dir: &Path, import_roots: &[PathBuf]) -> io::Result<Self> {
         let path = data_dir.join("workspaces");
@@ -190,11 +211,11 @@ impl Workspaces {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
-        // Git runs elsewhere, so that a relative path would not lead here.
+        // Git runs in another folder, where a relative path would not work.
         let path = path.canonicalize()?;
         let dir = guard::open_ambient_folder(&path)?;
         let data_dir = data_dir.canonicalize()?;
-        let folders = [directory::identity(&guard::open_ambient_folder(&data_dir)?)?, directory::identity(&dir)?];
+        let ids = [directory::identity(&guard::open_ambient_folder(&data_dir)?)?, directory::identity(&dir)?];
         guard::self_test(dir.as_fd())?;
         let home = path.join(GIT_HOME);
         make_home(&home)?;
@@ -203,47 +224,46 @@ impl Workspaces {
             home: Arc::new(GitHome { path: home, ..GitHome::default() }),
             tag: fresh_name(""),
             import_roots: import_roots.to_vec(),
-            own: Own { places: [data_dir, path.clone()], folders },
+            own: OwnFolders { paths: [data_dir, path.clone()], ids },
             path,
             limits: ImportLimits::default(),
-            shelf: Arc::default(),
+            base_lru: Arc::default(),
         })
     }
 
-    /// The same, with other limits of imports.
+    /// Sets other limits for imports.
     #[must_use]
     pub fn with_limits(self, limits: ImportLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The same, with hosts that git sources may name although their addresses are not public, and with `confine` to
-    /// bound what each call of git may reach.
+    /// Sets the hosts that git sources may name although their addresses are not public, and what restricts each call of git.
     #[must_use]
     pub fn with_git(self, allowed_hosts: Vec<String>, confine: Option<Arc<dyn ConfineGit>>) -> Self {
         let home = GitHome { path: self.home.path.clone(), allowed_hosts, confine };
         Self { home: Arc::new(home), ..self }
     }
 
-    /// The real place of `raw` if it lies under an import root and apart from the service's own folder.
+    /// Returns the real path of `raw`, if it is under an import root and apart from the service's own folders.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST`, the same whether the place does not exist or is not allowed.
+    /// `INVALID_REQUEST`, the same whether the path does not exist or is not allowed.
     #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
     pub fn allow(&self, raw: &str) -> Result<PathBuf, Refusal> {
         let path = Path::new(raw);
         let real = path.is_absolute().then(|| path.canonicalize().ok()).flatten();
         let real = real.filter(|real| self.is_under_root(real)).ok_or_else(|| {
             Refusal::invalid(
-                "the path is no folder under an import root",
-                "Name an absolute path under a folder that the service was started with as --import-root.",
+                "the path is not a folder under an import root",
+                "Use an absolute path under a folder that the service was started with as --import-root.",
             )
         })?;
-        if self.own.meets(&real) { Err(own_folder()) } else { Ok(real) }
+        if self.own.overlaps(&real) { Err(own_folder()) } else { Ok(real) }
     }
 
     fn is_allowed(&self, real: &Path) -> bool {
-        self.is_under_root(real) && !self.own.meets(real)
+        self.is_under_root(real) && !self.own.overlaps(real)
     }
 
     #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
@@ -252,9 +272,9 @@ impl Workspaces {
         roots.into_iter().any(|root| real.starts_with(root))
     }
 
-    /// Makes `run`'s workspace from `source` in a staging folder and renames it into place at the end. `rules` are the
-    /// run's: they say what a name hides, which no other name of the same file may show. The folder counts as
-    /// unfinished until it is [confirmed](Self::confirm).
+    /// Creates `run`'s workspace from `source` in a staging folder, and renames it into place at the end. `rules` are the run's
+    /// policy: a hard link must not reveal what another name of the same file hides. The run counts as unfinished until it is
+    /// [confirmed](Self::confirm).
     ///
     /// # Errors
     ///
@@ -274,15 +294,15 @@ impl Workspaces {
         if watch.cancelled() {
             return Err(ImportError::Cancelled);
         }
-        settle::sync(&staging.dir, done.entries)?;
+        fsync_tree::sync(&staging.dir, done.entries)?;
         match rustix::fs::renameat_with(&self.dir, &*staging.name, &self.dir, run.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => staging.kept = true,
             Err(Errno::EXIST | Errno::NOTEMPTY) => return Err(exists(run).into()),
-            Err(errno) => return Err(ImportError::Io(errno.into())),
+            Err(errno) => return Err(errno.into()),
         }
-        rustix::fs::fsync(&self.dir).map_err(io::Error::from)?;
+        rustix::fs::fsync(&self.dir)?;
         watch.progress("done", done.files, done.bytes);
-        let Done { base_commit, files, bytes, left_out: LeftOutReport { entries: left_out, more, .. }, .. } = done;
+        let Done { base_commit, files, bytes, skipped: SkippedReport { entries: left_out, more, .. }, .. } = done;
         Ok(ImportedRun { workspace: self.get(run)?, base_commit, files, bytes, left_out, left_out_more: more })
     }
 
@@ -294,20 +314,20 @@ impl Workspaces {
         watch: &dyn ImportObserver,
     ) -> Result<Done, ImportError> {
         for folder in FOLDERS {
-            rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU).map_err(io::Error::from)?;
+            rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU)?;
         }
-        leftover::mark(&staging.dir)?;
+        run_folders::mark_unfinished(&staging.dir)?;
         let git_dir = self.path.join(&staging.name).join(GIT_NAME);
         bare::make(&git_dir)?;
         let git = Git::new(git_dir, &self.home);
-        let repo = open_folder(&staging.dir, "repo")?;
-        let mut sink = ImportWriter::new(repo.try_clone()?, self.limits, watch);
-        let commit = self.copy(&git, source, watch, &mut sink)?;
-        linked::leave_out(&mut sink, repo.as_fd(), rules)?;
-        let folders = sink.folders()?;
-        let (mut rows, left_out) = sink.into_rows();
+        let repo = open_dir(&staging.dir, "repo")?;
+        let mut writer = ImportWriter::new(repo.try_clone()?, self.limits, watch);
+        let commit = self.copy(&git, source, watch, &mut writer)?;
+        hard_links::remove_revealing(&mut writer, repo.as_fd(), rules)?;
+        let folders = writer.folders()?;
+        let (mut rows, skipped) = writer.into_rows();
         let entries = rows.len() + folders.len();
-        // The sink counts what it has written, against its bounds; told is what there is.
+        // The writer's own counts include files that it removed again.
         let files = rows.len() as u64;
         let bytes = rows.iter().filter(|row| row.mode != manifest::MODE_LINK).map(|row| row.stamp.size).sum();
         let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
@@ -319,53 +339,53 @@ impl Workspaces {
             bare::commit(&git, repo.as_fd(), &rows, watch)?
         };
         let head = Head { commit: base_commit.clone(), ignores };
-        write_manifest(&staging.dir, &manifest::write(&head, rows, folders))?;
-        Ok(Done { base_commit, files, bytes, left_out, entries })
+        create_file(&staging.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
+        Ok(Done { base_commit, files, bytes, skipped, entries })
     }
 
-    /// Copies the source's tree, and says which commit it is where the source knows.
+    /// Copies the source's tree. Returns its commit if the source is a git repository.
     fn copy(
         &self,
         git: &Git,
         source: ImportSource<'_>,
         watch: &dyn ImportObserver,
-        sink: &mut ImportWriter<'_>,
+        writer: &mut ImportWriter<'_>,
     ) -> Result<Option<String>, ImportError> {
         let (origin, reference) = match source {
             ImportSource::Empty => return Ok(None),
             ImportSource::Directory(path) => {
-                return directory::copy(&path, &self.own.folders, self.limits, sink).map(|()| None);
+                return directory::copy(&path, &self.own.ids, self.limits, writer).map(|()| None);
             }
-            ImportSource::Archive(archive) => return archive::copy(archive, self.limits, sink).map(|()| None),
+            ImportSource::Archive(archive) => return archive::copy(archive, self.limits, writer).map(|()| None),
             ImportSource::GitRemote { url, reference } => (git::Origin::Remote(url), reference),
             ImportSource::GitLocal { path, reference } => {
                 let git_dir = git::find(&path, &|real| self.is_allowed(real))?;
                 (git::Origin::Local { path: git_dir, reads: self.import_roots.clone() }, reference)
             }
         };
-        git::copy(git, &origin, reference.as_deref(), self.limits, watch, sink).map(Some)
+        git::copy(git, &origin, reference.as_deref(), self.limits, watch, writer).map(Some)
     }
 
     /// Opens `run`'s workspace.
     ///
     /// # Errors
     ///
-    /// Where it is not there or cannot be used.
+    /// If it does not exist or cannot be used.
     pub fn get(&self, run: &RunId) -> io::Result<Arc<Workspace>> {
-        let dir = open_folder(&self.dir, run.as_str())?;
+        let dir = open_dir(&self.dir, run.as_str())?;
         let base = self.base_in(dir.as_fd(), run)?;
         Ok(Arc::new(Workspace::open(&dir, Arc::new(base))?))
     }
 
-    /// Opens what `run` started from, whether or not its tree is still there.
+    /// Opens the base of `run`, whether or not its tree still exists.
     ///
     /// # Errors
     ///
-    /// Where it is not there ([`io::ErrorKind::NotFound`], which says what is gone) or cannot be used.
+    /// If it does not exist ([`io::ErrorKind::NotFound`], with the missing part) or cannot be used.
     pub fn base(&self, run: &RunId) -> io::Result<Arc<Base>> {
-        let dir = open_folder(&self.dir, run.as_str()).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => io::Error::new(error.kind(), "the run's folder is gone"),
-            _ => error,
+        let dir = open_dir(&self.dir, run.as_str()).map_err(|errno| match errno {
+            Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, "the run's folder is missing"),
+            errno => errno.into(),
         })?;
         let base = self.base_in(dir.as_fd(), run)?;
         base::has_blobs(dir.as_fd())?;
@@ -373,14 +393,14 @@ impl Workspaces {
     }
 
     fn base_in(&self, dir: BorrowedFd<'_>, run: &RunId) -> io::Result<Base> {
-        Base::open(dir, &self.path.join(run.as_str()), &self.home, self.shelf.clone())
+        Base::open(dir, &self.path.join(run.as_str()), &self.home, self.base_lru.clone())
     }
 
-    /// Removes `run`'s workspace; one that is not there is no error.
+    /// Removes `run`'s workspace. A missing one is no error.
     ///
     /// # Errors
     ///
-    /// Where the disk fails.
+    /// If the disk fails.
     pub fn remove(&self, run: &RunId) -> io::Result<()> {
         let trash = self.own_name(TRASH);
         match rustix::fs::renameat(&self.dir, run.as_str(), &self.dir, &*trash) {
@@ -388,7 +408,7 @@ impl Workspaces {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
-        // From here on the run is gone, whatever becomes of its files: a sweep finds what is left of them.
+        // From here on the run is removed. If its files cannot be removed now, a sweep does it.
         rustix::fs::fsync(&self.dir)?;
         remove::tree(self.dir.as_fd(), trash.as_bytes())
     }
@@ -396,7 +416,7 @@ impl Workspaces {
 
 impl Workspaces {
     fn data_dir(&self) -> &Path {
-        &self.own.places[0]
+        &self.own.paths[0]
     }
 
     fn own_name(&self, prefix: &str) -> String {
@@ -404,25 +424,25 @@ impl Workspaces {
     }
 }
 
-/// The source is the service's own folder, or has to do with it.
+/// The source overlaps one of the service's own folders.
 fn own_folder() -> Refusal {
     Refusal::invalid(
-        "the path lies in the folder that the service keeps its own data in, or holds that folder",
-        "Name a folder beside it: no run may see the database, the keys or the files of other runs.",
+        "the path is inside the service's own data folder, or contains it",
+        "Use another folder: a run must not see the database, the keys or the files of other runs.",
     )
 }
 
-/// What an import came to.
+/// The result of an import.
 struct Done {
     base_commit: String,
     files: u64,
     bytes: u64,
-    left_out: LeftOutReport,
-    /// Files and folders.
+    skipped: SkippedReport,
+    /// The number of files and folders.
     entries: usize,
 }
 
-/// A folder in the making. What is dropped before it is kept is removed.
+/// A run's folder while it is imported. Dropping it removes it, unless it was kept.
 struct Staging<'a> {
     workspaces: &'a Workspaces,
     name: String,
@@ -434,7 +454,7 @@ impl<'a> Staging<'a> {
     fn new(workspaces: &'a Workspaces) -> io::Result<Self> {
         let name = workspaces.own_name(STAGING);
         rustix::fs::mkdirat(&workspaces.dir, &*name, Mode::RWXU)?;
-        let dir = open_folder(&workspaces.dir, &name)?;
+        let dir = open_dir(&workspaces.dir, &*name)?;
         Ok(Self { workspaces, name, dir, kept: false })
     }
 }
@@ -445,35 +465,12 @@ impl Drop for Staging<'_> {
             return;
         }
         if let Err(error) = remove::tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
-            // The next start sweeps it.
-            tracing::warn!(%error, "what a failed import left could not be removed");
+            // The next start removes it.
+            tracing::warn!(%error, "the files of a failed import could not be removed");
         }
     }
 }
 
-fn write_manifest(dir: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(dir, MANIFEST_NAME, flags, Mode::RUSR | Mode::WUSR)?;
-    std::fs::File::from(fd).write_all(bytes)
-}
-
-/// Opens the folder `name` of `dir`, which is one of the service's own.
-pub(crate) fn open_folder(dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
-}
-
-/// A name that nobody else has.
-pub(crate) fn fresh_name(prefix: &str) -> String {
-    use std::hash::{BuildHasher as _, RandomState};
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    // Random keys of the process's own hash maps; names need to differ, not to be secret.
-    let random = RandomState::new().hash_one(COUNT.fetch_add(1, Ordering::Relaxed));
-    format!("{prefix}{random:016x}")
-}
-
 fn exists(run: &RunId) -> Refusal {
-    Refusal::new(Code::AlreadyExists, format!("run `{run}` exists already"), "Choose another runId, or none.")
+    Refusal::new(Code::AlreadyExists, format!("run `{run}` already exists"), "Choose another runId, or omit it.")
 }

@@ -1,36 +1,27 @@
 //! A run's tree on disk.
+//! The file tree of one run on disk: guard, read, list, search, stage, apply, import and export.
 //!
-//! The law of this crate: nobody else touches a run's tree, and no physical path leaves. Everything goes by
-//! [`model::LogicalPath`] through one guard that resolves beneath a folder's handle. Synchronous: the service calls it
-//! where blocking is allowed.
+//! This is the only crate that opens files of a run, and no physical path leaves it. Callers name files by
+//! [`model::LogicalPath`]; one guard resolves each path under the handle of its tree's root. All functions are synchronous:
+//! the service calls them where blocking is allowed.
 
 mod apply;
 mod base;
 mod diff;
+mod dir;
 mod error;
-mod explain;
 mod export;
-mod find;
-mod first;
-#[cfg(test)]
-mod fixture;
 mod git;
-mod globs;
 mod guard;
 mod ignored;
 mod import;
-mod list;
-mod measure;
-mod past;
 mod preview;
+mod query;
 mod read;
-mod rebuild;
-mod search;
-mod stat;
-mod stats;
-mod survey;
+mod snapshot;
+mod stamp;
 #[cfg(test)]
-mod testkit;
+mod test_support;
 mod transfer;
 mod tree;
 mod walk;
@@ -42,18 +33,18 @@ pub use diff::{
 };
 pub use error::WorkspaceError;
 pub use export::Bundle;
-pub use find::{FindQuery, FindReport, FindSort, FoundFile};
-pub use first::{BoundedEntries, MAX_ENTRIES_BYTES};
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, RunFolder, Workspaces};
-pub use list::{Entry, EntryType, ListQuery, Listing};
-pub use past::{ContentLocation, ContentStore, DriftEntry, Snapshot, SnapshotFile};
 pub use preview::Preview;
+pub use query::{
+    BoundedEntries, Entry, EntryStat, EntryType, FindQuery, FindReport, FindSort, FoundFile, ListQuery, Listing,
+    MAX_ENTRIES_BYTES, Match, PathStat, RANGED_READ_FACTOR, SearchMode, SearchQuery, SearchReport, Tally, TreeStats,
+};
 pub use read::FileContent;
-pub use rebuild::{Drift, EntryState, RebuildReport};
-pub use search::{Match, SearchMode, SearchQuery, SearchReport};
-pub use stat::{Found, PathStat, RANGED_READ_FACTOR};
-pub use stats::{Tally, TreeStats};
+pub use snapshot::{
+    ContentLocation, ContentStore, Drift, DriftEntry, EntryState, RebuildReport, Snapshot, SnapshotFile,
+};
+pub use stamp::FileStamp;
 pub use transfer::Transfer;
-pub use tree::{FileStamp, Target, Tree, Workspace};
+pub use tree::{Target, Tree, Workspace};

@@ -1,18 +1,18 @@
-//! Files as they will be, in a tree of their own: what a read sees behind changes that are planned and not carried out.
+//! A temporary tree of planned files, for reads that follow changes which are planned but not applied.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use model::LogicalPath;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::Mode;
 
+use crate::dir::{create_file, fresh_name, open_dir, remove_dir};
 use crate::guard::{Blocking, GuardError, Root};
-use crate::import::{fresh_name, remove_all_in};
+use crate::import::remove_all_in;
 use crate::{Tree, Workspace};
 
-/// A tree of planned files in a run's `tmp/`; it goes when this is dropped.
+/// A tree of planned files in a run's `tmp/`. Dropping it removes it.
 #[derive(Debug)]
 pub struct Preview {
     tree: Tree,
@@ -22,50 +22,47 @@ pub struct Preview {
 }
 
 impl Workspace {
-    /// Writes `files`, each with its bytes and permission bits, to a tree of their own beside the run's.
+    /// Writes `files`, each with its bytes and permission bits, to a new tree in `tmp/`.
     ///
     /// # Errors
     ///
-    /// Where the disk fails.
+    /// If the disk fails.
     pub fn preview<'a>(
         &self,
         files: impl IntoIterator<Item = (&'a LogicalPath, &'a [u8], u32)>,
     ) -> io::Result<Preview> {
         let name = fresh_name("preview-");
         rustix::fs::mkdirat(self.tmp(), &*name, Mode::RWXU)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat(self.tmp(), &*name, flags, Mode::empty())?;
+        let dir = open_dir(self.tmp(), &*name)?;
         let root = Arc::new(Root::of_run(dir.try_clone()?));
         let preview = Preview { tree: Tree { root, ignored: None }, dir, tmp: Arc::clone(self.tmp()), name };
         for (path, bytes, mode) in files {
-            preview.put(path, bytes, mode)?;
+            preview.write(path, bytes, mode)?;
         }
         Ok(preview)
     }
 }
 
 impl Tree {
-    /// Where `path` leads, if a symbolic link is on the way.
+    /// Returns the real path of `path`, if it leads through a symbolic link.
     pub fn real_path(&self, path: &LogicalPath) -> Option<LogicalPath> {
         self.root.open(path, Blocking::Allowed).ok()?.real
     }
 }
 
 impl Preview {
-    /// The files, to be read.
+    /// Returns the tree of the files.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    fn put(&self, path: &LogicalPath, bytes: &[u8], mode: u32) -> io::Result<()> {
-        let (place, _) = self.tree.root.make_place(path).map_err(|error| match error {
+    fn write(&self, path: &LogicalPath, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let (parent, _) = self.tree.root.create_parent(path).map_err(|error| match error {
             GuardError::Io(error) => error,
-            // Nobody else knows of the folder.
-            _ => io::Error::other("a planned file has no place"),
+            // Nobody else knows the folder.
+            _ => io::Error::other("a planned file cannot be created in the preview"),
         })?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&place.dir, &*place.name, flags, Mode::RUSR | Mode::WUSR)?;
-        let mut file = File::from(file);
+        let mut file = create_file(&parent.dir, &*parent.name)?;
         file.write_all(bytes)?;
         Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?)
     }
@@ -74,9 +71,8 @@ impl Preview {
 impl Drop for Preview {
     fn drop(&mut self) {
         let emptied = remove_all_in(&self.dir, &[]);
-        let removed = emptied.and_then(|()| Ok(rustix::fs::unlinkat(&self.tmp, &*self.name, AtFlags::REMOVEDIR)?));
-        if let Err(error) = removed {
-            // The next start empties the folder that it lies in.
+        if let Err(error) = emptied.and_then(|()| Ok(remove_dir(&self.tmp, &*self.name)?)) {
+            // The next start empties `tmp/`.
             tracing::warn!(%error, "a preview could not be removed");
         }
     }

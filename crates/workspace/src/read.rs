@@ -1,6 +1,6 @@
-//! Whole files, read through the guard and the judge.
+//! Reading whole files, through the guard and the policy.
 
-pub(crate) mod hashes;
+pub(crate) mod hash_cache;
 #[cfg(test)]
 mod tests;
 
@@ -11,43 +11,43 @@ use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::error::{file_too_large, not_a_file, unsupported_binary};
-use crate::guard::{Blocking, GuardError, Opened, Stamp};
+use crate::guard::{Blocking, GuardError, Opened};
+use crate::stamp::DeviceStamp;
 use crate::{Tree, WorkspaceError};
 
-/// So many first bytes tell a file's kind.
+/// How many first bytes a file's kind is detected from.
 pub(crate) const HEAD_BYTES: usize = 8 * 1024;
-/// How often a file that is written to while it is read is read again.
-const TORN_READS: u32 = 3;
+/// How often a file is read again if it is written to while it is read.
+const MAX_ATTEMPTS: u32 = 3;
 /// The largest file that is hashed where nothing may block.
-const MAX_PROMPT_HASH_BYTES: usize = 256 * 1024;
+const MAX_NON_BLOCKING_HASH_BYTES: usize = 256 * 1024;
 
 /// A file that was read.
 #[derive(Debug)]
 pub struct FileContent {
-    /// As the caller named it.
+    /// Its path, as the caller named it.
     pub path: LogicalPath,
-    /// Where it led, if a symbolic link was on the way.
+    /// Its real path, if the path leads through a symbolic link.
     pub real_path: Option<LogicalPath>,
     /// Its kind.
     pub kind: FileKind,
     /// All its bytes.
     pub bytes: Vec<u8>,
-    /// Hash of `bytes`.
+    /// The hash of `bytes`.
     pub sha256: Sha256,
     /// Its permission bits.
     pub mode: u32,
 }
 
-/// A regular file that guard and judge have let pass.
+/// A regular file that guard and policy have admitted.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) opened: Opened,
-    /// Its kind as far as its name tells.
+    /// Its kind, detected from its name.
     pub(crate) kind: FileKind,
 }
-
 impl Tree {
-    /// Reads the text file at `path`, at most `max_bytes` of it.
+    /// Reads the text file at `path`, if it has at most `max_bytes`.
     ///
     /// # Errors
     ///
@@ -57,15 +57,15 @@ impl Tree {
         self.read_as(rules, path, max_bytes, Blocking::Allowed)
     }
 
-    /// As [`read`](Self::read), but never waits for a disk, so that it may run where nothing may block: `None` where the
-    /// answer is not all in memory, or would take long to hash.
+    /// As [`read`](Self::read), but never waits for the disk, so that it may run where nothing may block. `None` if the file is
+    /// not in memory, or would take long to hash.
     pub fn try_read(
         &self,
         rules: &Rules,
         path: &LogicalPath,
         max_bytes: u64,
     ) -> Option<Result<FileContent, WorkspaceError>> {
-        match self.read_as(rules, path, max_bytes, Blocking::Never) {
+        match self.read_as(rules, path, max_bytes, Blocking::Forbidden) {
             Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => None,
             done => Some(done),
         }
@@ -76,29 +76,31 @@ impl Tree {
         rules: &Rules,
         path: &LogicalPath,
         max_bytes: u64,
-        wait: Blocking,
+        blocking: Blocking,
     ) -> Result<FileContent, WorkspaceError> {
-        let Admitted { opened, kind: by_name } = self.admit(rules, Access::Read, path, wait)?;
+        let Admitted { opened, kind: by_name } = self.admit(rules, Access::Read, path, blocking)?;
         if opened.size() > max_bytes {
             return Err(file_too_large(path, max_bytes, opened.size()).into());
         }
-        let (bytes, stamp) = read_whole(&opened, max_bytes, wait)?;
+        let (bytes, stamp) = read_whole(&opened, max_bytes, blocking)?;
         if bytes.len() as u64 > max_bytes {
             return Err(file_too_large(path, max_bytes, bytes.len() as u64).into());
         }
         let kind = kind_of(rules, opened.real.as_ref().unwrap_or(path), &bytes);
         if kind != by_name {
-            self.judge(rules, Access::Read, path, Some(&opened), kind, wait)?;
+            self.judge(rules, Access::Read, path, Some(&opened), kind, blocking)?;
         }
         if is_binary(kind, &bytes) || model::detect_encoding(&bytes).is_none() {
             return Err(unsupported_binary(path).into());
         }
-        let sha256 = match stamp.as_ref().and_then(hashes::known) {
+        let sha256 = match stamp.as_ref().and_then(hash_cache::get) {
             Some(sha256) => sha256,
-            None if wait == Blocking::Never && bytes.len() > MAX_PROMPT_HASH_BYTES => return Err(Errno::AGAIN.into()),
+            None if blocking == Blocking::Forbidden && bytes.len() > MAX_NON_BLOCKING_HASH_BYTES => {
+                return Err(Errno::AGAIN.into());
+            }
             None => {
                 let sha256 = Sha256::of(&bytes);
-                hashes::keep(stamp, sha256);
+                hash_cache::insert(stamp, sha256);
                 sha256
             }
         };
@@ -106,21 +108,21 @@ impl Tree {
         Ok(FileContent { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })
     }
 
-    /// Opens the regular file at `path` and judges it: policy comes before existence.
+    /// Opens the regular file at `path`. Policy is checked before existence.
     pub(crate) fn admit(
         &self,
         rules: &Rules,
         access: Access,
         path: &LogicalPath,
-        wait: Blocking,
+        blocking: Blocking,
     ) -> Result<Admitted, WorkspaceError> {
-        let found = match self.root.open(path, wait) {
+        let found = match self.root.open(path, blocking) {
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             found => found,
         };
         let opened = found.as_ref().ok();
         let kind = rules.kind_of_path(opened.and_then(|opened| opened.real.as_ref()).unwrap_or(path));
-        self.judge(rules, access, path, opened, kind, wait)?;
+        self.judge(rules, access, path, opened, kind, blocking)?;
         let opened = found.map_err(|error| match error {
             GuardError::NotADirectory => Refusal::not_found(path).into(),
             error => error.at(path),
@@ -131,7 +133,7 @@ impl Tree {
         }
     }
 
-    /// Asks policy about `path`, and about where it leads.
+    /// Checks the policy for `path`, and for its real path.
     pub(crate) fn judge(
         &self,
         rules: &Rules,
@@ -139,40 +141,56 @@ impl Tree {
         path: &LogicalPath,
         opened: Option<&Opened>,
         kind: FileKind,
-        wait: Blocking,
+        blocking: Blocking,
     ) -> Result<(), WorkspaceError> {
         let real_path = opened.and_then(|opened| opened.real.as_ref());
         let facts = PathFacts {
             path,
             real_path,
             kind,
-            ignored: self.is_ignored(path, real_path, wait)?,
+            ignored: self.is_ignored(path, real_path, blocking)?,
             hard_linked: opened.is_some_and(Opened::is_hard_linked),
         };
         Ok(model::judge_path(rules, access, &facts)?)
     }
 
-    /// Whether git ignores what is at `path` and does not track it.
+    /// Whether git ignores the file at `path` and does not track it.
     pub(crate) fn is_ignored(
         &self,
         path: &LogicalPath,
         real_path: Option<&LogicalPath>,
-        wait: Blocking,
+        blocking: Blocking,
     ) -> io::Result<bool> {
         let Some(ignored) = &self.ignored else { return Ok(false) };
-        let Some(real_path) = real_path else { return ignored.holds_file(&self.root, path, wait) };
-        // By its own name a link, or what lies behind one, is hidden unless the link itself is tracked.
-        let by_own_name = ignored.holds_file(&self.root, path, wait)? && !ignored.tracks_on_the_way(path, wait)?;
-        Ok(by_own_name || ignored.holds_file(&self.root, real_path, wait)?)
+        let Some(real_path) = real_path else { return ignored.is_file_ignored(&self.root, path, blocking) };
+        // A link, or a file that is reached through one, is hidden by its own name unless the link itself is tracked.
+        let by_own_name =
+            ignored.is_file_ignored(&self.root, path, blocking)? && !ignored.tracks_above(path, blocking)?;
+        Ok(by_own_name || ignored.is_file_ignored(&self.root, real_path, blocking)?)
     }
 }
 
-/// The kind of the file at `path` with these bytes.
+/// Whether policy lets a caller read the file at `path`, judged by its name. Git must not ignore it.
+pub(crate) fn is_readable(rules: &Rules, path: &LogicalPath, hard_linked: bool) -> bool {
+    let kind = rules.kind_of_path(path);
+    let facts = PathFacts { path, real_path: None, kind, ignored: false, hard_linked };
+    model::judge_path(rules, Access::Read, &facts).is_ok()
+}
+
+/// Reads the first bytes of a file.
+pub(crate) fn head_of(opened: &Opened) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let length = rustix::io::pread(&opened.file, &mut head, 0)?;
+    head.truncate(length);
+    Ok(head)
+}
+
+/// Returns the kind of the file at `path` with these bytes.
 pub(crate) fn kind_of(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> FileKind {
     rules.kind_of_file(path, &bytes[..bytes.len().min(HEAD_BYTES)])
 }
 
-/// Whether a file of that kind with these bytes is no text. Names of some kinds say nothing of it.
+/// Whether a file of this kind with these bytes is not text. The names of some kinds do not tell.
 pub(crate) fn is_binary(kind: FileKind, bytes: &[u8]) -> bool {
     match kind {
         FileKind::Binary => true,
@@ -187,21 +205,25 @@ pub(crate) fn is_binary(kind: FileKind, bytes: &[u8]) -> bool {
     }
 }
 
-/// All bytes of `opened`, and the version they are; no version where it was written to meanwhile. A byte more than
-/// `max_bytes` where it has grown beyond that.
-pub(crate) fn read_whole(opened: &Opened, max_bytes: u64, wait: Blocking) -> io::Result<(Vec<u8>, Option<Stamp>)> {
+/// Reads all bytes of `opened`, and returns them with their version; without it if the file was written to meanwhile. Returns
+/// one byte more than `max_bytes` if the file has grown beyond that.
+pub(crate) fn read_whole(
+    opened: &Opened,
+    max_bytes: u64,
+    blocking: Blocking,
+) -> io::Result<(Vec<u8>, Option<DeviceStamp>)> {
     let mut before = opened.stat;
     let mut bytes = Vec::new();
-    for _ in 0..TORN_READS {
+    for _ in 0..MAX_ATTEMPTS {
         let limit = usize::try_from(max_bytes.saturating_add(1)).unwrap_or(usize::MAX);
         let size = usize::try_from(before.st_size).unwrap_or(0).min(limit);
-        bytes = match wait {
+        bytes = match blocking {
             Blocking::Allowed => read_bytes(opened, size)?,
-            Blocking::Never => read_cached_bytes(opened, size)?,
+            Blocking::Forbidden => read_cached_bytes(opened, size)?,
         };
         let after = rustix::fs::fstat(&opened.file)?;
-        if Stamp::of(&after) == Stamp::of(&before) {
-            return Ok((bytes, Some(Stamp::of(&after))));
+        if DeviceStamp::of(&after) == DeviceStamp::of(&before) {
+            return Ok((bytes, Some(DeviceStamp::of(&after))));
         }
         before = after;
     }
@@ -222,7 +244,7 @@ fn read_bytes(opened: &Opened, size: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read_bytes`], from the kernel's memory alone.
+/// As [`read_bytes`], but only from the page cache.
 fn read_cached_bytes(opened: &Opened, size: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size];
     let mut done = 0;
@@ -232,7 +254,7 @@ fn read_cached_bytes(opened: &Opened, size: usize) -> io::Result<Vec<u8>> {
             Ok(0) => break,
             Ok(count) => done += count,
             Err(Errno::INTR) => {}
-            // Some file systems cannot tell; they count as slow.
+            // Some file systems do not support this; they count as slow.
             Err(Errno::OPNOTSUPP) => return Err(Errno::AGAIN.into()),
             Err(errno) => return Err(errno.into()),
         }

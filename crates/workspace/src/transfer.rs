@@ -1,28 +1,27 @@
-//! Whole files of any kind, as bytes: what the files plane gives and takes. Flat in memory.
+//! Whole files of any kind as bytes, as the files endpoints transfer them. Uses constant memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use model::{Access, ContentScan, FileState, LogicalPath, Rules, ScannedContent, Sha256};
 use rustix::fs::FileType;
-use sha2::Digest as _;
 
+use crate::apply::copy_hashed;
 use crate::error::{file_too_large, not_a_file};
-use crate::guard::{Blocking, Goes, GuardError, Opened, Stamp};
-use crate::read::hashes;
+use crate::guard::{Blocking, GuardError, IsRemoved, Opened};
+use crate::read::{HEAD_BYTES, hash_cache, head_of};
+use crate::stamp::{DeviceStamp, FileStamp};
 use crate::tree::Existing;
-use crate::{FileStamp, Tree, Workspace, WorkspaceError, read};
+use crate::{Tree, Workspace, WorkspaceError, read};
 
-/// So many first bytes tell a file's kind.
-const HEAD_BYTES: usize = 8 * 1024;
-/// What is read at a time.
-const PIECE_BYTES: usize = 256 * 1024;
+/// How much is read at a time.
+const CHUNK_BYTES: usize = 256 * 1024;
 
-/// A file to be sent, of the version that its hash names.
+/// A file to be sent, in the version that its hash identifies.
 #[derive(Debug)]
 pub struct Transfer {
     source: Source,
-    stamp: Stamp,
+    stamp: DeviceStamp,
     /// Its state.
     pub state: FileState,
 }
@@ -30,14 +29,14 @@ pub struct Transfer {
 /// Where a file's bytes come from.
 #[derive(Debug)]
 enum Source {
-    /// From memory, where they are one piece: whoever replaces the file meanwhile breaks nothing off.
-    Held(Vec<u8>),
-    /// From the disk. The file may be written to meanwhile, which [`Transfer::piece`] notices.
-    Open(File),
+    /// From memory, if they are one chunk, so that a concurrent write does not interrupt the transfer.
+    Memory(Vec<u8>),
+    /// From the disk. [`Transfer::read_chunk`] detects that the file was written to meanwhile.
+    File(File),
 }
 
 impl Tree {
-    /// Opens a file of any kind to be sent, at most `max_bytes` long.
+    /// Opens a file of any kind with at most `max_bytes` to be sent.
     ///
     /// # Errors
     ///
@@ -49,8 +48,8 @@ impl Tree {
 }
 
 impl Workspace {
-    /// What a mutation of the files plane finds at `path`: a file of any kind with at most `max_bytes`, or nothing that is in
-    /// the way of one.
+    /// Returns what a mutation by the files endpoints finds at `path`: a file of any kind with at most `max_bytes`, or nothing
+    /// that prevents one.
     ///
     /// # Errors
     ///
@@ -59,7 +58,7 @@ impl Workspace {
         &self,
         rules: &Rules,
         path: &LogicalPath,
-        goes: Goes<'_>,
+        is_removed: IsRemoved<'_>,
         max_bytes: u64,
     ) -> Result<Existing<Transfer>, WorkspaceError> {
         let tree = self.tree();
@@ -69,7 +68,7 @@ impl Workspace {
         };
         let kind = rules.kind_of_path(path);
         tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Blocking::Allowed)?;
-        if let Some(refusal) = tree.room(path, &found, goes)? {
+        if let Some(refusal) = tree.replaceable(path, &found, is_removed)? {
             return Ok(Existing::EmptyDir(refusal));
         }
         match found {
@@ -81,77 +80,77 @@ impl Workspace {
 }
 
 impl Transfer {
-    /// The version that was opened.
-    pub fn seen(&self) -> FileStamp {
-        FileStamp(self.stamp.in_tree())
+    /// Returns the version that was opened.
+    pub(crate) fn stamp(&self) -> FileStamp {
+        self.stamp.stamp
     }
 
-    /// The bytes from `offset` on, at most 256 KiB of them; none at the end.
+    /// Returns the bytes from `offset` on, at most 256 KiB of them; none at the end.
     ///
     /// # Errors
     ///
-    /// Where the disk fails, or the file is not the version any more that was announced.
-    pub fn piece(&self, offset: u64, at_most: u64) -> std::io::Result<Vec<u8>> {
-        let at_most = usize::try_from(at_most).unwrap_or(usize::MAX).min(PIECE_BYTES);
+    /// If the disk fails, or the file was written to since it was opened.
+    pub fn read_chunk(&self, offset: u64, at_most: u64) -> std::io::Result<Vec<u8>> {
+        let at_most = usize::try_from(at_most).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         let file = match &self.source {
-            Source::Held(bytes) => {
+            Source::Memory(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return Ok(bytes[start..start.saturating_add(at_most).min(bytes.len())].to_vec());
             }
-            Source::Open(file) => file,
+            Source::File(file) => file,
         };
-        let mut piece = vec![0; at_most];
-        let count = file.read_at(&mut piece, offset)?;
-        piece.truncate(count);
-        if Stamp::of(&rustix::fs::fstat(file)?) != self.stamp {
+        let mut chunk = vec![0; at_most];
+        let count = file.read_at(&mut chunk, offset)?;
+        chunk.truncate(count);
+        if DeviceStamp::of(&rustix::fs::fstat(file)?) != self.stamp {
             return Err(std::io::Error::other("the file was written to while it was sent"));
         }
-        Ok(piece)
+        Ok(chunk)
     }
 
-    /// What is learned of all bytes together, which go by piece by piece.
+    /// Scans all bytes, chunk by chunk, for what policy needs to know.
     ///
     /// # Errors
     ///
-    /// As for [`piece`](Self::piece).
+    /// As for [`read_chunk`](Self::read_chunk).
     pub(crate) fn scan(&self) -> std::io::Result<ScannedContent> {
         let (mut scan, mut offset) = (ContentScan::default(), 0);
         loop {
-            let piece = self.piece(offset, PIECE_BYTES as u64)?;
-            if piece.is_empty() {
+            let chunk = self.read_chunk(offset, CHUNK_BYTES as u64)?;
+            if chunk.is_empty() {
                 return Ok(scan.finish());
             }
-            offset += piece.len() as u64;
-            scan.feed(&piece);
+            offset += chunk.len() as u64;
+            scan.feed(&chunk);
         }
     }
 
-    /// The same, of a text; `None` of a binary file.
+    /// As [`scan`](Self::scan); `None` for a binary file.
     ///
     /// # Errors
     ///
-    /// As for [`piece`](Self::piece).
+    /// As for [`read_chunk`](Self::read_chunk).
     pub(crate) fn scan_text(&self) -> std::io::Result<Option<ScannedContent>> {
-        let is_binary = read::is_binary(self.state.kind, &self.piece(0, HEAD_BYTES as u64)?);
+        let is_binary = read::is_binary(self.state.kind, &self.read_chunk(0, HEAD_BYTES as u64)?);
         if is_binary { Ok(None) } else { self.scan().map(Some) }
     }
 
-    /// All bytes, where they are at most `max_bytes`.
+    /// Returns all bytes; `None` if they are more than `max_bytes`.
     ///
     /// # Errors
     ///
-    /// As for [`piece`](Self::piece).
-    pub fn whole(&self, max_bytes: u64) -> std::io::Result<Option<Vec<u8>>> {
+    /// As for [`read_chunk`](Self::read_chunk).
+    pub fn read_all(&self, max_bytes: u64) -> std::io::Result<Option<Vec<u8>>> {
         if self.state.size_bytes > max_bytes {
             return Ok(None);
         }
-        let mut whole = Vec::new();
+        let mut bytes = Vec::new();
         loop {
-            let piece = self.piece(whole.len() as u64, PIECE_BYTES as u64)?;
-            if piece.is_empty() {
-                return Ok(Some(whole));
+            let chunk = self.read_chunk(bytes.len() as u64, CHUNK_BYTES as u64)?;
+            if chunk.is_empty() {
+                return Ok(Some(bytes));
             }
-            whole.extend_from_slice(&piece);
+            bytes.extend_from_slice(&chunk);
         }
     }
 }
@@ -163,60 +162,43 @@ fn transfer(rules: &Rules, opened: Opened, path: &LogicalPath, max_bytes: u64) -
     if opened.size() > max_bytes {
         return Err(file_too_large(path, max_bytes, opened.size()).into());
     }
-    let (stamp, size) = (Stamp::of(&opened.stat), opened.size());
+    let (stamp, size) = (DeviceStamp::of(&opened.stat), opened.size());
     let mode = opened.stat.st_mode & 0o7777;
     let name = opened.real.clone().unwrap_or_else(|| path.clone());
-    let one_piece = max_bytes.min(PIECE_BYTES as u64);
-    if size <= one_piece {
-        let (bytes, version) = read::read_whole(&opened, one_piece, Blocking::Allowed)?;
+    let one_chunk = max_bytes.min(CHUNK_BYTES as u64);
+    if size <= one_chunk {
+        let (bytes, version) = read::read_whole(&opened, one_chunk, Blocking::Allowed)?;
         let size_bytes = bytes.len() as u64;
-        if size_bytes <= one_piece {
-            let sha256 = version.as_ref().and_then(hashes::known).unwrap_or_else(|| Sha256::of(&bytes));
-            hashes::keep(version, sha256);
+        // Otherwise it has grown meanwhile.
+        if size_bytes <= one_chunk {
+            let sha256 = version.as_ref().and_then(hash_cache::get).unwrap_or_else(|| Sha256::of(&bytes));
+            hash_cache::insert(version, sha256);
             let state = FileState { sha256, size_bytes, mode, kind: read::kind_of(rules, &name, &bytes) };
-            return Ok(Transfer { source: Source::Held(bytes), stamp: version.unwrap_or(stamp), state });
+            return Ok(Transfer { source: Source::Memory(bytes), stamp: version.unwrap_or(stamp), state });
         }
-        // It has grown meanwhile.
     }
+    let kind = read::kind_of(rules, &name, &head_of(&opened)?);
     let file = File::from(opened.file);
-    let (sha256, size_bytes, head) = match hashes::known(&stamp) {
-        Some(sha256) => (sha256, size, head_of(&file)?),
-        None => hash_all(&file, path, max_bytes, stamp)?,
+    let (sha256, size_bytes) = match hash_cache::get(&stamp) {
+        Some(sha256) => (sha256, size),
+        None => hash_file(&file, path, max_bytes, stamp)?,
     };
-    let kind = read::kind_of(rules, &name, &head);
-    Ok(Transfer { source: Source::Open(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
+    Ok(Transfer { source: Source::File(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
 }
 
-fn head_of(file: &File) -> std::io::Result<Vec<u8>> {
-    let mut head = vec![0; HEAD_BYTES];
-    let count = file.read_at(&mut head, 0)?;
-    head.truncate(count);
-    Ok(head)
-}
-
-/// Hash and length of all bytes, and the first of them.
-fn hash_all(
+/// Returns the hash and the length of a file.
+fn hash_file(
     file: &File,
     path: &LogicalPath,
     max_bytes: u64,
-    stamp: Stamp,
-) -> Result<(Sha256, u64, Vec<u8>), WorkspaceError> {
-    let (mut hash, mut size_bytes, mut head, mut piece) =
-        (sha2::Sha256::new(), 0_u64, Vec::new(), vec![0; PIECE_BYTES]);
-    loop {
-        let count = file.read_at(&mut piece, size_bytes)?;
-        if count == 0 {
-            break;
-        }
-        size_bytes += count as u64;
-        if size_bytes > max_bytes {
-            return Err(file_too_large(path, max_bytes, size_bytes).into());
-        }
-        head.extend_from_slice(&piece[..count.min(HEAD_BYTES - head.len())]);
-        hash.update(&piece[..count]);
+    stamp: DeviceStamp,
+) -> Result<(Sha256, u64), WorkspaceError> {
+    let mut from = std::io::Read::take(file, max_bytes.saturating_add(1));
+    let (sha256, size_bytes) = copy_hashed(&mut from, &mut std::io::sink(), u64::MAX)?;
+    if size_bytes > max_bytes {
+        return Err(file_too_large(path, max_bytes, size_bytes).into());
     }
-    let sha256 = Sha256::from_bytes(hash.finalize().into());
-    let unchanged = Stamp::of(&rustix::fs::fstat(file)?) == stamp;
-    hashes::keep(unchanged.then_some(stamp), sha256);
-    Ok((sha256, size_bytes, head))
+    let unchanged = DeviceStamp::of(&rustix::fs::fstat(file)?) == stamp;
+    hash_cache::insert(unchanged.then_some(stamp), sha256);
+    Ok((sha256, size_bytes))
 }

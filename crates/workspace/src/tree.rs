@@ -1,4 +1,4 @@
-//! The trees that tools see: a run's own, and its read-only mounts.
+//! The trees that tools access: a run's own tree, and its read-only mounts.
 
 #[cfg(test)]
 mod races;
@@ -14,22 +14,22 @@ use std::sync::Arc;
 use model::{Access, Code, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
-use crate::base::manifest::Stamp;
-use crate::base::{Base, gone};
+use crate::base::{Base, missing_part};
 use crate::error::{file_too_large, not_a_directory, not_a_file, unsupported_binary};
-use crate::guard::{self, Blocking, Goes, GuardError, Opened, Root};
-use crate::ignored::{Baseline, Ignored};
+use crate::guard::{self, Blocking, GuardError, IsRemoved, Opened, Root};
+use crate::ignored::{Baseline, Ignored, Scope};
+use crate::stamp::FileStamp;
 use crate::{WorkspaceError, read};
 
-/// A tree that can be read: `repo/` of a run, or a mount.
+/// A tree that can be read: a run's `repo/`, or a mount.
 #[derive(Debug)]
 pub struct Tree {
     pub(crate) root: Arc<Root>,
-    /// `None` for a mount, in which nothing is ignored.
+    /// `None` for a mount, where nothing is ignored.
     pub(crate) ignored: Option<Ignored>,
 }
 
-/// A run's own tree, with its base and its place for temporary files.
+/// A run's own tree, with its base and its folder for temporary files.
 #[derive(Debug)]
 pub struct Workspace {
     /// `workspaces/{run}/tmp`, on the same file system as the tree.
@@ -38,52 +38,49 @@ pub struct Workspace {
     base: Arc<Base>,
 }
 
-/// What a mutation finds at a path, after the guard and the path's judgement.
+/// What a mutation finds at a path that the guard and the policy admitted.
 #[derive(Debug)]
 pub struct Target {
     /// The path.
     pub path: LogicalPath,
-    /// The file that is there; `None` where nothing is.
+    /// The existing file with its bytes; `None` if there is none.
     pub before: Option<(FileState, Vec<u8>)>,
-    /// What was learned of a text that is too large to be held, for which one NUL stands in `before`.
+    /// What policy needs to know about a text that is too large to hold in memory. `before` then has one NUL byte instead of
+    /// its bytes.
     pub scanned: Option<ScannedContent>,
-    /// The version under which the file was read; `None` where nothing is, or where that is not known.
+    /// The version of the file that was read; `None` if there is no file, or its version is not known.
     pub stamp: Option<FileStamp>,
-    /// Whether git ignores it and does not track it; only looked at where policy then asks for a person.
+    /// Whether git ignores the file and does not track it. Only determined if policy requires approval for such files.
     pub ignored: bool,
-    /// What a call is told that needs a file here, where something makes room for one, such as a folder with nothing in it.
+    /// The refusal for a call that needs an existing file here. Set if something is at the path that a file may replace,
+    /// such as an empty folder.
     pub not_a_file: Option<Refusal>,
 }
 
-/// A version of a file that was read: as long as it stands, the bytes are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileStamp(pub(crate) Stamp);
-
-/// A file that a mutation finds: its state, its bytes, the version that they were read from, and what was learned of them
-/// where they are a text that is too large to be held.
+/// A file that a mutation finds: its state, its bytes, its version, and the scan of a text that is too large to hold.
 type FoundFile = (FileState, Vec<u8>, Option<FileStamp>, Option<ScannedContent>);
 
-/// What stands at a path.
+/// What exists at a path.
 pub(crate) enum Existing<F> {
     File(F),
     Nothing,
-    /// No file, and what is there makes room for one; the refusal is of calls that need one.
+    /// Not a file, but something that a file may replace. The refusal is for calls that need a file.
     EmptyDir(Refusal),
 }
 
-type Look<'a> = &'a dyn Fn(&LogicalPath) -> Result<Existing<FoundFile>, WorkspaceError>;
+type Find<'a> = &'a dyn Fn(&LogicalPath) -> Result<Existing<FoundFile>, WorkspaceError>;
 
 impl Tree {
-    /// Opens `path` as a mount: everything in it counts as tracked, nothing as ignored.
+    /// Opens the folder at the physical `path` as a mount. Everything in it counts as tracked, nothing as ignored.
     ///
     /// # Errors
     ///
-    /// Where it is no folder or cannot be opened.
+    /// If it is not a folder or cannot be opened.
     pub fn open_mount(path: &Path) -> io::Result<Self> {
         Ok(Self { root: Arc::new(Root::of_mount(guard::open_ambient_folder(path)?)), ignored: None })
     }
 
-    /// The tree of a run, whose root `dir` is.
+    /// Returns the tree of a run with the root `dir`.
     pub(crate) fn of_run(dir: OwnedFd, baseline: Arc<dyn Baseline>) -> Self {
         Self { root: Arc::new(Root::of_run(dir)), ignored: Some(Ignored::new(baseline)) }
     }
@@ -94,14 +91,32 @@ impl Tree {
         path.zip(self.ignored.as_ref()).is_some_and(|(path, ignored)| ignored.has_written(&path))
     }
 
-    fn target(&self, rules: &Rules, path: &LogicalPath, goes: Goes<'_>) -> Result<Existing<FoundFile>, WorkspaceError> {
+    /// Returns the ignore rules in force in `folder`.
+    pub(crate) fn scope_of(&self, folder: &LogicalPath) -> io::Result<Scope> {
+        match &self.ignored {
+            Some(ignored) => ignored.scope_of(&self.root, folder, Blocking::Allowed),
+            None => Ok(Scope::default()),
+        }
+    }
+
+    /// Whether git ignores the entry at `path`, in a folder with the rules `scope`, and does not track it.
+    pub(crate) fn hides(&self, scope: &Scope, path: &[u8], is_folder: bool) -> io::Result<bool> {
+        self.ignored.as_ref().map_or(Ok(false), |ignored| ignored.hides(scope, path, is_folder))
+    }
+
+    fn target(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        is_removed: IsRemoved<'_>,
+    ) -> Result<Existing<FoundFile>, WorkspaceError> {
         let found = match self.root.open_unlinked(path) {
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
             found => found,
         };
         let by_name = rules.kind_of_path(path);
         self.judge(rules, Access::Mutate, path, found.as_ref().ok(), by_name, Blocking::Allowed)?;
-        if let Some(refusal) = self.room(path, &found, goes)? {
+        if let Some(refusal) = self.replaceable(path, &found, is_removed)? {
             return Ok(Existing::EmptyDir(refusal));
         }
         let opened = match found {
@@ -131,111 +146,88 @@ impl Tree {
         Ok(Existing::File((
             FileState { sha256: Sha256::of(&bytes), size_bytes, mode, kind },
             bytes,
-            stamp.map(|stamp| FileStamp(stamp.in_tree())),
+            stamp.map(|stamp| stamp.stamp),
             None,
         )))
     }
 
-    /// Whether what was `found` makes room for a file at `path` once those have gone that go: then what a call is told that
-    /// needs a file there.
-    pub(crate) fn room(
+    /// Whether a file may replace what was `found` at `path`, once the removed files are gone. If so, returns the refusal for
+    /// calls that need an existing file.
+    pub(crate) fn replaceable(
         &self,
         path: &LogicalPath,
         found: &Result<Opened, GuardError>,
-        goes: Goes<'_>,
+        is_removed: IsRemoved<'_>,
     ) -> io::Result<Option<Refusal>> {
         let refusal: fn(&LogicalPath) -> Refusal = match found {
             Ok(opened) if opened.file_type() == FileType::Directory => not_a_file,
             Err(GuardError::NotADirectory) => not_a_directory,
             Ok(_) | Err(_) => return Ok(None),
         };
-        Ok(self.root.is_vacant(path, goes)?.then(|| refusal(path)))
+        Ok(self.root.is_free(path, is_removed)?.then(|| refusal(path)))
     }
 }
 
 impl Workspace {
-    /// Takes a run's folder, which holds `repo/` and `tmp/`.
+    /// Opens a run's folder, which contains `repo/` and `tmp/`.
     pub(crate) fn open(dir: &OwnedFd, base: Arc<Base>) -> io::Result<Self> {
         let folder = |name: &str| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(|errno| gone(errno, name))
+            rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(|errno| missing_part(errno, name))
         };
         let (repo, tmp) = (folder("repo")?, folder("tmp")?);
         Ok(Self { tmp: Arc::new(tmp), tree: Tree::of_run(repo, base.clone()), base })
     }
 
-    /// The place for temporary files.
+    /// Returns the folder for temporary files.
     pub(crate) fn tmp(&self) -> &Arc<OwnedFd> {
         &self.tmp
     }
 
-    /// Notes paths that a mutation of the run has written: these are shown and can be read, whatever ignore rules say.
+    /// Adds paths that the run has written. They are visible and readable whatever the ignore rules say.
     pub fn add_written(&self, paths: &[LogicalPath]) {
         if let Some(ignored) = &self.tree.ignored {
             ignored.add_written(paths);
         }
     }
 
-    /// What the run started from.
+    /// Returns what the run started from.
     pub fn base(&self) -> &Arc<Base> {
         &self.base
     }
 
-    /// The tree that tools read.
+    /// Returns the run's tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// The commit that the run started from.
+    /// Returns the commit that the run started from.
     pub fn base_commit(&self) -> &str {
         self.base.commit()
     }
 
-    /// Looks at every path that a mutation wants to change: guard (no symbolic link on the way), judgement, existence,
-    /// type, then the bytes. The answers stand in the order of `paths`. Files that `go` in the same change are in no other
-    /// file's way, nor are folders with nothing else in them; the caller sees to it that they do go.
+    /// Reads every path that a mutation wants to change, in the order of `paths`: guard (symbolic links are refused), policy,
+    /// existence, type, then the bytes. Files in `removed` are removed by the same change: they block no other file, nor do
+    /// folders that contain nothing else. The caller makes sure that they are removed.
     ///
     /// # Errors
     ///
-    /// The refusal that comes first in the order of refusal, over all paths: `PATH_REJECTED`, `POLICY_DENIED_SECRET`,
-    /// `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`, and `PATCH_BUDGET_EXCEEDED` where the files
-    /// have more bytes than a call may have in memory. A missing file is an answer, not an error.
+    /// The first refusal in the order of precedence, over all paths: `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`,
+    /// `NOT_A_FILE`, `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`, and `PATCH_BUDGET_EXCEEDED` if the files together are larger than
+    /// a call may hold in memory. A missing file is no error.
     pub fn targets(
         &self,
         rules: &Rules,
         paths: &[LogicalPath],
-        go: &BTreeSet<LogicalPath>,
+        removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        self.look_at(rules, paths, &|path| self.tree.target(rules, path, &|path| go.contains(path)))
+        self.find_targets(rules, paths, &|path| self.tree.target(rules, path, &|path| removed.contains(path)))
     }
 
-    /// As [`targets`](Self::targets), where the tree does not hold all that was answered yet: a file that `over` tells is taken
-    /// as it tells it, and not looked at on the disk.
-    ///
-    /// # Errors
-    ///
-    /// As for [`targets`](Self::targets).
-    pub fn targets_over(
-        &self,
-        rules: &Rules,
-        paths: &[LogicalPath],
-        over: impl Fn(&LogicalPath) -> Option<(FileState, Vec<u8>)>,
-    ) -> Result<Vec<Target>, WorkspaceError> {
-        self.look_at(rules, paths, &|path| {
-            let Some((state, bytes)) = over(path) else { return self.tree.target(rules, path, &|_| false) };
-            let by_name = rules.kind_of_path(path);
-            self.tree.judge(rules, Access::Mutate, path, None, by_name, Blocking::Allowed)?;
-            if state.kind != by_name {
-                self.tree.judge(rules, Access::Mutate, path, None, state.kind, Blocking::Allowed)?;
-            }
-            Ok(Existing::File((state, bytes, None, None)))
-        })
-    }
-
-    /// As [`targets`](Self::targets), for a mutation that neither tells nor makes contents: a text may have as many bytes as
-    /// a transfer. Of one with more than `maxFileBytes` the bytes stay on the disk: one NUL stands for them, which makes any
-    /// diff a binary one, and [`Target::scanned`] has what is to be judged of them.
+    /// As [`targets`](Self::targets), for a mutation that neither shows nor changes content: a text may be as large as a
+    /// transfer. If it is larger than `maxFileBytes`, [`Target::before`] has one NUL byte instead of its bytes, which makes any
+    /// diff a binary one, and [`Target::scanned`] has what policy needs to know.
     ///
     /// # Errors
     ///
@@ -244,69 +236,74 @@ impl Workspace {
         &self,
         rules: &Rules,
         paths: &[LogicalPath],
-        go: &BTreeSet<LogicalPath>,
+        removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let goes: Goes<'_> = &|path| go.contains(path);
-        self.look_at(rules, paths, &|path| match self.tree.target(rules, path, goes) {
+        let is_removed: IsRemoved<'_> = &|path| removed.contains(path);
+        self.find_targets(rules, paths, &|path| match self.tree.target(rules, path, is_removed) {
             Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::FileTooLarge => {
-                self.large_text(rules, path, goes)
+                self.large_text(rules, path, is_removed)
             }
             found => found,
         })
     }
 
-    /// A text that is too large to be looked at as a whole.
+    /// Scans a text that is too large to hold in memory.
     fn large_text(
         &self,
         rules: &Rules,
         path: &LogicalPath,
-        goes: Goes<'_>,
+        is_removed: IsRemoved<'_>,
     ) -> Result<Existing<FoundFile>, WorkspaceError> {
-        let transfer = match self.transfer_target(rules, path, goes, rules.policy().max_transfer_bytes)? {
+        let transfer = match self.transfer_target(rules, path, is_removed, rules.policy().max_transfer_bytes)? {
             Existing::Nothing => return Ok(Existing::Nothing),
             Existing::EmptyDir(refusal) => return Ok(Existing::EmptyDir(refusal)),
             Existing::File(transfer) => transfer,
         };
         let kind = transfer.state.kind;
         self.tree.judge(rules, Access::Mutate, path, None, kind, Blocking::Allowed)?;
-        if read::is_binary(kind, &transfer.piece(0, read::HEAD_BYTES as u64)?) {
+        if read::is_binary(kind, &transfer.read_chunk(0, read::HEAD_BYTES as u64)?) {
             return Err(unsupported_binary(path).into());
         }
-        let (seen, scanned) = (transfer.seen(), transfer.scan()?);
-        Ok(Existing::File((transfer.state, vec![0], Some(seen), Some(scanned))))
+        let (stamp, scanned) = (transfer.stamp(), transfer.scan()?);
+        Ok(Existing::File((transfer.state, vec![0], Some(stamp), Some(scanned))))
     }
 
-    /// As [`targets`](Self::targets), for files of any kind and size. Of one with more than `max_bytes` the bytes stay on
-    /// the disk: one NUL stands for them, which makes any diff a binary one, and [`Target::scanned`] has what is to be judged
-    /// of a text.
+    /// As [`targets`](Self::targets), for files of any kind and size. If a file is larger than `max_bytes`, [`Target::before`]
+    /// has one NUL byte instead of its bytes, which makes any diff a binary one, and [`Target::scanned`] has what policy needs
+    /// to know of a text.
     ///
     /// # Errors
     ///
-    /// As for [`targets`](Self::targets), but for `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY`.
+    /// As for [`targets`](Self::targets), except `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY`.
     pub fn targets_of_any_kind(
         &self,
         rules: &Rules,
         paths: &[LogicalPath],
-        go: &BTreeSet<LogicalPath>,
+        removed: &BTreeSet<LogicalPath>,
         max_bytes: u64,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        self.look_at(rules, paths, &|path| {
-            Ok(match self.transfer_target(rules, path, &|path| go.contains(path), u64::MAX)? {
+        self.find_targets(rules, paths, &|path| {
+            Ok(match self.transfer_target(rules, path, &|path| removed.contains(path), u64::MAX)? {
                 Existing::Nothing => Existing::Nothing,
                 Existing::EmptyDir(refusal) => Existing::EmptyDir(refusal),
                 Existing::File(transfer) => {
-                    let seen = transfer.seen();
-                    let (bytes, scanned) = match transfer.whole(max_bytes)? {
+                    let stamp = transfer.stamp();
+                    let (bytes, scanned) = match transfer.read_all(max_bytes)? {
                         Some(bytes) => (bytes, None),
                         None => (vec![0], transfer.scan_text()?),
                     };
-                    Existing::File((transfer.state, bytes, Some(seen), scanned))
+                    Existing::File((transfer.state, bytes, Some(stamp), scanned))
                 }
             })
         })
     }
 
-    fn look_at(&self, rules: &Rules, paths: &[LogicalPath], look: Look<'_>) -> Result<Vec<Target>, WorkspaceError> {
+    fn find_targets(
+        &self,
+        rules: &Rules,
+        paths: &[LogicalPath],
+        find: Find<'_>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
         let asks_for_ignored = rules.policy().ignored_files == Verdict::RequireApproval;
         let mut targets = Vec::with_capacity(paths.len());
         let mut refusal: Option<Refusal> = None;
@@ -318,21 +315,21 @@ impl Workspace {
             });
         };
         for path in paths {
-            match look(path) {
+            match find(path) {
                 Ok(found) => {
                     let ignored = asks_for_ignored && self.tree.is_ignored(path, None, Blocking::Allowed)?;
                     let path = path.clone();
                     let mut target =
                         Target { path, before: None, scanned: None, stamp: None, ignored, not_a_file: None };
                     match found {
-                        Existing::File((state, bytes, seen, scanned)) => {
+                        Existing::File((state, bytes, stamp, scanned)) => {
                             held_bytes += bytes.len() as u64;
-                            // The others are still looked at, for a refusal that comes before this one; none is kept.
+                            // The other paths are still judged, since their refusal may take precedence, but no bytes are kept.
                             match judge_call_bytes(rules, held_bytes) {
                                 Some(too_many) => first(too_many),
                                 None => {
                                     (target.before, target.stamp, target.scanned) =
-                                        (Some((state, bytes)), seen, scanned);
+                                        (Some((state, bytes)), stamp, scanned);
                                 }
                             }
                         }

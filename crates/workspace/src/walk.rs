@@ -1,85 +1,334 @@
-//! Entries of folders, read by handle: no path is walked twice, and no link is followed.
+//! Walking over a tree on several threads, with a result that does not depend on their timing.
+//!
+//! Folders and files are visited approximately in path order. The results are collected exactly in path order, and the walk
+//! stops once the visitor has enough. A folder's files are visited while its handle is open.
 
-use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd};
+mod entries;
+mod folder;
+mod progress;
+
+use std::ffi::CString;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::thread;
 
-use model::{LogicalPath, PathRejected};
-use rustix::fs::{AtFlags, FileType, RawDir};
-use rustix::io::Errno;
+use model::{LogicalPath, Rules};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::fs::FileType;
 
-use crate::WorkspaceError;
+use crate::error::check_cancelled;
+use crate::guard::{GuardError, Opened};
+use crate::ignored::Scope;
+use crate::query::list::is_machine_made;
+use crate::{Tree, WorkspaceError};
+pub(crate) use entries::{WalkPath, each_entry, escape};
+pub(crate) use folder::Candidate;
+use folder::{FolderReader, FolderScope, Item};
+use progress::{Node, Progress, Slot};
 
-/// So many bytes of entries are asked for at a time.
-const BUFFER_BYTES: usize = 32 * 1024;
+/// The number of threads of a walk.
+static THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4));
+/// How many files of a folder are one task.
+const BATCH: usize = 32;
+/// Under this depth folders are opened from the root each time, since handles are scarce.
+const MAX_OPEN_DEPTH: usize = 64;
 
-/// Where a walk is: what the caller calls the folder, and what it is where a link led there.
-#[derive(Clone, Debug)]
-pub(crate) struct WalkPath {
-    pub(crate) shown: LogicalPath,
-    pub(crate) real: Option<LogicalPath>,
-}
+/// What a walk does. All threads share it.
+pub(crate) trait Visitor: Sync {
+    /// The state of one thread.
+    type Worker<'a>
+    where
+        Self: 'a;
+    /// The result of one file.
+    type Finding: Send;
+    /// The result of the walk.
+    type Outcome: Send;
 
-impl WalkPath {
-    /// The place `name` in this folder.
-    pub(crate) fn child(&self, name: &str) -> Result<Self, PathRejected> {
-        let real = self.real.as_ref().map(|real| real.child(name)).transpose()?;
-        Ok(Self { shown: self.shown.child(name)?, real })
+    /// Returns the rules that determine the kind of a file.
+    fn rules(&self) -> &Rules;
+
+    /// Creates the state of a thread.
+    fn worker(&self) -> Self::Worker<'_>;
+
+    /// Whether entries of that type are visited. Folders are always entered.
+    fn wants_type(&self, file_type: FileType) -> bool {
+        file_type == FileType::RegularFile
     }
 
-    /// What it is, by whichever name.
-    pub(crate) fn real(&self) -> &LogicalPath {
-        self.real.as_ref().unwrap_or(&self.shown)
+    /// Whether the caller's filters select the path of a file, or of anything that may be in a folder.
+    fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool;
+
+    /// Whether the file is visited, or the folder entered.
+    fn admits(&self, candidate: &Candidate) -> bool;
+
+    /// Visits a file in the folder `dir`. `None` if that folder does not exist any more.
+    fn visit(
+        &self,
+        worker: &mut Self::Worker<'_>,
+        dir: Option<BorrowedFd<'_>>,
+        candidate: Candidate,
+    ) -> Result<Self::Finding, WorkspaceError>;
+
+    /// Adds the result of the next file in path order. Returns whether the outcome is complete.
+    fn collect(&self, outcome: &mut Self::Outcome, finding: Self::Finding) -> bool;
+}
+
+/// The folder at which a walk starts.
+pub(crate) struct WalkRoot {
+    dir: OwnedFd,
+    at: WalkPath,
+    scope: Scope,
+}
+
+impl WalkRoot {
+    /// Creates the root from the folder `opened`, which the caller named `path`.
+    pub(crate) fn of(tree: &Tree, opened: Opened, path: &LogicalPath) -> Result<Self, WorkspaceError> {
+        let at = WalkPath { shown: path.clone(), real: opened.real };
+        let scope = tree.scope_of(at.real())?;
+        Ok(Self { dir: opened.file, at, scope })
+    }
+
+    /// Whether git ignores the folder. Its contents are requested then.
+    pub(crate) fn is_ignored(&self) -> bool {
+        self.scope.excludes_folder_itself()
+    }
+
+    /// Whether everything in the folder is generated or vendored. Its contents are requested then.
+    pub(crate) fn is_machine_made(&self, rules: &Rules) -> bool {
+        is_machine_made(rules.kind_of_dir(self.at.real()))
     }
 }
 
-/// Tells `tell` every entry of `dir` with its type, in the file system's order.
-pub(crate) fn each_entry(
-    dir: BorrowedFd<'_>,
-    buffer: &mut Vec<u8>,
+/// Walks over everything under a folder, and adds the results to `outcome`.
+pub(crate) fn walk<V: Visitor>(
+    tree: &Tree,
+    visitor: &V,
+    root: WalkRoot,
+    outcome: V::Outcome,
     cancel: &AtomicBool,
-    mut tell: impl FnMut(&CStr, FileType) -> Result<(), WorkspaceError>,
-) -> Result<(), WorkspaceError> {
-    buffer.clear();
-    buffer.reserve(BUFFER_BYTES);
-    let mut entries = RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
-        if cancel.load(Ordering::Relaxed) {
-            return Err(WorkspaceError::Cancelled);
+) -> Result<V::Outcome, WorkspaceError> {
+    let work = Work::Read { folder: root.at, scope: FolderScope::Own(root.scope) };
+    let tasks = vec![Task { node: Progress::<V::Finding>::ROOT, dir: Handle::Open(Arc::new(root.dir)), work }];
+    let state = State { tasks, busy: 0, idle: 0, progress: Progress::new(), outcome, complete: false, error: None };
+    let walk =
+        Walk { tree, visitor, cancel, state: Mutex::new(state), wake: Condvar::new(), stopped: AtomicBool::new(false) };
+    thread::scope(|scope| {
+        for _ in 1..*THREADS {
+            scope.spawn(|| walk.work());
         }
-        let entry = match entry {
-            // The folder went away under the walk.
-            Err(Errno::NOENT) => break,
-            entry => entry?,
-        };
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
-        let file_type = match entry.file_type() {
-            // Some file systems leave it to `stat`.
-            FileType::Unknown => match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                Err(Errno::NOENT) => continue,
-                Err(errno) => return Err(errno.into()),
-            },
-            known => known,
-        };
-        tell(name, file_type)?;
-    }
-    Ok(())
+        walk.work();
+    });
+    let state = walk.state.into_inner();
+    state.error.map_or(Ok(state.outcome), Err)
 }
 
-/// A name as answers show it: bytes that are no UTF-8 are written `\xNN`.
-pub(crate) fn escape(name: &CStr) -> String {
-    use std::fmt::Write as _;
-    let mut shown = String::with_capacity(name.count_bytes());
-    for chunk in name.to_bytes().utf8_chunks() {
-        shown.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            // Writing to a string does not fail.
-            let _infallible = write!(shown, "\\x{byte:02x}");
+/// A walk in progress.
+struct Walk<'a, V: Visitor> {
+    tree: &'a Tree,
+    visitor: &'a V,
+    cancel: &'a AtomicBool,
+    state: Mutex<State<V>>,
+    wake: Condvar,
+    /// Whether no more results are needed.
+    stopped: AtomicBool,
+}
+
+struct State<V: Visitor> {
+    /// The tasks that remain; the last is the first in path order.
+    tasks: Vec<Task>,
+    /// The number of threads that run a task.
+    busy: usize,
+    /// The number of threads that wait for a task.
+    idle: usize,
+    progress: Progress<V::Finding>,
+    outcome: V::Outcome,
+    /// Whether the visitor has enough.
+    complete: bool,
+    error: Option<WorkspaceError>,
+}
+
+/// A piece of work in one folder.
+struct Task {
+    node: Node,
+    dir: Handle,
+    work: Work,
+}
+
+enum Work {
+    /// Read the folder, and create tasks for its entries.
+    Read { folder: WalkPath, scope: FolderScope },
+    /// Visit some of its files, each with its slot.
+    Visit(Vec<(usize, Candidate)>),
+}
+
+/// How a folder is opened.
+#[derive(Clone)]
+enum Handle {
+    Open(Arc<OwnedFd>),
+    In { parent: Arc<OwnedFd>, name: CString },
+    At(WalkPath),
+}
+
+/// The result of a task.
+enum Done<T> {
+    /// The folder does not exist any more.
+    Nothing,
+    Items {
+        dir: Handle,
+        scope: Scope,
+        items: Vec<Item>,
+    },
+    Findings(Vec<(usize, T)>),
+}
+
+impl<V: Visitor> Walk<'_, V> {
+    fn work(&self) {
+        let mut reader = FolderReader::new(self.tree, self.visitor, self.cancel);
+        let mut worker = self.visitor.worker();
+        let mut task = self.next(self.state.lock());
+        while let Some(Task { node, dir, work }) = task {
+            let done = match work {
+                Work::Read { folder, scope } => self.read(&mut reader, &dir, folder, scope),
+                Work::Visit(files) => self.visit(&mut worker, &dir, files),
+            };
+            task = self.next(self.finish(node, done));
         }
     }
-    shown
+
+    fn read(
+        &self,
+        reader: &mut FolderReader<'_, V>,
+        dir: &Handle,
+        folder: WalkPath,
+        scope: FolderScope,
+    ) -> Result<Done<V::Finding>, WorkspaceError> {
+        let Some(dir) = self.open(dir)? else { return Ok(Done::Nothing) };
+        let (scope, items) = reader.read(&dir, &folder, scope)?;
+        let is_deep = folder.shown.components().count() > MAX_OPEN_DEPTH;
+        let dir = if is_deep { Handle::At(folder) } else { Handle::Open(dir) };
+        Ok(Done::Items { dir, scope, items })
+    }
+
+    fn visit(
+        &self,
+        worker: &mut V::Worker<'_>,
+        dir: &Handle,
+        files: Vec<(usize, Candidate)>,
+    ) -> Result<Done<V::Finding>, WorkspaceError> {
+        let mut findings = Vec::with_capacity(files.len());
+        let dir = self.open(dir)?;
+        for (slot, candidate) in files {
+            check_cancelled(self.cancel)?;
+            if self.stopped.load(Ordering::Relaxed) {
+                break;
+            }
+            let dir = dir.as_ref().map(|dir| (**dir).as_fd());
+            findings.push((slot, self.visitor.visit(worker, dir, candidate)?));
+        }
+        Ok(Done::Findings(findings))
+    }
+
+    /// Returns the folder's handle; `None` if the folder does not exist any more.
+    fn open(&self, dir: &Handle) -> Result<Option<Arc<OwnedFd>>, WorkspaceError> {
+        let opened = match dir {
+            Handle::Open(dir) => return Ok(Some(Arc::clone(dir))),
+            Handle::In { parent, name } => {
+                self.tree.root.open_entry((**parent).as_fd(), name).map_err(GuardError::from)
+            }
+            Handle::At(at) => self.tree.root.open_unlinked(at.real()).map(|opened| opened.file),
+        };
+        match opened {
+            Ok(dir) => Ok(Some(Arc::new(dir))),
+            Err(error) => {
+                error.unless_disk()?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes the next task. Waits for one while other threads may create some.
+    fn next(&self, mut state: MutexGuard<'_, State<V>>) -> Option<Task> {
+        loop {
+            if let Some(task) = state.tasks.pop() {
+                state.busy += 1;
+                return Some(task);
+            }
+            if state.busy == 0 {
+                self.wake.notify_all();
+                return None;
+            }
+            state.idle += 1;
+            self.wake.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+
+    /// Adds the result of a task.
+    fn finish(&self, node: Node, done: Result<Done<V::Finding>, WorkspaceError>) -> MutexGuard<'_, State<V>> {
+        let mut state = self.state.lock();
+        state.busy -= 1;
+        match done {
+            Ok(Done::Nothing) => state.progress.set_slots(node, Vec::new()),
+            Ok(Done::Items { dir, scope, items }) => state.add_items(node, &dir, &scope, items),
+            Ok(Done::Findings(findings)) => {
+                for (slot, finding) in findings {
+                    state.progress.finish(node, slot, finding);
+                }
+            }
+            Err(error) => {
+                state.error.get_or_insert(error);
+            }
+        }
+        state.collect(self.visitor);
+        if state.error.is_some() || state.complete {
+            self.stopped.store(true, Ordering::Relaxed);
+            state.tasks.clear();
+        }
+        if state.idle > 0 && state.tasks.len() > 1 {
+            self.wake.notify_all();
+        }
+        state
+    }
+}
+
+impl<V: Visitor> State<V> {
+    /// Adds tasks for the entries of a folder: its files are visited, then its subfolders read, in path order.
+    fn add_items(&mut self, node: Node, dir: &Handle, scope: &Scope, items: Vec<Item>) {
+        let mut slots = Vec::with_capacity(items.len());
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        for (slot, item) in items.into_iter().enumerate() {
+            match item {
+                Item::File(candidate) => {
+                    slots.push(Slot::Pending);
+                    files.push((slot, candidate));
+                }
+                Item::Contents(name, folder) => {
+                    let child = self.progress.add();
+                    slots.push(Slot::Contents(child));
+                    let dir = match dir {
+                        Handle::Open(dir) => Handle::In { parent: Arc::clone(dir), name },
+                        Handle::In { .. } | Handle::At(_) => Handle::At(folder.clone()),
+                    };
+                    let work = Work::Read { folder, scope: FolderScope::Parent(scope.clone()) };
+                    folders.push(Task { node: child, dir, work });
+                }
+            }
+        }
+        self.progress.set_slots(node, slots);
+        self.tasks.extend(folders.into_iter().rev());
+        while !files.is_empty() {
+            let batch = files.split_off(files.len() - 1 - (files.len() - 1) % BATCH);
+            self.tasks.push(Task { node, dir: dir.clone(), work: Work::Visit(batch) });
+        }
+    }
+
+    /// Collects the findings that are next in path order.
+    fn collect(&mut self, visitor: &V) {
+        while !self.complete {
+            let Some(finding) = self.progress.next() else { return };
+            self.complete = visitor.collect(&mut self.outcome, finding);
+        }
+    }
 }

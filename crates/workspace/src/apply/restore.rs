@@ -1,38 +1,39 @@
-//! Paths brought to a state whatever stands there: for an operator who repairs a run.
+//! Bringing paths to a given state whatever is there, for an operator who repairs a run.
 
 use model::{LogicalPath, StepContent};
 use rustix::fs::FileType;
 
-use super::stage::{put, remove};
-use super::{Applied, Leaving, MoveError, move_in, take_out};
+use super::stage::write_content;
+use super::{Applied, MoveError, Replaced, move_in, move_out};
 use crate::Workspace;
+use crate::dir::{fresh_name, remove_file};
 use crate::guard::GuardError;
-use crate::import::fresh_name;
 
-/// What shall stand at a path.
+/// The state that a path is brought to.
 #[derive(Clone, Debug)]
 pub enum RestoreTarget {
     /// Nothing.
     Nothing,
     /// A file.
     File(StepContent),
-    /// A symbolic link that leads there.
+    /// A symbolic link with this target.
     Link(Vec<u8>),
 }
 
 impl Workspace {
-    /// Brings each path to what it shall be, files, links and folders with nothing in them that stand there replaced; syncs
-    /// nothing. Those where nothing shall be come first. False where something is in the way that is none of these, such as a
-    /// folder with something in it: then that path and those behind it are as they were.
+    /// Brings each path to its wanted state. Replaces files, links and empty folders; syncs nothing. Paths at which nothing is
+    /// wanted come first. Returns `false` if something else is in the way, such as a folder that is not empty: then that path
+    /// and those after it are unchanged.
     ///
     /// # Errors
     ///
-    /// Where the disk fails.
+    /// If the disk fails.
     pub fn restore(&self, wanted: &[(LogicalPath, RestoreTarget)]) -> std::io::Result<(Applied, bool)> {
         let mut applied = Applied::new(self.tree().root.clone(), self.tmp().clone());
-        // What goes may be what another is above, or lies beneath.
-        let (go, come): (Vec<_>, Vec<_>) = wanted.iter().partition(|(_, want)| matches!(want, RestoreTarget::Nothing));
-        for (path, want) in go.into_iter().chain(come) {
+        // A removed path may be above or under another one.
+        let (removed, created): (Vec<_>, Vec<_>) =
+            wanted.iter().partition(|(_, want)| matches!(want, RestoreTarget::Nothing));
+        for (path, want) in removed.into_iter().chain(created) {
             match self.restore_one(path, want, &mut applied) {
                 Ok(()) => {}
                 Err(MoveError::Outside | MoveError::Missing) => return Ok((applied, false)),
@@ -45,34 +46,34 @@ impl Workspace {
 
     fn restore_one(&self, path: &LogicalPath, want: &RestoreTarget, applied: &mut Applied) -> Result<(), MoveError> {
         let (root, tmp) = (&self.tree().root, self.tmp());
-        let replaces = match root.place(path) {
+        let replaces = match root.open_parent(path) {
             Err(GuardError::Missing | GuardError::NotADirectory) if matches!(want, RestoreTarget::Nothing) => {
                 return Ok(());
             }
             Err(GuardError::Missing) => false,
-            place => match place?.stat().map_err(MoveError::Io)? {
+            parent => match parent?.stat().map_err(MoveError::Io)? {
                 None => false,
                 Some(stat) => match FileType::from_raw_mode(stat.st_mode) {
                     FileType::RegularFile | FileType::Symlink => true,
-                    // Whether it makes room shows when the file comes.
+                    // An empty one is replaced when the file is moved in.
                     FileType::Directory => false,
                     _ => return Err(MoveError::Outside),
                 },
             },
         };
-        let (name, journalled) = match want {
-            RestoreTarget::Nothing if replaces => return take_out(tmp, root, path, Leaving::FileOrLink, applied),
+        let (name, is_journalled) = match want {
+            RestoreTarget::Nothing if replaces => return move_out(tmp, root, path, Replaced::FileOrLink, applied),
             RestoreTarget::Nothing => return Ok(()),
-            RestoreTarget::File(content) => put(tmp, content).map_err(MoveError::Io)?,
+            RestoreTarget::File(content) => write_content(tmp, content).map_err(MoveError::Io)?,
             RestoreTarget::Link(target) => {
                 let name = fresh_name("link-");
                 rustix::fs::symlinkat(&**target, tmp, &*name)?;
                 (name, false)
             }
         };
-        let moved = move_in(tmp, &name, root, path, replaces.then_some(Leaving::FileOrLink), applied);
-        if moved.is_err() && !journalled {
-            remove(tmp, &name).map_err(MoveError::Io)?;
+        let moved = move_in(tmp, &name, root, path, replaces.then_some(Replaced::FileOrLink), applied);
+        if moved.is_err() && !is_journalled {
+            remove_file(tmp, &*name)?;
         }
         moved
     }

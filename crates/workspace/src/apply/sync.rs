@@ -1,33 +1,33 @@
-//! What makes steps outlast a power cut: every file and every folder that was touched, synced.
+//! Syncing what the steps touched, so that it survives a power failure.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use model::LogicalPath;
+use parking_lot::Mutex;
 
-use super::stage::remove;
+use crate::dir::remove_file;
 use crate::guard::Root;
 
-/// How many syncs are under way at once: the disk takes several in one go.
+/// How many syncs run at once: the disk combines them.
 const THREADS: usize = 4;
 
-/// Steps that are in the tree, with what has to be synced before the journal may forget them.
-///
-/// Holds paths, not handles: a thousand of them may wait. What lies at a path by the time of the sync is synced, which
-/// then is what a later step put there.
+/// Steps that were applied to the tree, with the files and folders that must be synced before the journal may drop the steps.
+/// Stores paths and not handles, since a thousand of these may wait. The sync covers whatever is at a path by then, such as
+/// a later step's file.
 #[derive(Debug)]
 pub struct Applied {
     root: Arc<Root>,
     tmp: Arc<OwnedFd>,
     files: BTreeSet<LogicalPath>,
     folders: BTreeSet<LogicalPath>,
-    /// Folders that something went out of, and that may have nothing in them now.
-    left: BTreeSet<LogicalPath>,
-    /// What stood at the paths before, in `tmp/` now. To free a file's blocks can take milliseconds: not on a caller's time,
-    /// but where this is dropped.
+    /// Folders that an entry was removed from, and that may be empty now.
+    shrunk: BTreeSet<LogicalPath>,
+    /// Replaced and removed files, now in `tmp/`. Freeing the blocks of a file can take milliseconds, so it is done when this is
+    /// dropped and not while a caller waits.
     replaced: Vec<String>,
 }
 
@@ -38,26 +38,22 @@ impl Applied {
             tmp,
             files: BTreeSet::new(),
             folders: BTreeSet::new(),
-            left: BTreeSet::new(),
+            shrunk: BTreeSet::new(),
             replaced: Vec::new(),
         }
     }
 
-    /// A file came to `path`, and folders above it where `made_folders`.
+    /// Notes that a file was written to `path`, and that folders above it were created if `made_folders`.
     pub(super) fn wrote(&mut self, path: &LogicalPath, made_folders: bool) {
         self.files.insert(path.clone());
         self.folders.extend(path.parent());
         if made_folders {
-            let mut above = path.parent();
-            while let Some(folder) = above {
-                above = folder.parent();
-                self.folders.insert(folder);
-            }
+            self.created_folder(path);
         }
     }
 
-    /// A folder came to `path`; what lies in it is told by itself.
-    pub(super) fn made(&mut self, path: &LogicalPath) {
+    /// Notes that a folder was created at `path`; its files are noted separately.
+    pub(super) fn created_folder(&mut self, path: &LogicalPath) {
         let mut above = path.parent();
         while let Some(folder) = above {
             above = folder.parent();
@@ -65,65 +61,65 @@ impl Applied {
         }
     }
 
-    /// The file or folder at `path` went.
+    /// Notes that the file or folder at `path` was removed.
     pub(super) fn removed(&mut self, path: &LogicalPath) {
         self.folders.extend(path.parent());
-        self.left.extend(path.parent().filter(|folder| !folder.is_root()));
+        self.shrunk.extend(path.parent().filter(|folder| !folder.is_root()));
     }
 
-    /// Removes the folders that the steps have emptied, as git does, and those above them that hold nothing else: folders
-    /// count toward no quota, and so none may stay without a file. What a run's mutations make is so bounded by its files
-    /// times the depth of a path. Only for steps that are all done: a kill in between leaves the rest to whoever does them again.
+    /// Removes the folders that the steps have emptied, as git does, and folders above that contain nothing else. Folders count
+    /// toward no quota, so none may remain without a file: the number of folders that mutations create is then bounded by the
+    /// number of files times the maximum depth. Must only be called once all steps are applied; after a crash the replay does it.
     pub(super) fn remove_emptied(&mut self) {
-        // The last is the deepest: a path is behind those above it.
-        while let Some(folder) = self.left.pop_last() {
+        // The last path is the deepest: a folder sorts before its subfolders.
+        while let Some(folder) = self.shrunk.pop_last() {
             if self.root.remove_empty(&folder) {
                 self.removed(&folder);
             }
         }
     }
 
-    /// What stood at a path lies in `tmp/` under `name`.
-    pub(super) fn took_away(&mut self, name: String) {
+    /// Notes that a replaced or removed file is in `tmp/` under `name`.
+    pub(super) fn took_out(&mut self, name: String) {
         self.replaced.push(name);
     }
 
-    /// Syncs every file and folder that was touched; afterwards a power cut cannot undo the steps.
+    /// Syncs every file and folder that was touched. Afterwards the steps survive a power failure.
     ///
     /// # Errors
     ///
-    /// Where the disk fails. A failed sync is never tried again: the process has to end and recover.
+    /// If the disk fails. A failed sync must not be retried: the process has to end and recover.
     pub fn sync(self) -> io::Result<()> {
         Self::sync_all(&[self])
     }
 
-    /// Syncs many at once: what several of them touched only once, and several at a time.
+    /// Syncs several at once: what more than one of them touched is synced once, and several syncs run in parallel.
     ///
     /// # Errors
     ///
     /// As for [`sync`](Self::sync); some may be synced then.
     pub fn sync_all(applied: &[Self]) -> io::Result<()> {
-        // Files before folders, so that no name outlasts a cut without its bytes.
+        // Files before folders, so that no name survives a power failure without its bytes.
         let files = jobs(applied, |one| &one.files);
         let folders = jobs(applied, |one| &one.folders);
-        run(&files)?;
-        run(&folders)
+        sync_in_parallel(&files, sync)?;
+        sync_in_parallel(&folders, sync)
     }
 }
 
 impl Drop for Applied {
-    /// Frees what was replaced: where nothing was synced, the journal still holds the steps.
+    /// Removes the replaced files. If nothing was synced, the journal still has the steps.
     fn drop(&mut self) {
         for name in &self.replaced {
-            if let Err(error) = remove(&self.tmp, name) {
-                // Nothing depends on it, and the next start empties the folder.
-                tracing::warn!(%error, "a replaced file could not be freed");
+            if let Err(error) = remove_file(&self.tmp, &**name) {
+                // Nothing depends on it, and the folder is emptied at the next start.
+                tracing::warn!(%error, "a replaced file could not be removed");
             }
         }
     }
 }
 
-/// One thing to sync.
+/// A file or folder to sync.
 type Job<'a> = (&'a Root, &'a LogicalPath);
 
 fn jobs<'a>(applied: &'a [Applied], of: impl Fn(&'a Applied) -> &'a BTreeSet<LogicalPath>) -> Vec<Job<'a>> {
@@ -132,30 +128,31 @@ fn jobs<'a>(applied: &'a [Applied], of: impl Fn(&'a Applied) -> &'a BTreeSet<Log
     all.filter(|(root, path)| seen.insert((std::ptr::from_ref(*root), *path))).collect()
 }
 
-fn run(jobs: &[Job<'_>]) -> io::Result<()> {
-    if let [job] = jobs {
-        return sync(*job);
+/// Calls `sync` for every item, on several threads. Returns the first error after all threads have ended.
+pub(crate) fn sync_in_parallel<T: Sync>(items: &[T], sync: impl Fn(&T) -> io::Result<()> + Sync) -> io::Result<()> {
+    if let [item] = items {
+        return sync(item);
     }
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..THREADS.min(jobs.len()) {
+        for _ in 0..THREADS.min(items.len()) {
             scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(error) = sync(*job) {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = sync(item) {
+                        failed.lock().get_or_insert(error);
                     }
                 }
             });
         }
     });
-    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    failed.into_inner().map_or(Ok(()), Err)
 }
 
-fn sync((root, path): Job<'_>) -> io::Result<()> {
+fn sync((root, path): &Job<'_>) -> io::Result<()> {
     match root.open_unlinked(path) {
         Ok(opened) => Ok(rustix::fs::fsync(&opened.file)?),
-        // Whatever a later step put there instead, or nothing: that step has its own folder to sync.
+        // Removed or replaced by a later step, which has its own entries to sync.
         Err(error) => error.unless_disk(),
     }
 }

@@ -8,7 +8,7 @@ use model::{Step, StepBytes, StepContent};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testkit::{Rig, tree_of};
+use crate::test_support::{TestWorkspaces, tree_of};
 
 fn path(raw: &str) -> LogicalPath {
     LogicalPath::parse(raw).unwrap()
@@ -36,7 +36,7 @@ fn put(at: &std::path::Path, text: &str) {
 }
 
 /// Every folder of the tree.
-fn folders(rig: &Rig) -> Vec<PathBuf> {
+fn folders(rig: &TestWorkspaces) -> Vec<PathBuf> {
     let (mut found, mut next) = (Vec::new(), vec![rig.repo("r")]);
     while let Some(folder) = next.pop() {
         let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap());
@@ -46,12 +46,12 @@ fn folders(rig: &Rig) -> Vec<PathBuf> {
     found
 }
 
-fn tmp_names(rig: &Rig) -> usize {
+fn tmp_names(rig: &TestWorkspaces) -> usize {
     fs::read_dir(rig.run("r").join("tmp")).unwrap().count()
 }
 
 /// The tree's texts.
-fn texts(rig: &Rig) -> BTreeMap<PathBuf, String> {
+fn texts(rig: &TestWorkspaces) -> BTreeMap<PathBuf, String> {
     tree_of(&rig.repo("r")).into_iter().map(|(path, (_, bytes))| (path, String::from_utf8(bytes).unwrap())).collect()
 }
 
@@ -68,24 +68,26 @@ fn what_came_in_between_is_put_back() {
         ("other bytes", |at| fs::write(at, "other").unwrap()),
     ];
     for (what, swap) in swaps {
-        for replaced in [true, false] {
-            let rig = Rig::new();
+        for replaces in [true, false] {
+            let rig = TestWorkspaces::new();
             let workspace = rig.with_files("r", &[("a", "a")]);
             let (root, tmp) = (&workspace.tree().root, workspace.tmp());
-            let TargetState::File(stamp) = look(root, &path("a"), &|_| false).unwrap() else { panic!("no file") };
+            let TargetState::File(stamp) = target_state(root, &path("a"), &|_| false).unwrap() else {
+                panic!("no file")
+            };
             swap(&rig.repo("r").join("a"));
             let there = tree_of(&rig.repo("r"));
-            let leaving = Leaving::File(Some(stamp));
+            let replaced = Replaced::File(Some(stamp));
             let mut applied = Applied::new(root.clone(), tmp.clone());
-            let moved = if replaced {
+            let moved = if replaces {
                 fs::write(rig.run("r").join("tmp/new"), "new").unwrap();
-                move_in(tmp, "new", root, &path("a"), Some(leaving), &mut applied)
+                move_in(tmp, "new", root, &path("a"), Some(replaced), &mut applied)
             } else {
-                take_out(tmp, root, &path("a"), leaving, &mut applied)
+                move_out(tmp, root, &path("a"), replaced, &mut applied)
             };
             assert!(matches!(moved, Err(MoveError::Outside)), "{what}");
             assert_eq!(tree_of(&rig.repo("r")), there, "{what}");
-            assert_eq!(tmp_names(&rig), usize::from(replaced), "{what}");
+            assert_eq!(tmp_names(&rig), usize::from(replaces), "{what}");
             applied.sync().unwrap();
             assert_eq!(tree_of(&rig.repo("r")), there, "{what}");
         }
@@ -94,7 +96,7 @@ fn what_came_in_between_is_put_back() {
 
 #[test]
 fn steps_create_replace_delete_and_move() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "a"), ("b", "b"), ("d/old", "moved")]);
     fs::set_permissions(rig.repo("r").join("a"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut replace = write("a", Some("a"), "a2");
@@ -119,7 +121,7 @@ fn steps_create_replace_delete_and_move() {
 
 #[test]
 fn staging_moves_nothing_and_what_is_dropped_leaves_nothing() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "a")]);
     let before = tree_of(&rig.repo("r"));
     let staged = workspace.stage(&[write("a", Some("a"), "a2"), write("b", None, "b")], &BTreeMap::new()).unwrap();
@@ -188,7 +190,7 @@ fn meddlings() -> Vec<Meddling> {
 fn what_was_changed_from_outside_is_left_alone() {
     for (name, meddle, step) in meddlings() {
         for late in [false, true] {
-            let rig = Rig::new();
+            let rig = TestWorkspaces::new();
             let workspace = rig.with_files("r", &[("a", "a"), ("d/x", "x"), ("other", "o")]);
             let steps = [write("first", None, "1"), step.clone(), write("other", Some("o"), "o2")];
             let (staged, before) = if late {
@@ -221,7 +223,7 @@ fn what_was_changed_from_outside_is_left_alone() {
 
 #[test]
 fn another_stamp_with_the_same_bytes_is_no_change() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "a")]);
     let staged = workspace.stage(&[write("a", Some("a"), "a2")], &BTreeMap::new()).unwrap();
     fs::write(rig.repo("r").join("copy"), "a").unwrap();
@@ -240,7 +242,7 @@ fn steps_that_were_begun_are_finished_from_wherever_they_stopped() {
         write("to", None, "moved"),
     ];
     for done in 0..=steps.len() {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let workspace = rig.with_files("r", &[("gone", "g"), ("from", "moved"), ("a", "a"), ("kept", "k")]);
         // A killed process leaves the first steps done, the rest staged.
         carry_out(&workspace, &steps[..done]);
@@ -273,7 +275,7 @@ fn files_and_folders_change_places_from_wherever_they_stopped() {
     ];
     let files = [("f", "f"), ("full/deep/x", "x"), ("full/y", "y"), ("empty/x/y", "z")];
     for done in 0..=steps.len() {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let workspace = rig.with_files("r", &files);
         fs::remove_file(rig.repo("r").join("empty/x/y")).unwrap();
         let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
@@ -313,7 +315,7 @@ fn folders_that_a_change_empties_go_and_no_others() {
     // Whether the steps are done at once, or again after a kill behind any number of them and of the folders.
     let left = ["", "a/b/c", "a/b", "a-b"];
     for done in 0..=steps.len() + left.len() {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let workspace = rig.with_files("r", &files);
         let repo = rig.repo("r");
         fs::create_dir_all(repo.join("d/empty/deep")).unwrap();
@@ -345,7 +347,7 @@ fn folders_that_a_change_empties_go_and_no_others() {
 
 #[test]
 fn a_folder_that_others_empty_at_the_same_time_is_made_again() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[]);
     std::thread::scope(|scope| {
         for name in ["d/e/f/1", "d/e/f/2", "d/e/3", "d/4"] {
@@ -365,17 +367,17 @@ fn a_folder_that_others_empty_at_the_same_time_is_made_again() {
 #[test]
 fn what_comes_into_a_folder_that_makes_room_stays() {
     for late in [false, true] {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let workspace = rig.with_files("r", &[("d/x", "x")]);
         let steps = [delete("d/x", "x"), write("d", None, "1")];
         let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
         if late {
             // Behind the last look: only the kernel can tell.
             let root = &workspace.tree().root;
-            let place = root.place(&path("d")).unwrap();
+            let place = root.open_parent(&path("d")).unwrap();
             fs::create_dir_all(rig.repo("r").join("d/empty")).unwrap();
             put(&rig.repo("r").join("d/new"), "new");
-            root.remove_vacant(&place).unwrap_err();
+            root.remove_empty_tree(&place).unwrap_err();
         } else {
             put(&rig.repo("r").join("d/new"), "new");
             assert!(matches!(workspace.apply(staged), Err(ApplyError::ChangedOutside(at)) if at == [path("d")]));
@@ -400,7 +402,7 @@ fn several_steps_of_one_file_are_finished_from_any_state_between() {
         write("g", Some("5"), "6"),
     ];
     for (f, g) in [(None, "g"), (Some("1"), "g"), (Some("2"), "5"), (Some("4"), "6"), (None, "6")] {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let workspace = rig.with_files("r", &[("g", g)]);
         if let Some(text) = f {
             fs::write(rig.repo("r").join("f"), text).unwrap();
@@ -415,7 +417,7 @@ fn several_steps_of_one_file_are_finished_from_any_state_between() {
 fn what_a_power_cut_leaves_of_unsynced_bytes_is_finished() {
     let text = "some bytes that were not all written";
     for torn in ["", "some bytes", "some bytes\0\0\0\0\0 were not", &"\0".repeat(text.len())] {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let workspace = rig.with_files("r", &[("f", torn)]);
         for steps in [[write("f", Some("before"), text)], [write("f", None, text)]] {
             fs::write(rig.repo("r").join("f"), torn).unwrap();
@@ -423,14 +425,14 @@ fn what_a_power_cut_leaves_of_unsynced_bytes_is_finished() {
             assert_eq!(texts(&rig)[&PathBuf::from("f")], text);
         }
     }
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("f", "some other")]);
     assert!(matches!(workspace.replay(&[write("f", None, text)]).unwrap(), Replay::ChangedOutside(_)));
 }
 
 #[test]
 fn a_large_file_is_staged_once_and_found_again_by_name() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "a")]);
     let bytes = "large ".repeat(200_000).into_bytes();
     let large = workspace.stage_file(&mut &bytes[..], u64::MAX).unwrap();
@@ -459,7 +461,7 @@ fn a_large_file_past_its_bound_or_from_a_broken_stream_leaves_nothing() {
             Err(io::ErrorKind::ConnectionReset.into())
         }
     }
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[]);
     let error = workspace.stage_file(&mut &[0; 1001][..], 1000).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
@@ -470,7 +472,7 @@ fn a_large_file_past_its_bound_or_from_a_broken_stream_leaves_nothing() {
 
 #[test]
 fn many_are_synced_at_once_also_when_later_steps_took_their_files_away() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "0")]);
     let mut applied = Vec::new();
     for n in 0..50_usize {
@@ -518,7 +520,7 @@ proptest! {
 
     #[test]
     fn steps_and_their_reverse_give_the_tree_back((from, changes) in trees()) {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let files: Vec<_> = from.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let workspace: Arc<Workspace> = rig.with_files("r", &files);
         let mut to = from.clone();

@@ -1,4 +1,4 @@
-//! Bytes of the base, by one `git cat-file` for as many as are asked for.
+//! Reading the base's bytes, by one `git cat-file` for any number of files.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout};
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::git::{Bounds, Git, GitError, hex};
 
-/// How long one call may read blobs.
+/// The time limit of one call.
 const SECONDS: u64 = 120;
 
 /// A reader of blobs.
@@ -14,7 +14,7 @@ pub(crate) struct Blobs<'a> {
     git: &'a Git,
 }
 
-/// A reader that git is attached to.
+/// A reader with git running.
 pub(crate) struct OpenBlobs {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -25,7 +25,7 @@ impl<'a> Blobs<'a> {
         Self { git }
     }
 
-    /// Runs `read` with git attached; `cancel` ends it.
+    /// Runs `read` with git running. Setting `cancel` ends it.
     pub(crate) fn with<T>(
         &self,
         cancel: &AtomicBool,
@@ -33,14 +33,14 @@ impl<'a> Blobs<'a> {
     ) -> Result<T, GitError> {
         let stop = || cancel.load(std::sync::atomic::Ordering::Relaxed);
         let bounds = Bounds { stop: &stop, ..Bounds::seconds(SECONDS) };
-        self.git.talk(&["cat-file", "--batch"], &bounds, |to, stdout| {
+        self.git.run(&["cat-file", "--batch"], &bounds, |to, stdout| {
             read(&mut OpenBlobs { to, from: BufReader::with_capacity(64 * 1024, stdout) })
         })
     }
 }
 
 impl OpenBlobs {
-    /// The bytes of one blob.
+    /// Returns the bytes of one blob.
     pub(crate) fn get(&mut self, oid: &[u8; 20]) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.read(oid, &mut |from, size| {
@@ -50,7 +50,7 @@ impl OpenBlobs {
         Ok(bytes)
     }
 
-    /// Hands one blob's bytes and size to `take`, which need not take all.
+    /// Calls `take` with one blob's bytes and size. `take` need not read all of them.
     pub(crate) fn read(
         &mut self,
         oid: &[u8; 20],
@@ -61,7 +61,7 @@ impl OpenBlobs {
         self.from.by_ref().take(256).read_line(&mut line)?;
         let size = line.trim_end().rsplit(' ').next().and_then(|size| size.parse::<u64>().ok());
         let (true, Some(size)) = (line.contains(" blob "), size) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the base lacks one of its files"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a file is missing from the base"));
         };
         let mut bytes = self.from.by_ref().take(size);
         take(&mut bytes, size)?;

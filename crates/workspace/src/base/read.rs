@@ -1,19 +1,18 @@
-//! Files of the base, for whoever goes back in time.
+//! Reading files of the base.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
 
 use model::{FileState, LogicalPath, Rules, Sha256};
 
-use super::Base;
 use super::manifest::{FileIndex, MODE_LINK};
-use crate::git::GitError;
+use super::{Base, Loaded};
 use crate::{Workspace, WorkspaceError, read};
 
 /// A file of the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseFile {
-    /// Where it was.
+    /// Its path.
     pub path: LogicalPath,
     /// Hash of its bytes.
     pub sha256: Sha256,
@@ -21,40 +20,37 @@ pub struct BaseFile {
     pub size_bytes: u64,
     /// Its permission bits: `0o644` or `0o755`.
     pub mode: u32,
-    /// Whether it was a symbolic link; then its bytes are where it led.
+    /// Whether it was a symbolic link. Then its bytes are the link's target.
     pub is_link: bool,
 }
 
 impl Base {
-    /// Every file and link that the run started with, sorted by path; what git ignored is among them only where the run has
-    /// come to change it. Names that are not UTF-8 are left out.
+    /// Returns every file and link that the run started with, sorted by path. Files that git ignored are included only if the
+    /// run has changed them. Names that are not UTF-8 are left out.
     ///
-    /// Policy has not been asked: whoever shows these judges them first.
+    /// Not filtered by policy: the caller must judge what it shows.
     ///
     /// # Errors
     ///
-    /// Where the disk fails.
+    /// If the disk fails.
     pub fn files(&self) -> io::Result<Vec<BaseFile>> {
         let loaded = self.load()?;
         let manifest = &loaded.manifest;
         let mut files = Vec::with_capacity(manifest.len());
         for (folder, range) in manifest.folders() {
             for file in range.map(FileIndex) {
-                let name = manifest.name(file);
-                let path = if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() };
-                let path = String::from_utf8(path).ok().and_then(|path| LogicalPath::parse(&path).ok());
-                files.extend(path.map(|path| describe(path, &loaded, file)));
+                files.extend(manifest.logical_path(folder, file).map(|path| describe(path, &loaded, file)));
             }
         }
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
     }
 
-    /// The file or link at `path` among [`files`](Self::files).
+    /// Returns the file or link at `path` among [`files`](Self::files).
     ///
     /// # Errors
     ///
-    /// Where the disk fails.
+    /// If the disk fails.
     pub fn file(&self, path: &LogicalPath) -> io::Result<Option<BaseFile>> {
         let loaded = self.load()?;
         let file = loaded.manifest.get(path.as_str().as_bytes());
@@ -63,12 +59,12 @@ impl Base {
 }
 
 impl Workspace {
-    /// The file that the run started with at `path`, with its bytes and its kind; `None` where there was none, or a
-    /// symbolic link. Policy has not been asked, as for [`Base::files`].
+    /// Returns the file that the run started with at `path`, with its bytes. `None` if there was none, or a symbolic link. Not
+    /// filtered by policy, as [`Base::files`].
     ///
     /// # Errors
     ///
-    /// Where the disk fails, or the file has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]); `Cancelled`.
+    /// If the disk fails, or the file has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]); `Cancelled`.
     pub fn base_file(
         &self,
         rules: &Rules,
@@ -85,23 +81,26 @@ impl Workspace {
         if size_bytes > max_bytes {
             return Err(WorkspaceError::Io(io::ErrorKind::FileTooLarge.into()));
         }
-        let bytes = match loaded.kept(file) {
-            Some(bytes) => bytes.to_vec(),
-            None => {
-                self.base().blobs().with(cancel, |blobs| blobs.get(loaded.manifest.oid(file))).map_err(|error| {
-                    match error {
-                        GitError::Cancelled => WorkspaceError::Cancelled,
-                        error => WorkspaceError::Io(io::Error::other(error)),
-                    }
-                })?
-            }
-        };
+        let bytes = self.base_bytes(&loaded, file, cancel)?;
         let kind = read::kind_of(rules, path, &bytes);
         Ok(Some((FileState { sha256, size_bytes, mode, kind }, bytes)))
     }
+
+    /// Returns the bytes of a file of the base.
+    pub(crate) fn base_bytes(
+        &self,
+        loaded: &Loaded,
+        file: FileIndex,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<u8>, WorkspaceError> {
+        match loaded.cached_bytes(file) {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => Ok(self.base().blobs().with(cancel, |blobs| blobs.get(loaded.manifest.oid(file)))?),
+        }
+    }
 }
 
-fn describe(path: LogicalPath, loaded: &super::Loaded, file: FileIndex) -> BaseFile {
+fn describe(path: LogicalPath, loaded: &Loaded, file: FileIndex) -> BaseFile {
     let manifest = &loaded.manifest;
     let mode = manifest.mode(file);
     BaseFile {

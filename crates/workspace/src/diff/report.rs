@@ -1,4 +1,4 @@
-//! Candidates → what the caller is told: counts, text up to a bound, and the hash of all text.
+//! Building a diff from candidates: counts, text up to a bound, and the hash of the whole text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,30 +11,30 @@ use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file};
 use sha2::Digest as _;
 
 use super::scan::{Candidate, Now};
-use super::{DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedFile, WorkspaceDiff, check, stat};
+use super::{DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedFile, WorkspaceDiff, stat_table};
 use crate::apply::hash;
 use crate::base::manifest::{FileIndex, MODE_LINK};
-use crate::base::{Loaded, OpenBlobs, Part};
-use crate::error::file_too_large;
-use crate::first::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::base::{FileChange, Loaded, OpenBlobs};
+use crate::error::{check_cancelled, file_too_large};
 use crate::import::stays_inside;
+use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::{Workspace, WorkspaceError};
 
-/// Larger files are shown as binary ones are: that they differ, and how large they are.
+/// Larger files are shown as binary files are: that they differ, and their sizes.
 const MAX_SHOWN_BYTES: u64 = 16 << 20;
-/// What a changed file is told with beside its path, in bytes of JSON.
-const BESIDE_PATH: usize = 300;
+/// The JSON size of a changed file besides its path.
+const ENTRY_OVERHEAD: usize = 300;
 
-/// A diff in the making.
+/// A diff under construction.
 pub(super) struct Report<'a> {
     workspace: &'a Workspace,
     loaded: &'a Loaded,
     stat_only: bool,
     max_bytes: usize,
-    /// Larger files are not looked into: none that large came in by the service.
+    /// Larger files are not hashed: the service accepts none that large.
     max_hashed_bytes: u64,
-    /// The first of the changed files: as many as fit an answer.
-    rows: Vec<stat::Row>,
+    /// The first of the changed files, as far as they fit an answer.
+    rows: Vec<stat_table::Row>,
     row_bytes: usize,
     files_changed: usize,
     counts: Counts,
@@ -43,35 +43,34 @@ pub(super) struct Report<'a> {
     text: Vec<u8>,
     truncated: bool,
     sha256: sha2::Sha256,
-    /// What a planned change will leave, in place of what is there.
-    pub(super) overlay: BTreeMap<LogicalPath, &'a PlannedFile>,
-    /// The modes of planned files that git ignores and that the base will have once the plan is carried out.
-    pub(super) late: BTreeMap<LogicalPath, u32>,
-    /// What stands at a path at another time than now.
-    pub(super) past: Option<Then<'a>>,
-    /// When no more is added.
+    /// Planned files, which replace what is in the tree.
+    pub(super) planned: BTreeMap<LogicalPath, &'a PlannedFile>,
+    /// The modes of planned files that git ignores and that the base will contain once the plan is applied.
+    pub(super) new_in_base: BTreeMap<LogicalPath, u32>,
+    /// The files of a snapshot, which replace the tree.
+    pub(super) snapshot: Option<VersionOf<'a>>,
+    /// When to stop.
     pub(super) deadline: Option<Instant>,
-    /// Where all of it goes as well.
-    pub(super) out: Out<'a>,
+    pub(super) output: Output<'a>,
 }
 
-/// Where what differs goes besides into the report.
-pub(super) enum Out<'a> {
-    Nowhere,
-    /// All text.
+/// Where the diff is written as it is built.
+pub(super) enum Output<'a> {
+    None,
+    /// The whole text.
     Text(&'a mut dyn io::Write),
     /// Every file.
-    Each(&'a mut dyn FnMut(&LogicalPath, &DiffFile)),
+    Files(&'a mut dyn FnMut(&LogicalPath, &DiffFile)),
 }
 
-/// Tells what stands at a path.
-pub(super) type Then<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<Version>, WorkspaceError>;
+/// Returns the version of the file at a path.
+pub(super) type VersionOf<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<Version>, WorkspaceError>;
 
 /// One side of a file's change.
 pub(super) struct Version {
     pub(super) sha256: Sha256,
     pub(super) size: u64,
-    /// `None` where there are too many to be shown.
+    /// `None` if they are too many to be shown.
     pub(super) bytes: Option<Vec<u8>>,
     pub(super) is_link: bool,
     pub(super) mode: u32,
@@ -94,15 +93,15 @@ impl<'a> Report<'a> {
             text: Vec::new(),
             truncated: false,
             sha256: sha2::Sha256::new(),
-            overlay: BTreeMap::new(),
-            late: BTreeMap::new(),
-            past: None,
+            planned: BTreeMap::new(),
+            new_in_base: BTreeMap::new(),
+            snapshot: None,
             deadline: None,
-            out: Out::Nowhere,
+            output: Output::None,
         }
     }
 
-    /// Leaves out the candidates whose bytes are the base's after all, and remembers them.
+    /// Removes the candidates whose bytes turn out to be the base's, and remembers them.
     pub(super) fn drop_same(
         &self,
         candidates: Vec<Candidate>,
@@ -111,11 +110,11 @@ impl<'a> Report<'a> {
         let manifest = &self.loaded.manifest;
         let mut differing = Vec::with_capacity(candidates.len());
         for candidate in candidates {
-            check(cancel)?;
+            check_cancelled(cancel)?;
             if let (Some(file), Some(now)) = (candidate.base, &candidate.now)
                 && now.git_mode() == manifest.mode(file)
                 && now.stamp.size == manifest.size(file)
-                && !self.knows(&candidate, file)
+                && !self.is_cached(&candidate, file)
                 && self.sha256_of(&candidate.path, now)? == Some(Sha256::from_bytes(*manifest.sha256(file)))
             {
                 self.loaded.found_same(file, now.stamp);
@@ -126,47 +125,47 @@ impl<'a> Report<'a> {
         Ok(differing)
     }
 
-    /// Whether git has to be asked for the file's bytes in the base.
-    pub(super) fn asks_git(&self, candidate: &Candidate) -> bool {
+    /// Whether git is needed for the file's bytes in the base.
+    pub(super) fn needs_git(&self, candidate: &Candidate) -> bool {
         candidate
             .base
-            .is_some_and(|file| !self.knows(candidate, file) && self.base_in_memory(candidate, file).is_none())
+            .is_some_and(|file| !self.is_cached(candidate, file) && self.base_in_memory(candidate, file).is_none())
     }
 
-    /// The file's bytes in the base, where they are at hand.
+    /// Returns the file's bytes in the base if they are in memory.
     fn base_in_memory(&self, candidate: &Candidate, file: FileIndex) -> Option<Arc<Vec<u8>>> {
-        if let Some(kept) = self.loaded.kept(file) {
-            return Some(kept);
+        if let Some(bytes) = self.loaded.cached_bytes(file) {
+            return Some(bytes);
         }
-        let before = self.overlay.get(&candidate.path)?.before.as_ref()?;
+        let before = self.planned.get(&candidate.path)?.before.as_ref()?;
         let is_base = Sha256::of(before) == Sha256::from_bytes(*self.loaded.manifest.sha256(file));
         is_base.then(|| {
-            self.loaded.keep_bytes(file, before);
+            self.loaded.cache_bytes(file, before);
             Arc::new(before.clone())
         })
     }
 
     /// Whether the change was diffed before and is still the same.
-    fn knows(&self, candidate: &Candidate, file: FileIndex) -> bool {
-        !self.is_planned(&candidate.path)
-            && self.loaded.part(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
+    fn is_cached(&self, candidate: &Candidate, file: FileIndex) -> bool {
+        self.is_in_tree(&candidate.path)
+            && self.loaded.cached_change(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
     }
 
-    /// Whether what is told of the path is not what is there now.
-    fn is_planned(&self, path: &LogicalPath) -> bool {
-        self.past.is_some() || self.overlay.contains_key(path)
+    /// Whether the diff shows what is in the tree at `path`, and not a planned file or a snapshot.
+    fn is_in_tree(&self, path: &LogicalPath) -> bool {
+        self.snapshot.is_none() && !self.planned.contains_key(path)
     }
 
     fn sha256_of(&self, path: &LogicalPath, now: &Now) -> Result<Option<Sha256>, WorkspaceError> {
         if now.is_link {
-            return Ok(self.target(path)?.map(|target| Sha256::of(&target)));
+            return Ok(self.link_target(path)?.map(|target| Sha256::of(&target)));
         }
         self.check_size(path, now)?;
         let hashed = hash(&self.workspace.tree().root, path)?;
         Ok(hashed.filter(|(_, stamp)| *stamp == now.stamp).map(|(sha256, _)| sha256))
     }
 
-    /// Adds every candidate, in their order.
+    /// Adds all candidates in order.
     pub(super) fn add_all(
         &mut self,
         candidates: &[Candidate],
@@ -174,58 +173,58 @@ impl<'a> Report<'a> {
         cancel: &AtomicBool,
     ) -> Result<(), WorkspaceError> {
         for candidate in candidates {
-            check(cancel)?;
+            check_cancelled(cancel)?;
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(WorkspaceError::Cancelled);
             }
             let stamp = candidate.now.as_ref().map(|now| now.stamp);
-            let planned = self.is_planned(&candidate.path);
-            let known = candidate.base.filter(|_| !planned).and_then(|file| self.loaded.part(file, stamp));
-            let part = match known {
-                Some(part) => part,
-                None => match self.make(candidate, blobs.as_deref_mut())? {
-                    Some(part) => part,
+            let in_tree = self.is_in_tree(&candidate.path);
+            let cached = candidate.base.filter(|_| in_tree).and_then(|file| self.loaded.cached_change(file, stamp));
+            let change = match cached {
+                Some(change) => change,
+                None => match self.compute(candidate, blobs.as_deref_mut())? {
+                    Some(change) => change,
                     None => continue,
                 },
             };
             match candidate.base {
-                Some(file) if !planned => self.loaded.keep_part(file, stamp, &part),
-                Some(file) if self.past.is_none() => self.loaded.keep_planned_part(file, &part),
+                Some(file) if in_tree => self.loaded.cache_change(file, stamp, &change),
+                Some(file) if self.snapshot.is_none() => self.loaded.cache_planned_change(file, &change),
                 Some(_) | None => {}
             }
-            self.add(&candidate.path, &part)?;
+            self.add(&candidate.path, &change)?;
         }
         Ok(())
     }
 
-    /// Adds one change; of its text only what is shown.
-    fn add(&mut self, path: &LogicalPath, part: &Part) -> Result<(), WorkspaceError> {
-        self.sha256.update(&part.text);
-        match &mut self.out {
-            Out::Nowhere => {}
-            Out::Text(out) => out.write_all(&part.text)?,
-            Out::Each(each) => each(path, &part.file),
+    /// Adds one change, with as much of its text as fits.
+    fn add(&mut self, path: &LogicalPath, change: &FileChange) -> Result<(), WorkspaceError> {
+        self.sha256.update(&change.text);
+        match &mut self.output {
+            Output::None => {}
+            Output::Text(out) => out.write_all(&change.text)?,
+            Output::Files(each) => each(path, &change.file),
         }
-        let room = self.max_bytes.saturating_sub(self.text.len());
-        if self.stat_only {
-            // Nothing is shown, and nothing is missing.
-        } else if part.text.len() <= room && !self.truncated {
-            self.text.extend_from_slice(&part.text);
-        } else if !self.truncated {
-            let cut = part.text[..room].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            self.text.extend_from_slice(&part.text[..cut]);
-            self.truncated = true;
+        if !self.stat_only && !self.truncated {
+            let left = self.max_bytes.saturating_sub(self.text.len());
+            if change.text.len() <= left {
+                self.text.extend_from_slice(&change.text);
+            } else {
+                let cut = change.text[..left].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                self.text.extend_from_slice(&change.text[..cut]);
+                self.truncated = true;
+            }
         }
-        self.add_row(path, part);
+        self.add_row(path, change);
         Ok(())
     }
 
-    fn add_row(&mut self, path: &LogicalPath, part: &Part) {
-        let DiffFile { insertions, deletions, .. } = part.file;
+    fn add_row(&mut self, path: &LogicalPath, change: &FileChange) {
+        let DiffFile { insertions, deletions, .. } = change.file;
         self.counts = self.counts + Counts { insertions, deletions };
-        self.row_bytes += entry_bytes(path.as_str(), BESIDE_PATH);
+        self.row_bytes += entry_bytes(path.as_str(), ENTRY_OVERHEAD);
         if self.row_bytes <= MAX_ENTRIES_BYTES {
-            self.rows.push(stat::Row { file: part.file.clone(), bytes: part.bytes });
+            self.rows.push(stat_table::Row { file: change.file.clone(), bytes: change.bytes });
         }
         self.files_changed += 1;
         self.changed_bytes += path.as_str().len();
@@ -236,23 +235,27 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// One file's change; `None` where there turns out to be none.
-    fn make(&self, candidate: &Candidate, blobs: Option<&mut OpenBlobs>) -> Result<Option<Arc<Part>>, WorkspaceError> {
+    /// Computes one file's change; `None` if there is none.
+    fn compute(
+        &self,
+        candidate: &Candidate,
+        blobs: Option<&mut OpenBlobs>,
+    ) -> Result<Option<Arc<FileChange>>, WorkspaceError> {
         let path = &candidate.path;
-        let new = match (self.past, self.overlay.get(path), &candidate.now) {
-            (Some(then), ..) => then(path)?,
-            (None, Some(overlay), _) => overlay.after.as_ref().map(|(bytes, mode)| Version::of(bytes, *mode)),
+        let new = match (self.snapshot, self.planned.get(path), &candidate.now) {
+            (Some(version_of), ..) => version_of(path)?,
+            (None, Some(planned), _) => planned.after.as_ref().map(|(bytes, mode)| Version::of(bytes, *mode)),
             (None, None, Some(now)) => self.read(path, now)?,
             (None, None, None) => None,
         };
-        if let (Some(file), Some(new), None) = (candidate.base, &new, self.past)
-            && let Some(part) = self.loaded.part_of_content(file, &new.sha256, new.git_mode())
+        if let (Some(file), Some(new), None) = (candidate.base, &new, self.snapshot)
+            && let Some(change) = self.loaded.cached_change_to(file, &new.sha256, new.git_mode())
         {
-            return Ok(Some(part));
+            return Ok(Some(change));
         }
         let old = match candidate.base {
             Some(file) => Some(self.read_base(candidate, file, blobs)?),
-            None => self.late_before(path),
+            None => self.before_in_new_base(path),
         };
         let status = match (&old, &new) {
             (None, None) => return Ok(None),
@@ -263,7 +266,7 @@ impl<'a> Report<'a> {
         };
         let FileDiff { text, counts, binary, .. } = diff_versions(path, old.as_ref(), new.as_ref());
         let size = |side: &Option<Version>| side.as_ref().map_or(0, |version| version.size);
-        Ok(Some(Arc::new(Part {
+        Ok(Some(Arc::new(FileChange {
             bytes: (size(&old), size(&new)),
             mode: new.as_ref().map(Version::git_mode),
             file: DiffFile {
@@ -279,19 +282,19 @@ impl<'a> Report<'a> {
         })))
     }
 
-    /// What a planned change finds that the base will have by then.
-    fn late_before(&self, path: &LogicalPath) -> Option<Version> {
-        let mode = *self.late.get(path)?;
-        self.overlay.get(path)?.before.as_deref().map(|bytes| Version::of(bytes, mode))
+    /// Returns the current version of a planned file that the base will contain by then.
+    fn before_in_new_base(&self, path: &LogicalPath) -> Option<Version> {
+        let mode = *self.new_in_base.get(path)?;
+        self.planned.get(path)?.before.as_deref().map(|bytes| Version::of(bytes, mode))
     }
 
-    /// What is in the tree; `None` where it went away or may not be read.
+    /// Reads the version in the tree; `None` if it was removed or cannot be read.
     fn read(&self, path: &LogicalPath, now: &Now) -> Result<Option<Version>, WorkspaceError> {
         let version = |sha256, size, bytes| Version { sha256, size, bytes, is_link: now.is_link, mode: now.mode };
         if now.is_link {
-            let target = self.target(path)?;
+            let target = self.link_target(path)?;
             return Ok(target.map(|target| {
-                // Where a link leads outside is a place on the machine, which nobody is told.
+                // The target of a link that leads out of the tree is a physical path, which is not shown.
                 let shown = stays_inside(path.as_str().as_bytes(), &target).then(|| target.clone());
                 version(Sha256::of(&target), target.len() as u64, shown)
             }));
@@ -310,7 +313,7 @@ impl<'a> Report<'a> {
         Ok(Some(version(Sha256::of(&bytes), bytes.len() as u64, Some(bytes))))
     }
 
-    /// Refused for a file whose hash would take for ever.
+    /// Refuses a file that would take too long to hash.
     fn check_size(&self, path: &LogicalPath, now: &Now) -> Result<(), WorkspaceError> {
         if now.stamp.size > self.max_hashed_bytes {
             return Err(file_too_large(path, self.max_hashed_bytes, now.stamp.size).into());
@@ -318,9 +321,9 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    fn target(&self, path: &LogicalPath) -> Result<Option<Vec<u8>>, WorkspaceError> {
-        let Ok(place) = self.workspace.tree().root.place(path) else { return Ok(None) };
-        match rustix::fs::readlinkat(&place.dir, &*place.name, Vec::new()) {
+    fn link_target(&self, path: &LogicalPath) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        let Ok(parent) = self.workspace.tree().root.open_parent(path) else { return Ok(None) };
+        match rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new()) {
             Ok(target) => Ok(Some(target.into_bytes())),
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::INVAL) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -337,13 +340,13 @@ impl<'a> Report<'a> {
         let size = manifest.size(file);
         let bytes = match (self.base_in_memory(candidate, file), blobs) {
             _ if size > MAX_SHOWN_BYTES => None,
-            (Some(kept), _) => Some(kept.to_vec()),
+            (Some(bytes), _) => Some(bytes.to_vec()),
             (None, Some(blobs)) => {
                 let bytes = blobs.get(manifest.oid(file))?;
-                self.loaded.keep_bytes(file, &bytes);
+                self.loaded.cache_bytes(file, &bytes);
                 Some(bytes)
             }
-            (None, None) => return Err(io::Error::other("a diff needs the base and has none").into()),
+            (None, None) => return Err(io::Error::other("a diff needs the base, but git is not running").into()),
         };
         let mode = manifest.mode(file);
         let sha256 = Sha256::from_bytes(*manifest.sha256(file));
@@ -353,7 +356,7 @@ impl<'a> Report<'a> {
     pub(super) fn finish(self) -> WorkspaceDiff {
         let Counts { insertions, deletions } = self.counts;
         WorkspaceDiff {
-            stat: stat::table(&self.rows, self.files_changed, insertions, deletions),
+            stat: stat_table::format(&self.rows, self.files_changed, insertions, deletions),
             files_changed: self.files_changed,
             truncated: self.truncated || self.rows.len() < self.files_changed,
             files: self.rows.into_iter().map(|row| row.file).collect(),
@@ -375,31 +378,31 @@ impl Version {
         (self.is_link, self.mode & 0o111 != 0)
     }
 
-    fn stand_in<'a>(&self, path: &'a LogicalPath, bytes: &'a [u8]) -> Side<'a> {
+    fn side_with<'a>(&self, path: &'a LogicalPath, bytes: &'a [u8]) -> Side<'a> {
         Side { path, bytes, mode: if self.is_link { 0o644 } else { self.mode } }
     }
 
     fn side<'a>(&'a self, path: &'a LogicalPath) -> Side<'a> {
-        self.stand_in(path, self.bytes.as_deref().unwrap_or_default())
+        self.side_with(path, self.bytes.as_deref().unwrap_or_default())
     }
 }
 
-/// The change as git writes it.
+/// Returns the change of one file as git prints it.
 pub(super) fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Option<&Version>) -> FileDiff {
     let mut diff = match (old, new) {
-        // One goes and another comes, where a file becomes a link or a link a file.
-        (Some(gone), Some(come)) if gone.is_link != come.is_link => {
-            let (gone, come) = (diff_versions(path, old, None), diff_versions(path, None, new));
+        // A file that becomes a link, or a link that becomes a file: a removal and a creation.
+        (Some(removed), Some(created)) if removed.is_link != created.is_link => {
+            let (removed, created) = (diff_versions(path, old, None), diff_versions(path, None, new));
             return FileDiff {
-                text: [gone.text, come.text].concat(),
-                counts: gone.counts + come.counts,
-                binary: gone.binary || come.binary,
+                text: [removed.text, created.text].concat(),
+                counts: removed.counts + created.counts,
+                binary: removed.binary || created.binary,
                 bytes_written: None,
             };
         }
         _ if old.into_iter().chain(new).any(|version| version.bytes.is_none()) => {
-            // Bytes that make the sides binary and differ, as the true ones do.
-            diff_file(old.map(|old| old.stand_in(path, b"\0old")), new.map(|new| new.stand_in(path, b"\0new")))
+            // Bytes that make both sides binary and different, as the real ones are.
+            diff_file(old.map(|old| old.side_with(path, b"\0old")), new.map(|new| new.side_with(path, b"\0new")))
         }
         _ => diff_file(old.map(|old| old.side(path)), new.map(|new| new.side(path))),
     };
@@ -409,7 +412,7 @@ pub(super) fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Opti
     diff
 }
 
-/// Puts a link's mode in place of a file's.
+/// Replaces the mode of a file by that of a link.
 fn mark_as_link(text: &mut [u8]) {
     for line in text.split_mut(|byte| *byte == b'\n').take(4) {
         if (line.starts_with(b"new file mode ") || line.starts_with(b"deleted file mode ")) && line.ends_with(b"100644")

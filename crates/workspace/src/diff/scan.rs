@@ -1,28 +1,29 @@
-//! Which files differ from the base, by their stamps alone: a walk by folder handles, in two threads.
+//! Finding files that may differ from the base, by their stamps only: a walk by folder handles, on two threads.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
 use model::LogicalPath;
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::check;
 use crate::base::Loaded;
-use crate::base::manifest::{FileIndex, FolderIndex, MODE_EXECUTABLE, MODE_LINK, Stamp};
+use crate::base::manifest::{FileIndex, FolderIndex, MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
+use crate::error::check_cancelled;
 use crate::guard::{self, Blocking, GuardError};
 use crate::ignored::{GITIGNORE_NAME, Ignored, Scope};
+use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Tree, WorkspaceError};
 
-/// How many threads look. More only wait for one another.
+/// The number of threads. More only wait for one another.
 const THREADS: usize = 2;
 
-/// Where to look.
-pub(super) enum Where {
+/// What to compare.
+pub(super) enum Area {
     Folder(LogicalPath),
     File(LogicalPath),
 }
@@ -32,13 +33,13 @@ pub(crate) struct Candidate {
     pub(crate) path: LogicalPath,
     /// The base's file at the path.
     pub(super) base: Option<FileIndex>,
-    /// What is there now.
+    /// What is in the tree now.
     pub(crate) now: Option<Now>,
 }
 
 /// A file or link in the tree.
 pub(crate) struct Now {
-    pub(super) stamp: Stamp,
+    pub(super) stamp: FileStamp,
     pub(crate) is_link: bool,
     /// Its permission bits.
     pub(super) mode: u32,
@@ -53,41 +54,41 @@ pub(super) struct Scan<'a> {
     cancel: &'a AtomicBool,
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// Threads that have nothing to do.
+    /// The number of threads that wait for work.
     idle: AtomicUsize,
-    /// Files of the base that are there.
+    /// Which files of the base exist.
     seen: Vec<AtomicBool>,
 }
 
-/// Folders that are yet to be looked at.
+/// Folders that remain to be read.
 #[derive(Default)]
 struct Queue {
     folders: Vec<(LogicalPath, Scope)>,
-    /// Threads that look at folders, and may add more.
+    /// The number of threads that read folders, and may add more.
     busy: usize,
     /// Whether a thread has failed, so that the others stop.
     failed: bool,
 }
 
 impl<'a> Scan<'a> {
-    /// Every file at or beneath `place` whose stamp is not the base's; ignored files left out, in no order.
+    /// Returns every file in `area` whose stamp is not the base's, except ignored ones, in no particular order.
     pub(super) fn run(
         tree: &'a Tree,
         loaded: &'a Loaded,
-        place: &Where,
+        area: &Area,
         cancel: &'a AtomicBool,
     ) -> Result<Vec<Candidate>, WorkspaceError> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let scan = Self::new(tree, ignored, loaded, cancel);
-        let mut found: Vec<_> = match place {
-            Where::File(path) => scan.file(path)?.into_iter().collect(),
-            Where::Folder(path) => scan.folder(path)?,
+        let mut found: Vec<_> = match area {
+            Area::File(path) => scan.file(path)?.into_iter().collect(),
+            Area::Folder(path) => scan.folder(path)?,
         };
         found.retain(|candidate| scan.counts(candidate));
         Ok(found)
     }
 
-    /// Those of `paths` whose stamp is not the base's.
+    /// Returns those of `paths` whose stamp is not the base's.
     pub(super) fn run_files<'p>(
         tree: &'a Tree,
         loaded: &'a Loaded,
@@ -98,7 +99,7 @@ impl<'a> Scan<'a> {
         let scan = Self::new(tree, ignored, loaded, cancel);
         let mut found = Vec::new();
         for path in paths {
-            check(cancel)?;
+            check_cancelled(cancel)?;
             found.extend(scan.file(path)?.filter(|candidate| scan.counts(candidate)));
         }
         Ok(found)
@@ -110,20 +111,20 @@ impl<'a> Scan<'a> {
         Self { tree, ignored, loaded, cancel, queue, wake, idle, seen }
     }
 
-    /// Whether the candidate is none that git ignores: what the run was about to change counts once it has.
+    /// Whether the candidate belongs in a diff. A file that git ignores does once the run has written it.
     fn counts(&self, candidate: &Candidate) -> bool {
-        let is_late = candidate.base.is_some_and(|file| self.loaded.manifest.is_late(file));
-        !is_late || self.ignored.has_written(&candidate.path)
+        let is_ignored = candidate.base.is_some_and(|file| self.loaded.manifest.is_ignored(file));
+        !is_ignored || self.ignored.has_written(&candidate.path)
     }
 
     fn file(&self, path: &LogicalPath) -> Result<Option<Candidate>, WorkspaceError> {
         let base = self.loaded.manifest.get(path.as_str().as_bytes());
-        let stat = match self.tree.root.place(path) {
-            Ok(place) => place.stat()?,
+        let stat = match self.tree.root.open_parent(path) {
+            Ok(parent) => parent.stat()?,
             Err(GuardError::Missing | GuardError::NotADirectory) => None,
             Err(error) => return Err(error.at(path)),
         };
-        if base.is_none() && self.ignored.holds_file(&self.tree.root, path, Blocking::Allowed)? {
+        if base.is_none() && self.ignored.is_file_ignored(&self.tree.root, path, Blocking::Allowed)? {
             return Ok(None);
         }
         let now = stat.and_then(|stat| Now::of(&stat));
@@ -135,12 +136,13 @@ impl<'a> Scan<'a> {
             None => Scope::default(),
             Some(parent) => self.ignored.scope_of(&self.tree.root, &parent, Blocking::Allowed)?,
         };
-        self.lock().folders.push((path.clone(), scope));
+        self.queue.lock().folders.push((path.clone(), scope));
         let mut found = std::thread::scope(|threads| {
             let others: Vec<_> = (1..THREADS).map(|_| threads.spawn(|| self.work())).collect();
             let mut found = self.work();
             for other in others {
-                let more = other.join().unwrap_or_else(|_| Err(io::Error::other("a walk broke off").into()));
+                let more =
+                    other.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the walk panicked").into()));
                 found = found.and_then(|mut found| {
                     found.append(&mut more?);
                     Ok(found)
@@ -152,33 +154,33 @@ impl<'a> Scan<'a> {
         Ok(found)
     }
 
-    /// Looks at folders until none is left. A thread keeps what it finds to itself, the last first, whose handles are the
-    /// warmest; it gives the rest away where the other has nothing to do.
+    /// Reads folders until none remains. A thread keeps the folders it finds and reads the last first, whose entries are most
+    /// likely still cached; it shares some when the other thread is idle.
     fn work(&self) -> Result<Vec<Candidate>, WorkspaceError> {
-        let (mut found, mut buffer, mut mine) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut found, mut buffer, mut own) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            let Some((path, scope)) = mine.pop().or_else(|| self.next()) else { return Ok(found) };
+            let Some((path, scope)) = own.pop().or_else(|| self.next()) else { return Ok(found) };
             match self.enter(&path, &scope, &mut buffer, &mut found) {
-                Ok(mut folders) => mine.append(&mut folders),
+                Ok(mut folders) => own.append(&mut folders),
                 Err(error) => {
-                    self.lock().failed = true;
+                    self.queue.lock().failed = true;
                     self.wake.notify_all();
                     return Err(error);
                 }
             }
-            if mine.is_empty() {
-                self.lock().busy -= 1;
+            if own.is_empty() {
+                self.queue.lock().busy -= 1;
                 self.wake.notify_all();
-            } else if mine.len() > 1 && self.idle.load(Ordering::Relaxed) > 0 {
-                // The first are nearest to the root, and have the most beneath them.
-                self.lock().folders.extend(mine.drain(..mine.len() / 2));
+            } else if own.len() > 1 && self.idle.load(Ordering::Relaxed) > 0 {
+                // The first are nearest to the root, and have the most under them.
+                self.queue.lock().folders.extend(own.drain(..own.len() / 2));
                 self.wake.notify_all();
             }
         }
     }
 
     fn next(&self) -> Option<(LogicalPath, Scope)> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         self.idle.fetch_add(1, Ordering::Relaxed);
         let next = loop {
             if queue.failed {
@@ -191,13 +193,13 @@ impl<'a> Scan<'a> {
             if queue.busy == 0 {
                 break None;
             }
-            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut queue);
         };
         self.idle.fetch_sub(1, Ordering::Relaxed);
         next
     }
 
-    /// Looks at one folder, and returns those in it.
+    /// Reads one folder, and returns the folders in it.
     fn enter(
         &self,
         path: &LogicalPath,
@@ -205,11 +207,11 @@ impl<'a> Scan<'a> {
         buffer: &mut Vec<u8>,
         found: &mut Vec<Candidate>,
     ) -> Result<Vec<(LogicalPath, Scope)>, WorkspaceError> {
-        check(self.cancel)?;
+        check_cancelled(self.cancel)?;
         let opened = match self.tree.root.open_unlinked(path) {
             Ok(opened) => opened,
             Err(error) => {
-                // It went away, or is unreadable: what the base has in it is missing.
+                // It was removed or is not readable: the base's files in it count as deleted.
                 error.unless_disk()?;
                 return Ok(Vec::new());
             }
@@ -217,14 +219,14 @@ impl<'a> Scan<'a> {
         let dir = opened.file.as_fd();
         let raw: &[u8] = if path.is_root() { b"" } else { path.as_str().as_bytes() };
         let known = self.loaded.manifest.folder(raw);
-        let stamp = Stamp::of(&opened.stat);
+        let stamp = FileStamp::of(&opened.stat);
         match known.filter(|known| self.loaded.manifest.has_same_entries(*known, &stamp)) {
             Some(known) => self.enter_known(dir, path, above, known, found),
             None => self.enter_changed(dir, path, above, known, buffer, found),
         }
     }
 
-    /// A folder that has the entries that it had: what the base does not have of them is ignored.
+    /// Reads a folder with the same entries as in the base. Entries that the base does not have are ignored files.
     fn enter_known(
         &self,
         dir: BorrowedFd<'_>,
@@ -235,9 +237,9 @@ impl<'a> Scan<'a> {
     ) -> Result<Vec<(LogicalPath, Scope)>, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         for file in manifest.files_in(known).map(FileIndex) {
-            self.look(dir, path, manifest.name(file), Some(file), found)?;
+            self.check(dir, path, manifest.name(file), Some(file), found)?;
         }
-        let scope = self.scope(dir, path, above, manifest.has_rules(known))?;
+        let scope = self.scope(dir, path, above, manifest.has_gitignore(known))?;
         let mut folders = Vec::new();
         for name in manifest.folders_in(known) {
             folders.extend(self.child(path, name, &scope)?);
@@ -259,7 +261,7 @@ impl<'a> Scan<'a> {
             names.add(name, file_type);
             Ok(())
         })?;
-        let scope = self.scope(dir, path, above, names.has_rules)?;
+        let scope = self.scope(dir, path, above, names.has_gitignore)?;
         let manifest = &self.loaded.manifest;
         let files = known.map_or(0..0, |known| manifest.files_in(known));
         for name in names.files() {
@@ -267,7 +269,7 @@ impl<'a> Scan<'a> {
             if base.is_none() && self.is_ignored(path, name, &scope)? {
                 continue;
             }
-            self.look(dir, path, name, base, found)?;
+            self.check(dir, path, name, base, found)?;
         }
         let mut folders = Vec::new();
         for name in names.folders() {
@@ -281,35 +283,35 @@ impl<'a> Scan<'a> {
         dir: BorrowedFd<'_>,
         path: &LogicalPath,
         above: &Scope,
-        has_rules: bool,
+        has_gitignore: bool,
     ) -> Result<Scope, WorkspaceError> {
         let path = path.as_str().as_bytes();
-        Ok(if has_rules {
+        Ok(if has_gitignore {
             self.ignored.enter(&self.tree.root, above, path, dir)?
         } else {
-            self.ignored.enter_without_rules(above, path)?
+            self.ignored.enter_without_gitignore(above, path)?
         })
     }
 
-    /// Whether the file `name` in `folder`, which the base does not have, is ignored, or in reach of no tool.
+    /// Whether the file `name` in `folder`, which the base does not have, is ignored or cannot be named by any tool.
     fn is_ignored(&self, folder: &LogicalPath, name: &[u8], scope: &Scope) -> Result<bool, WorkspaceError> {
-        let Some(path) = place(folder, name) else { return Ok(true) };
+        let Some(path) = child_path(folder, name) else { return Ok(true) };
         Ok(self.ignored.hides(scope, path.as_str().as_bytes(), false)?)
     }
 
-    /// The folder `name` in `folder`, unless it is ignored, or in reach of no tool.
+    /// Returns the folder `name` in `folder`, unless it is ignored or cannot be named by any tool.
     fn child(
         &self,
         folder: &LogicalPath,
         name: &[u8],
         scope: &Scope,
     ) -> Result<Option<(LogicalPath, Scope)>, WorkspaceError> {
-        let Some(path) = place(folder, name) else { return Ok(None) };
+        let Some(path) = child_path(folder, name) else { return Ok(None) };
         let hidden = self.ignored.hides(scope, path.as_str().as_bytes(), true)?;
         Ok((!hidden).then(|| (path, scope.clone())))
     }
 
-    fn look(
+    fn check(
         &self,
         dir: BorrowedFd<'_>,
         folder: &LogicalPath,
@@ -329,7 +331,7 @@ impl<'a> Scan<'a> {
                 return Ok(());
             }
         }
-        found.extend(place(folder, name).and_then(|path| self.candidate(path, base, Some(now))));
+        found.extend(child_path(folder, name).and_then(|path| self.candidate(path, base, Some(now))));
         Ok(())
     }
 
@@ -346,32 +348,26 @@ impl<'a> Scan<'a> {
         now.git_mode() == self.loaded.manifest.mode(file) && self.loaded.is_same(file, &now.stamp)
     }
 
-    /// Adds the base's files at or beneath `path` that were not seen.
+    /// Adds the base's files in or under `path` that do not exist.
     fn add_missing(&self, path: &LogicalPath, found: &mut Vec<Candidate>) {
-        let beneath = |folder: &[u8]| {
+        let is_under = |folder: &[u8]| {
             path.is_root()
                 || folder
                     .strip_prefix(path.as_str().as_bytes())
                     .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
         };
         let manifest = &self.loaded.manifest;
-        for (folder, files) in manifest.folders().filter(|(folder, _)| beneath(folder)) {
+        for (folder, files) in manifest.folders().filter(|(folder, _)| is_under(folder)) {
             for file in files.map(FileIndex).filter(|file| !self.seen[file.0 as usize].load(Ordering::Relaxed)) {
-                let name = manifest.name(file);
-                let path = if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() };
-                let path = String::from_utf8(path).ok().and_then(|path| LogicalPath::parse(&path).ok());
+                let path = manifest.logical_path(folder, file);
                 found.extend(path.map(|path| Candidate { path, base: Some(file), now: None }));
             }
         }
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Now {
-    /// What is there, if it is a file or a link.
+    /// Returns the file or link that `stat` describes; `None` for anything else.
     fn of(stat: &rustix::fs::Stat) -> Option<Self> {
         let is_link = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => false,
@@ -379,33 +375,33 @@ impl Now {
             _ => return None,
         };
         let hard_linked = guard::is_hard_linked(stat);
-        Some(Self { stamp: Stamp::of(stat), is_link, mode: stat.st_mode & 0o7777, hard_linked })
+        Some(Self { stamp: FileStamp::of(stat), is_link, mode: stat.st_mode & 0o7777, hard_linked })
     }
 
-    /// Its mode in git's words.
+    /// Returns its git mode.
     pub(crate) fn git_mode(&self) -> u32 {
         if self.is_link {
             MODE_LINK
         } else if self.mode & 0o111 == 0 {
-            crate::base::manifest::MODE_FILE
+            MODE_FILE
         } else {
             MODE_EXECUTABLE
         }
     }
 }
 
-/// The path `name` in `folder`; `None` for names that are not UTF-8 or git's own, which are in reach of no tool.
-fn place(folder: &LogicalPath, name: &[u8]) -> Option<LogicalPath> {
+/// Returns the path of `name` in `folder`. `None` for names that no tool can use: not UTF-8, or git's own.
+fn child_path(folder: &LogicalPath, name: &[u8]) -> Option<LogicalPath> {
     folder.child(std::str::from_utf8(name).ok()?).ok()
 }
 
-/// The entries of one folder, in one piece of memory.
+/// The entries of one folder, in one allocation.
 #[derive(Default)]
 struct Names {
     bytes: Vec<u8>,
     files: Vec<usize>,
     folders: Vec<usize>,
-    has_rules: bool,
+    has_gitignore: bool,
 }
 
 impl Names {
@@ -416,7 +412,7 @@ impl Names {
             FileType::RegularFile | FileType::Symlink => self.files.push(start),
             _ => return,
         }
-        self.has_rules |= name.to_bytes() == GITIGNORE_NAME.as_bytes();
+        self.has_gitignore |= name.to_bytes() == GITIGNORE_NAME.as_bytes();
         self.bytes.extend_from_slice(name.to_bytes_with_nul());
     }
 

@@ -7,7 +7,7 @@ use model::{Code, PolicyOverrides, Profiles};
 
 use super::*;
 use crate::ImportSource;
-use crate::testkit::{Rig, git, rules};
+use crate::test_support::{TestWorkspaces, git, rules};
 
 const ALL: DiffQuery = DiffQuery { path: None, stat_only: false, max_bytes: usize::MAX };
 
@@ -21,7 +21,7 @@ fn diff_of(workspace: &Workspace, path: &str) -> Result<WorkspaceDiff, Workspace
 }
 
 /// What git says of `repo` against the run's base, new files included.
-fn git_says(rig: &Rig, run: &str, args: &[&str]) -> String {
+fn git_says(rig: &TestWorkspaces, run: &str, args: &[&str]) -> String {
     let repo = rig.repo(run);
     let index = rig.outside().join("index");
     let _ = fs::remove_file(&index);
@@ -50,7 +50,7 @@ fn without_index_lines(text: &str) -> String {
 
 #[test]
 fn an_untouched_tree_does_not_differ() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n"), ("b/c", "2\n"), (".gitignore", "*.log\n"), ("x.log", "3\n")]);
     let diff = diff(&workspace);
     assert_eq!((diff.files.len(), diff.diff.as_str(), diff.stat.as_str()), (0, "", ""));
@@ -59,7 +59,7 @@ fn an_untouched_tree_does_not_differ() {
 
 #[test]
 fn the_text_and_the_table_are_gits_own() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let many: String = (0..300).fold(String::new(), |text, n| text + &format!("line {n}\n"));
     let workspace = rig.with_files(
         "r",
@@ -110,7 +110,7 @@ fn the_text_and_the_table_are_gits_own() {
 
 #[test]
 fn a_file_that_becomes_a_link_goes_and_comes() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "text\n"), ("b", "other\n")]);
     let repo = rig.repo("r");
     fs::remove_file(repo.join("a")).unwrap();
@@ -126,7 +126,7 @@ fn a_file_that_becomes_a_link_goes_and_comes() {
 
 #[test]
 fn secrets_ignored_files_and_what_policy_denies_are_never_told() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files(
         "r",
         &[(".env", "A=1\n"), ("keys/id_rsa", "1\n"), (".gitignore", "*.log\n"), ("hidden/a", "1\n"), ("seen", "1\n")],
@@ -155,7 +155,7 @@ fn secrets_ignored_files_and_what_policy_denies_are_never_told() {
 
 #[test]
 fn a_path_narrows_the_diff_to_a_folder_or_a_file() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace =
         rig.with_files("r", &[("a/b/x", "1\n"), ("a/y", "1\n"), ("ab/z", "1\n"), ("gone/deep/q", "1\n"), ("t", "1\n")]);
     let repo = rig.repo("r");
@@ -188,7 +188,7 @@ fn a_path_narrows_the_diff_to_a_folder_or_a_file() {
 
 #[test]
 fn a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder_are_told() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n"), ("b/c", "2\n"), ("p", "3\n")]);
     let repo = rig.repo("r");
     fs::remove_file(repo.join("a")).unwrap();
@@ -205,7 +205,7 @@ fn a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder_are_told() {
 
 #[test]
 fn text_is_cut_at_a_lines_end_and_the_hash_is_of_all_of_it() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[]);
     for n in 0..10 {
         fs::write(rig.repo("r").join(n.to_string()), "ä line\n".repeat(20)).unwrap();
@@ -226,7 +226,7 @@ fn text_is_cut_at_a_lines_end_and_the_hash_is_of_all_of_it() {
 
 #[test]
 fn a_change_that_keeps_size_and_times_is_found() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "old\n"), ("b", "b\n")]);
     let file = rig.repo("r").join("a");
     let times = fs::metadata(&file).unwrap().modified().unwrap();
@@ -241,7 +241,7 @@ fn a_change_that_keeps_size_and_times_is_found() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "stamps are trusted only after a second")]
 fn a_copied_data_folder_does_not_differ_and_is_looked_at_only_once() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a/b", "1\n"), ("c", "2\n")]);
     for path in ["a/b", "c"] {
         let (from, to) = (rig.repo("r").join(path), rig.repo("r").join(format!("{path}~")));
@@ -253,7 +253,7 @@ fn a_copied_data_folder_does_not_differ_and_is_looked_at_only_once() {
     let loaded = workspace.base().load().unwrap();
     for path in ["a/b", "c"] {
         let file = loaded.manifest.get(path.as_bytes()).unwrap();
-        let stamp = crate::base::manifest::Stamp::of(&rustix::fs::stat(rig.repo("r").join(path)).unwrap());
+        let stamp = crate::stamp::FileStamp::of(&rustix::fs::stat(rig.repo("r").join(path)).unwrap());
         assert!(!loaded.manifest.is_unchanged(file, &stamp) && loaded.is_same(file, &stamp));
     }
 }
@@ -261,7 +261,7 @@ fn a_copied_data_folder_does_not_differ_and_is_looked_at_only_once() {
 #[test]
 fn what_was_diffed_before_is_told_as_if_it_was_not() {
     const BASE: &[(&str, &str)] = &[("a", "1\n2\n3\n")];
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", BASE);
     let states = [
         (Some("1\nx\n3\n"), 0o644),
@@ -306,7 +306,7 @@ fn what_was_diffed_before_is_told_as_if_it_was_not() {
 
 #[test]
 fn a_huge_file_is_shown_as_binary() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n")]);
     let file = fs::File::create(rig.repo("r").join("huge")).unwrap();
     file.set_len(64 << 20).unwrap();
@@ -319,14 +319,14 @@ fn a_huge_file_is_shown_as_binary() {
 
 #[test]
 fn a_cancelled_diff_stops() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n")]);
     assert!(matches!(workspace.diff(&rules(), &ALL, &AtomicBool::new(true)), Err(WorkspaceError::Cancelled)));
 }
 
 #[test]
 fn a_git_run_differs_from_its_commit() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     git(&source, &["init", "-q"]);
     fs::write(source.join("a"), "1\n").unwrap();
@@ -345,7 +345,7 @@ fn a_git_run_differs_from_its_commit() {
 
 #[test]
 fn what_comes_into_a_folder_that_had_no_tracked_files_is_told() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     fs::create_dir_all(source.join("empty/deep")).unwrap();
     fs::create_dir_all(source.join("logs")).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use model::{PolicyOverrides, Profiles};
 
-use crate::testkit::{Rig, git, rules, tree_of};
+use crate::test_support::{TestWorkspaces, git, rules, tree_of};
 use crate::{Bundle, ImportSource, Workspace, WorkspaceError};
 
 fn export(workspace: &Workspace) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn names(bytes: &[u8]) -> Vec<String> {
 
 #[test]
 fn what_is_exported_imports_as_the_same_tree() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let long = format!("{}/{}", "d".repeat(120), "ü".repeat(90));
     let workspace =
         rig.with_files("r", &[("a/b", "text\n"), ("a.b", "x"), ("run.sh", "#!"), (&long, "long"), ("empty", "")]);
@@ -40,7 +40,7 @@ fn what_is_exported_imports_as_the_same_tree() {
 
 #[test]
 fn what_is_hidden_is_not_exported() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let files = [
         (".env", "A=1"),
         ("deploy/id_rsa", "x"),
@@ -69,7 +69,7 @@ fn what_is_hidden_is_not_exported() {
 
 #[test]
 fn owners_and_times_are_not_told() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "x")]);
     let bytes = export(&workspace);
     let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(&bytes[..]));
@@ -92,7 +92,7 @@ fn sample() -> Bundle {
     }
 }
 
-fn bundle(rig: &Rig, workspace: &Workspace) -> (String, std::path::PathBuf) {
+fn bundle(rig: &TestWorkspaces, workspace: &Workspace) -> (String, std::path::PathBuf) {
     let mut out = Vec::new();
     let commit = workspace.bundle(&rules(), &sample(), &mut out, &AtomicBool::new(false)).unwrap();
     let file = rig.outside().join("run.bundle");
@@ -102,7 +102,7 @@ fn bundle(rig: &Rig, workspace: &Workspace) -> (String, std::path::PathBuf) {
 
 #[test]
 fn a_bundle_of_a_git_run_is_one_commit_on_its_base() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     git(&source, &["init", "-q"]);
     for (path, text) in [("a", "1\n"), ("gone", "2\n"), ("folder/x", "3\n"), (".env", "A=1\n"), ("kept", "4\n")] {
@@ -149,7 +149,7 @@ fn a_bundle_of_a_git_run_is_one_commit_on_its_base() {
 
 #[test]
 fn a_bundle_of_any_other_run_holds_its_base_too() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n")]);
     fs::write(rig.repo("r").join("a"), "2\n").unwrap();
     let (commit, file) = bundle(&rig, &workspace);
@@ -161,7 +161,7 @@ fn a_bundle_of_any_other_run_holds_its_base_too() {
 
 #[test]
 fn a_branch_that_git_could_take_for_something_else_is_refused() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n")]);
     for branch in ["", "-a", "a/-b", "a..b", "a b", "a\nb", "/a", "a/", "a.lock", ".a", "a:b", "ü", "a."] {
         let bundle = Bundle { branch: branch.to_owned(), ..sample() };
@@ -172,7 +172,7 @@ fn a_branch_that_git_could_take_for_something_else_is_refused() {
 
 #[test]
 fn the_patch_is_the_whole_diff_and_applies_to_the_base() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n"), ("gone", "2\n"), (".env", "A=1\n")]);
     let repo = rig.repo("r");
     fs::write(repo.join("a"), "one\ntwo\n").unwrap();
@@ -192,7 +192,7 @@ fn the_patch_is_the_whole_diff_and_applies_to_the_base() {
 
 #[test]
 fn the_base_is_told_whatever_became_of_the_tree() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig
         .with_files("r", &[("a", "1\n"), ("b/c", "2\n"), ("run.sh", "#!"), ("x.log", "x"), (".gitignore", "*.log\n")]);
     fs::remove_dir_all(rig.repo("r").join("b")).unwrap();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::{Blocking, GuardError, Opened, Root, open_ambient_folder, self_test};
-use crate::fixture::{CANARY, Fixture, path};
+use crate::test_support::{CANARY, TestTree, path};
 
 fn open(root: &Root, raw: &str) -> Result<Opened, GuardError> {
     root.open(&path(raw), Blocking::Allowed)
@@ -24,7 +24,7 @@ fn rejected(opened: Result<Opened, GuardError>) -> PathRejected {
 
 #[test]
 fn a_plain_path_opens_and_has_no_other_name() {
-    let fixture = Fixture::with(&[("a/b.txt", "text")]);
+    let fixture = TestTree::with(&[("a/b.txt", "text")]);
     let opened = open(&fixture.root(), "a/b.txt").unwrap();
     assert_eq!((opened.size(), opened.real.clone(), opened.file_type()), (4, None, FileType::RegularFile));
     assert_eq!(open(&fixture.root(), ".").unwrap().file_type(), FileType::Directory);
@@ -32,7 +32,7 @@ fn a_plain_path_opens_and_has_no_other_name() {
 
 #[test]
 fn a_link_that_stays_inside_tells_where_it_led() {
-    let fixture = Fixture::with(&[("a/b/c.txt", "text")]);
+    let fixture = TestTree::with(&[("a/b/c.txt", "text")]);
     fixture.link("file", "a/b/c.txt");
     fixture.link("folder", "a/b");
     fixture.link("chain", "folder");
@@ -53,7 +53,7 @@ fn a_link_that_stays_inside_tells_where_it_led() {
 
 #[test]
 fn a_link_that_leads_out_is_rejected_wherever_it_stands() {
-    let fixture = Fixture::with(&[("a/x", "")]);
+    let fixture = TestTree::with(&[("a/x", "")]);
     fixture.link("up", "..");
     fixture.link("file", "../outside/secret.txt");
     fixture.link("absolute", fixture.outside("secret.txt"));
@@ -82,7 +82,7 @@ fn a_link_that_leads_out_is_rejected_wherever_it_stands() {
 
 #[test]
 fn a_link_into_git_or_to_a_name_that_is_no_text_is_rejected() {
-    let fixture = Fixture::new();
+    let fixture = TestTree::new();
     fixture.write(".git/config", CANARY);
     fixture.write("sub/.GIT/config", CANARY);
     fixture.link("innocent", ".git/config");
@@ -98,7 +98,7 @@ fn a_link_into_git_or_to_a_name_that_is_no_text_is_rejected() {
 
 #[test]
 fn what_leads_nowhere_is_missing_and_what_leads_through_a_file_is_no_folder() {
-    let fixture = Fixture::with(&[("file", "text")]);
+    let fixture = TestTree::with(&[("file", "text")]);
     fixture.link("dangling", "nothing/at/all");
     fixture.link("loop", "loop");
     fixture.link("ping", "pong");
@@ -112,7 +112,7 @@ fn what_leads_nowhere_is_missing_and_what_leads_through_a_file_is_no_folder() {
 
 #[test]
 fn special_files_open_at_once_or_not_at_all() {
-    let fixture = Fixture::new();
+    let fixture = TestTree::new();
     rustix::fs::mkfifoat(CWD, fixture.repo("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
     let _socket = UnixListener::bind(fixture.repo("socket")).unwrap();
     assert_eq!(open(&fixture.root(), "fifo").unwrap().file_type(), FileType::Fifo);
@@ -121,7 +121,7 @@ fn special_files_open_at_once_or_not_at_all() {
 
 #[test]
 fn a_second_name_of_a_file_is_seen() {
-    let fixture = Fixture::with(&[("one", "text"), ("alone", "text")]);
+    let fixture = TestTree::with(&[("one", "text"), ("alone", "text")]);
     fs::hard_link(fixture.repo("one"), fixture.repo("two")).unwrap();
     fs::create_dir(fixture.repo("folder")).unwrap();
     for (raw, hard_linked) in [("one", true), ("two", true), ("alone", false), ("folder", false)] {
@@ -131,7 +131,7 @@ fn a_second_name_of_a_file_is_seen() {
 
 #[test]
 fn a_mutation_follows_no_link_at_all() {
-    let fixture = Fixture::with(&[("a/b.txt", "text")]);
+    let fixture = TestTree::with(&[("a/b.txt", "text")]);
     fixture.link("file", "a/b.txt");
     fixture.link("folder", "a");
     fixture.link("out", "../outside");
@@ -140,33 +140,33 @@ fn a_mutation_follows_no_link_at_all() {
         assert_eq!(rejected(root.open_unlinked(&path(raw))), PathRejected::LinkInMutation, "{raw}");
     }
     for raw in ["folder/new", "out/new", "out/deep/new"] {
-        let place = root.make_place(&path(raw));
+        let place = root.create_parent(&path(raw));
         assert!(matches!(place, Err(GuardError::Rejected(PathRejected::LinkInMutation))), "{raw}: {place:?}");
     }
     assert_eq!(fs::read_dir(fixture.outside("")).unwrap().count(), 1);
     // The link itself is a place; what is there is told without following it.
-    let stat = root.place(&path("file")).unwrap().stat().unwrap().unwrap();
+    let stat = root.open_parent(&path("file")).unwrap().stat().unwrap().unwrap();
     assert_eq!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink);
 }
 
 #[test]
 fn missing_folders_are_made_once_and_told() {
-    let fixture = Fixture::with(&[("file", "text")]);
+    let fixture = TestTree::with(&[("file", "text")]);
     let root = fixture.root();
-    assert!(matches!(root.place(&path("a/b/c")), Err(GuardError::Missing)));
-    let (place, grown) = root.make_place(&path("a/b/c")).unwrap();
+    assert!(matches!(root.open_parent(&path("a/b/c")), Err(GuardError::Missing)));
+    let (place, grown) = root.create_parent(&path("a/b/c")).unwrap();
     assert_eq!((place.name.as_str(), grown.len()), ("c", 2));
     assert!(place.stat().unwrap().is_none());
     assert!(fixture.repo("a/b").is_dir());
-    let (_, grown) = root.make_place(&path("a/b/d")).unwrap();
+    let (_, grown) = root.create_parent(&path("a/b/d")).unwrap();
     assert!(grown.is_empty());
-    assert!(matches!(root.make_place(&path("file/a/b")), Err(GuardError::NotADirectory)));
-    assert!(matches!(root.make_place(&LogicalPath::root()), Err(GuardError::Special)));
+    assert!(matches!(root.create_parent(&path("file/a/b")), Err(GuardError::NotADirectory)));
+    assert!(matches!(root.create_parent(&LogicalPath::root()), Err(GuardError::Special)));
 }
 
 #[test]
 fn a_moved_root_still_knows_names() {
-    let fixture = Fixture::with(&[("a/b.txt", "text")]);
+    let fixture = TestTree::with(&[("a/b.txt", "text")]);
     fixture.link("link", "a/b.txt");
     let root = fixture.root();
     fs::rename(fixture.repo(""), fixture.folder().join("elsewhere")).unwrap();
@@ -175,7 +175,7 @@ fn a_moved_root_still_knows_names() {
 
 #[test]
 fn the_self_test_passes_here_and_leaves_nothing() {
-    let fixture = Fixture::new();
+    let fixture = TestTree::new();
     let dir = open_ambient_folder(fixture.folder()).unwrap();
     self_test(dir.as_fd()).unwrap();
     self_test(dir.as_fd()).unwrap();
@@ -239,7 +239,7 @@ proptest! {
         pieces in prop::collection::vec(piece(), 1..8),
         absolute in prop::bool::weighted(0.1),
     ) {
-        thread_local!(static FIXTURE: (Fixture, Root) = hostile());
+        thread_local!(static FIXTURE: (TestTree, Root) = hostile());
         let raw = format!("{}{}", if absolute { "/" } else { "" }, pieces.join("/"));
         let Ok(logical) = LogicalPath::parse(&raw) else { return Ok(()) };
         FIXTURE.with(|(fixture, root)| {
@@ -252,7 +252,7 @@ proptest! {
                 let read = rustix::io::pread(&opened.file, &mut text, 0).unwrap_or(0);
                 assert!(!text[..read].starts_with(CANARY.as_bytes()), "{raw:?} read what is outside");
             }
-            if let Ok(place) = root.place(&logical) {
+            if let Ok(place) = root.open_parent(&logical) {
                 let place = super::kernel_name(place.dir.as_fd()).unwrap();
                 assert!(place.starts_with(&super::kernel_name(root.dir()).unwrap()), "{raw:?}");
             }
@@ -261,8 +261,8 @@ proptest! {
 }
 
 /// A tree with every way out that a tree can hold.
-fn hostile() -> (Fixture, Root) {
-    let fixture = Fixture::with(&[("a/b/file", "inside"), ("file", "inside"), ("b/a/file", "inside")]);
+fn hostile() -> (TestTree, Root) {
+    let fixture = TestTree::with(&[("a/b/file", "inside"), ("file", "inside"), ("b/a/file", "inside")]);
     for (at, target) in
         [("up", ".."), ("out", "../outside"), ("a/up", "../.."), ("in", "a"), ("dangling", "x"), ("loop", "loop")]
     {

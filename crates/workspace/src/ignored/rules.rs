@@ -13,17 +13,17 @@ use model::Sha256;
 
 use super::Level;
 
-/// Rules beyond this size are not compiled: a hostile file must not cost more than it is worth.
+/// Larger rule files are not compiled: a hostile file must not cost memory and time.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// A file with rules. It is compiled when it is first asked.
+/// A file with rules. It is compiled on first use.
 pub(crate) struct RuleFile {
     sha256: Sha256,
     text: Vec<u8>,
     compiled: OnceLock<Option<Gitignore>>,
 }
 
-/// Reads a file with rules, and no more of it than tells that it is too large.
+/// Reads a rule file, up to the size at which it counts as too large.
 pub(crate) fn read(file: OwnedFd) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     std::fs::File::from(file).take(MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
@@ -39,10 +39,10 @@ impl RuleFile {
         self.sha256 == other.sha256
     }
 
-    /// What the rules say to `path`, relative to their folder: excluded, taken back in, or nothing.
-    pub(crate) fn says(&self, path: &[u8], is_folder: bool) -> Option<bool> {
+    /// Matches `path`, relative to the rules' folder: excluded, re-included, or `None` if no rule matches.
+    pub(crate) fn matches(&self, path: &[u8], is_folder: bool) -> Option<bool> {
         let compiled = self.compiled.get_or_init(|| compile(&self.text));
-        // Rules that cannot be compiled might have hidden anything.
+        // Rules that cannot be compiled might have excluded anything.
         let Some(compiled) = compiled else { return Some(true) };
         match compiled.matched(Path::new(OsStr::from_bytes(path)), is_folder) {
             Match::Ignore(_) => Some(true),
@@ -58,9 +58,9 @@ impl std::fmt::Debug for RuleFile {
     }
 }
 
-/// Whether the rules that `pick` picks, from the folder `level` upwards, exclude `path`: the nearest that says
-/// something decides.
-pub(super) fn verdict(
+/// Whether the rules that `pick` selects exclude `path`. They are asked from the folder `level` upwards; the first match
+/// decides.
+pub(super) fn is_excluded(
     level: &Arc<Level>,
     path: &[u8],
     is_folder: bool,
@@ -68,8 +68,8 @@ pub(super) fn verdict(
 ) -> bool {
     let mut next = Some(level);
     while let Some(level) = next {
-        let said = pick(level).and_then(|rules| rules.says(path.get(level.prefix..)?, is_folder));
-        if let Some(excluded) = said {
+        let matched = pick(level).and_then(|rules| rules.matches(path.get(level.prefix..)?, is_folder));
+        if let Some(excluded) = matched {
             return excluded;
         }
         next = level.above.as_ref();
@@ -85,7 +85,7 @@ fn compile(text: &[u8]) -> Option<Gitignore> {
     builder.allow_unclosed_class(false);
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     for line in text.split(|byte| *byte == b'\n') {
-        // As in git: a line that is no glob, or no text, matches nothing.
+        // As in git, a line that is not a valid glob or not text matches nothing.
         if let Ok(line) = std::str::from_utf8(line) {
             let _bad_glob = builder.add_line(None, line.strip_suffix('\r').unwrap_or(line));
         }

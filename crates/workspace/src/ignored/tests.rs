@@ -2,14 +2,14 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 
-use crate::fixture::{Fixture, TestBase, path};
 use crate::guard::Blocking;
-use crate::{Tree, fixture};
+use crate::test_support::{TestBase, TestTree, path};
+use crate::{Tree, test_support};
 
 fn ignored(tree: &Tree, raw: &str) -> bool {
     let by_path = tree.is_ignored(&path(raw), None, Blocking::Allowed).unwrap();
     assert_eq!(
-        tree.is_ignored(&path(raw), None, Blocking::Never).unwrap(),
+        tree.is_ignored(&path(raw), None, Blocking::Forbidden).unwrap(),
         by_path,
         "{raw}: what may not wait knows better"
     );
@@ -32,7 +32,7 @@ fn rules_are_gits() {
         [ab].bin\r\n\
         [unclosed\n\
         space\\ \n";
-    let fixture = Fixture::with(&[
+    let fixture = TestTree::with(&[
         (".gitignore", rules),
         ("sub/.gitignore", "!*.log\nown\n"),
         ("sub/inner/.gitignore", "*.txt\n"),
@@ -83,7 +83,7 @@ fn rules_are_gits() {
 #[test]
 fn what_is_tracked_is_never_ignored() {
     let fixture =
-        Fixture::with(&[(".gitignore", "*.log\nbuild/\n"), ("a.log", ""), ("build/kept", ""), ("build/made", "")]);
+        TestTree::with(&[(".gitignore", "*.log\nbuild/\n"), ("a.log", ""), ("build/kept", ""), ("build/made", "")]);
     let tree = fixture.tree_on(TestBase::tracking(&["a.log", "build/kept"]));
     for (raw, want) in [("a.log", false), ("b.log", true), ("build/kept", false), ("build/made", true)] {
         assert_eq!(ignored(&tree, raw), want, "{raw}");
@@ -93,7 +93,7 @@ fn what_is_tracked_is_never_ignored() {
 #[test]
 fn nobody_unhides_a_file_by_editing_rules() {
     let fixture =
-        Fixture::with(&[("private.txt", "x"), ("sub/.gitignore", "!*\n"), ("sub/private.txt", "x"), ("new", "x")]);
+        TestTree::with(&[("private.txt", "x"), ("sub/.gitignore", "!*\n"), ("sub/private.txt", "x"), ("new", "x")]);
     let base = TestBase::tracking(&[]).with_rules(".", "private.txt\n").with_rules("sub", "hidden\n");
     let tree = fixture.tree_on(base);
     for (raw, want) in
@@ -114,7 +114,7 @@ fn nobody_unhides_a_file_by_editing_rules() {
 #[test]
 fn rules_of_the_base_hold_where_they_are_those_of_the_tree_and_where_folders_are_excluded() {
     let rules = "out/\n!keep\n";
-    let fixture = Fixture::with(&[(".gitignore", rules), ("out/keep", ""), ("keep", "")]);
+    let fixture = TestTree::with(&[(".gitignore", rules), ("out/keep", ""), ("keep", "")]);
     let tree = fixture.tree_on(TestBase::tracking(&[]).with_rules(".", rules));
     assert!(ignored(&tree, "out/keep"), "nothing is taken back in from an excluded folder");
     assert!(!ignored(&tree, "keep"));
@@ -122,7 +122,7 @@ fn rules_of_the_base_hold_where_they_are_those_of_the_tree_and_where_folders_are
 
 #[test]
 fn a_link_called_gitignore_rules_nothing() {
-    let fixture = Fixture::with(&[("rules", "*\n"), ("a", ""), ("sub/b", "")]);
+    let fixture = TestTree::with(&[("rules", "*\n"), ("a", ""), ("sub/b", "")]);
     fixture.link(".gitignore", "rules");
     fixture.link("sub/.gitignore", "../../outside/secret.txt");
     let tree = fixture.tree_on(TestBase::tracking(&[]));
@@ -132,7 +132,7 @@ fn a_link_called_gitignore_rules_nothing() {
 
 #[test]
 fn rules_that_are_too_many_hide_everything_that_is_not_tracked() {
-    let fixture = Fixture::with(&[("a", ""), ("b", "")]);
+    let fixture = TestTree::with(&[("a", ""), ("b", "")]);
     fixture.write(".gitignore", "x\n".repeat(200_000));
     let tree = fixture.tree_on(TestBase::tracking(&["a"]));
     assert!(!ignored(&tree, "a"));
@@ -141,7 +141,7 @@ fn rules_that_are_too_many_hide_everything_that_is_not_tracked() {
 
 #[test]
 fn a_walk_and_a_path_agree() {
-    let fixture = Fixture::with(&[
+    let fixture = TestTree::with(&[
         (".gitignore", "*.log\n/skip/\n"),
         ("a/.gitignore", "!b.log\nx/\n"),
         ("a/b.log", ""),
@@ -167,7 +167,7 @@ fn a_walk_and_a_path_agree() {
 
 #[test]
 fn in_a_mount_nothing_is_ignored() {
-    let fixture = Fixture::with(&[(".gitignore", "*\n"), ("a.txt", "text")]);
+    let fixture = TestTree::with(&[(".gitignore", "*\n"), ("a.txt", "text")]);
     let mount = Tree::open_mount(&fixture.repo("")).unwrap();
-    assert_eq!(mount.read(&fixture::rules(), &path("a.txt"), 100).unwrap().bytes, b"text");
+    assert_eq!(mount.read(&test_support::rules(), &path("a.txt"), 100).unwrap().bytes, b"text");
 }

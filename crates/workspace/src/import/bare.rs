@@ -1,4 +1,4 @@
-//! The bare repository of a run: made without a template, filled by `fast-import` where the source is no repository.
+//! The bare repository of a run: created without a template, and filled by `fast-import` if the source is not a repository.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,15 +14,15 @@ use sha1::Digest as _;
 
 use super::{ImportError, ImportObserver};
 use crate::base::manifest::{MODE_LINK, Row};
-use crate::git::{Bounds, Git, GitError, hex, parse_oid};
+use crate::git::{Bounds, Git, hex, parse_oid};
 
-/// How long writing the base's objects may take.
+/// The time limit for writing the base's objects.
 const COMMIT_TIME: Duration = Duration::from_mins(15);
-/// Who made a base that no repository had; with a fixed time, so that the same files give the same commit.
+/// The committer of a base that no repository had. The time is fixed, so that the same files give the same commit.
 const COMMITTER: &str = "workspaced <workspaced@localhost> 0 +0000";
 const MESSAGE: &str = "What the run started with\n";
 
-/// Makes an empty bare repository in the folder `git_dir`, which must not exist.
+/// Creates an empty bare repository in `git_dir`, which must not exist.
 pub(crate) fn make(git_dir: &Path) -> io::Result<()> {
     std::fs::create_dir(git_dir)?;
     for folder in ["objects", "refs", "refs/heads"] {
@@ -32,7 +32,7 @@ pub(crate) fn make(git_dir: &Path) -> io::Result<()> {
     std::fs::write(git_dir.join("config"), "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n")
 }
 
-/// How many bytes of objects there are. What cannot be looked at counts as nothing: git may be moving it.
+/// Returns the size of all objects. Unreadable entries count as empty, since git may be moving them.
 pub(super) fn size(git_dir: &Path) -> u64 {
     let folder = |path: &Path| {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -41,7 +41,7 @@ pub(super) fn size(git_dir: &Path) -> u64 {
     folder(&git_dir.join("objects")) + folder(&git_dir.join("objects/pack"))
 }
 
-/// Commits `rows`, whose bytes lie below `root`, and returns the commit.
+/// Commits `rows`, whose files are under `root`, and returns the commit.
 pub(super) fn commit(
     git: &Git,
     root: BorrowedFd<'_>,
@@ -53,7 +53,7 @@ pub(super) fn commit(
     }
     let bounds = Bounds { time: COMMIT_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     let args = ["fast-import", "--quiet", "--done", "--depth=0", "--force"];
-    let said = git.talk(&args, &bounds, |stdin, stdout| {
+    let commit = git.run(&args, &bounds, |stdin, stdout| {
         let mut to = BufWriter::with_capacity(256 * 1024, stdin);
         write_blobs(&mut to, root, rows, watch)?;
         write_commit(&mut to, rows)?;
@@ -62,13 +62,11 @@ pub(super) fn commit(
         let mut line = String::new();
         BufReader::new(stdout).take(256).read_line(&mut line)?;
         Ok(line.trim().to_owned())
-    });
-    match said {
-        Ok(commit) if parse_oid(&commit).is_some() => Ok(commit),
-        Ok(_) => Err(io::Error::other("git fast-import named no commit").into()),
-        Err(GitError::Cancelled) => Err(ImportError::Cancelled),
-        Err(GitError::Io(error)) => Err(error.into()),
-        Err(error) => Err(io::Error::other(error).into()),
+    })?;
+    if parse_oid(&commit).is_some() {
+        Ok(commit)
+    } else {
+        Err(io::Error::other("git fast-import printed no commit").into())
     }
 }
 
@@ -106,7 +104,7 @@ fn write_commit(to: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     to.write_all(b"\nget-mark :1\ndone\n")
 }
 
-/// A path as `fast-import` takes it whatever it holds.
+/// Writes a path in the quoted form of `fast-import`, which allows any byte.
 pub(crate) fn write_quoted(to: &mut impl Write, path: &[u8]) -> io::Result<()> {
     to.write_all(b"\"")?;
     for byte in path {
@@ -119,7 +117,7 @@ pub(crate) fn write_quoted(to: &mut impl Write, path: &[u8]) -> io::Result<()> {
     to.write_all(b"\"")
 }
 
-/// A commit without files, by hand: a run that starts with nothing needs no git to start.
+/// Writes a commit without files, without starting git.
 fn commit_nothing(git_dir: &Path) -> io::Result<String> {
     let tree = write_object(git_dir, "tree", b"")?;
     let text = format!("tree {tree}\nauthor {COMMITTER}\ncommitter {COMMITTER}\n\n{MESSAGE}");

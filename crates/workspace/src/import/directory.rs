@@ -1,7 +1,7 @@
 //! A folder of this machine as a source.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -10,36 +10,38 @@ use model::Refusal;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::sink::{ImportWriter, Tally, WriteError, is_git_internal};
+use super::quota::EntryQuota;
+use super::writer::{ImportWriter, WriteError, is_git_internal};
 use super::{ImportError, ImportLimits, own_folder};
+use crate::dir::{is_dot, known_type, open_dir, open_file};
 
-/// One folder on the way down: what is yet to be looked at, the last first.
+/// A folder on the path of the walk, with the entries that remain, the next one last.
 struct Level {
     fd: OwnedFd,
-    names: Vec<(Vec<u8>, FileType)>,
-    /// How long the path is without it.
+    names: Vec<(CString, FileType)>,
+    /// The length of the path without the entry's name.
     path_len: usize,
 }
 
-/// Which folder it is, whatever its name: its device and its number there.
+/// The identity of a folder, whatever its path: device and inode.
 pub(super) type FolderId = (u64, u64);
 
-/// Files that have several names on the disk, by which they are: each with its place in the sink's list of such names.
+/// Files with several names, each with its index in the writer's list of hard-linked files.
 type Linked = HashMap<FolderId, usize>;
 
-/// Copies the tree below `source`: no link is followed, and every file is opened by the handle of its folder. `own`, the
-/// service's own folders, are left out wherever they lie, mounted at a second place too: what they hold is nobody's to see.
+/// Copies the tree under `source`. No link is followed, and every file is opened through its folder's handle. `own`, the
+/// service's own folders, are skipped wherever they are, including at a second mount point.
 pub(super) fn copy(
     source: &Path,
     own: &[FolderId],
     limits: ImportLimits,
-    sink: &mut ImportWriter<'_>,
+    writer: &mut ImportWriter<'_>,
 ) -> Result<(), ImportError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::open(source, flags, Mode::empty()).map_err(|errno| match errno {
         Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS => ImportError::Refused(Refusal::invalid(
-            "the source is no folder that can be read",
-            "Name a folder under an import root.",
+            "the source is not a readable folder",
+            "Use a folder under an import root.",
         )),
         errno => ImportError::Io(errno.into()),
     })?;
@@ -47,7 +49,7 @@ pub(super) fn copy(
         return Err(own_folder().into());
     }
     let mut path = Vec::new();
-    let (mut listed, mut linked) = (Tally::new(limits), Linked::new());
+    let (mut listed, mut linked) = (EntryQuota::new(limits), Linked::new());
     let mut levels = vec![Level { names: names(&root, &mut listed)?, fd: root, path_len: 0 }];
     while let Some(level) = levels.last_mut() {
         path.truncate(level.path_len);
@@ -58,10 +60,10 @@ pub(super) fn copy(
         if !path.is_empty() {
             path.push(b'/');
         }
-        path.extend_from_slice(&name);
-        if let Some(fd) = entry(level, &name, file_type, &path, sink, &mut linked)? {
+        path.extend_from_slice(name.to_bytes());
+        if let Some(fd) = copy_entry(level, &name, file_type, &path, writer, &mut linked)? {
             if own.contains(&identity(&fd)?) {
-                sink.leave_out(&path, "the service's own folder");
+                writer.skip(&path, "the service's own folder");
                 continue;
             }
             let names = names(&fd, &mut listed)?;
@@ -71,102 +73,93 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Which folder it is.
+/// Returns the folder's identity.
 pub(super) fn identity(fd: &OwnedFd) -> io::Result<FolderId> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Puts one entry into the sink. A folder is answered with its handle, to go on there.
-fn entry(
+/// Copies one entry. Returns the handle of a folder, whose entries come next.
+fn copy_entry(
     level: &Level,
-    name: &[u8],
+    name: &CStr,
     file_type: FileType,
     path: &[u8],
-    sink: &mut ImportWriter<'_>,
+    writer: &mut ImportWriter<'_>,
     linked: &mut Linked,
 ) -> Result<Option<OwnedFd>, ImportError> {
-    if is_git_internal(name) {
-        sink.leave_out(path, "git's own");
+    if is_git_internal(name.to_bytes()) {
+        writer.skip(path, "git's own");
         return Ok(None);
     }
-    match place(level, name, file_type, path, sink, linked) {
+    match write(level, name, file_type, path, writer, linked) {
         Ok(folder) => Ok(folder),
-        Err(WriteError::Misfit(reason)) => {
-            sink.leave_out(path, reason);
+        Err(WriteError::Unsupported(reason)) => {
+            writer.skip(path, reason);
             Ok(None)
         }
         Err(WriteError::Source(error)) => Err(ImportError::Io(error)),
-        Err(WriteError::Over(error)) => Err(error),
+        Err(WriteError::Fatal(error)) => Err(error),
     }
 }
 
-fn place(
+fn write(
     level: &Level,
-    name: &[u8],
+    name: &CStr,
     file_type: FileType,
     path: &[u8],
-    sink: &mut ImportWriter<'_>,
+    writer: &mut ImportWriter<'_>,
     linked: &mut Linked,
 ) -> Result<Option<OwnedFd>, WriteError> {
     match file_type {
         FileType::Directory => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = open(level, name, flags)?;
-            sink.folder(path)?;
+            let fd = open_dir(&level.fd, name).map_err(open_error)?;
+            writer.folder(path)?;
             Ok(Some(fd))
         }
         FileType::RegularFile => {
-            // Not blocking, since what was a file a moment ago may be a pipe by now.
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            let fd = open(level, name, flags)?;
-            let stat = rustix::fs::fstat(&fd)?;
+            let mut file = open_file(&level.fd, name).map_err(open_error)?;
+            let stat = rustix::fs::fstat(&file)?;
             if !FileType::from_raw_mode(stat.st_mode).is_file() {
-                return Err(WriteError::Misfit("no file, folder or symbolic link"));
+                return Err(WriteError::Unsupported("no file, folder or symbolic link"));
             }
             let executable = stat.st_mode & 0o111 != 0;
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            let written = sink.file(path, executable, size, None, &mut File::from(fd));
+            let written = writer.file(path, executable, size, None, &mut file);
             if stat.st_nlink > 1 {
-                let at = *linked.entry((stat.st_dev, stat.st_ino)).or_insert_with(|| sink.new_linked());
-                sink.note_linked(at, path, written.is_ok());
+                let index = *linked.entry((stat.st_dev, stat.st_ino)).or_insert_with(|| writer.new_linked());
+                writer.add_linked_name(index, path, written.is_ok());
             }
             written.map(|()| None)
         }
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(&level.fd, name, Vec::new())?;
-            sink.link(path, target.as_bytes())?;
+            writer.link(path, target.as_bytes())?;
             Ok(None)
         }
-        _ => Err(WriteError::Misfit("no file, folder or symbolic link")),
+        _ => Err(WriteError::Unsupported("no file, folder or symbolic link")),
     }
 }
 
-fn open(level: &Level, name: &[u8], flags: OFlags) -> Result<OwnedFd, WriteError> {
-    rustix::fs::openat(&level.fd, name, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::ACCESS | Errno::PERM => WriteError::Misfit("it may not be read"),
-        Errno::NOENT => WriteError::Misfit("it went away during the import"),
+fn open_error(errno: Errno) -> WriteError {
+    match errno {
+        Errno::ACCESS | Errno::PERM => WriteError::Unsupported("it may not be read"),
+        Errno::NOENT => WriteError::Unsupported("it went away during the import"),
         errno => errno.into(),
-    })
+    }
 }
 
-/// What lies in a folder, in reverse order, so that the last is the first to be taken.
-fn names(fd: &OwnedFd, listed: &mut Tally) -> Result<Vec<(Vec<u8>, FileType)>, ImportError> {
+/// Returns the entries of a folder in reverse order, since the last is taken first.
+fn names(fd: &OwnedFd, listed: &mut EntryQuota) -> Result<Vec<(CString, FileType)>, ImportError> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(fd.as_fd()).map_err(std::io::Error::from)? {
-        let entry = entry.map_err(std::io::Error::from)?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
+    for entry in Dir::read_from(fd.as_fd())? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_dot(name) {
             continue;
         }
-        listed.add(name)?;
-        let file_type = match entry.file_type() {
-            FileType::Unknown => match rustix::fs::statat(fd, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                Err(_) => FileType::Unknown,
-            },
-            known => known,
-        };
+        listed.count(name.to_bytes())?;
+        let file_type = known_type(fd, name, entry.file_type()).unwrap_or_default().unwrap_or(FileType::Unknown);
         names.push((name.to_owned(), file_type));
     }
     names.sort_unstable_by(|a, b| b.0.cmp(&a.0));

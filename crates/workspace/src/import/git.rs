@@ -1,7 +1,7 @@
 //! A git repository as a source: fetched into a bare repository of the service, then read object by object.
 //!
-//! Nothing is checked out, so no filter, hook or attribute of the source has a moment to run in. The program that serves
-//! a local source runs with an environment in which only the service's own configuration may name programs.
+//! Nothing is checked out, so no filter, hook or attribute of the source can run. The program that serves a local source runs
+//! with an environment in which only the service's own configuration can name programs.
 
 mod find;
 mod remote;
@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use model::Refusal;
 
-use super::sink::ImportWriter;
+use super::writer::ImportWriter;
 use super::{ImportError, ImportLimits, ImportObserver, bare};
 use crate::git::{Bounds, Git, GitError};
 
 pub(super) use find::find;
 
-/// How long a fetch may take.
+/// The time limit of a fetch.
 const FETCH_TIME: Duration = Duration::from_mins(15);
-/// Where the fetched commit is kept.
+/// The ref of the fetched commit.
 pub(crate) const FETCHED: &str = "refs/workspaced/base";
 
 /// Where to fetch from.
@@ -31,19 +31,19 @@ pub(super) enum Origin {
     Local {
         /// Its git folder.
         path: PathBuf,
-        /// Folders that it may point to: the import roots.
+        /// Folders that it may refer to: the import roots.
         reads: Vec<PathBuf>,
     },
 }
 
-/// Fetches one commit into `git`'s folder, which is made, and puts its tree into the sink. Returns the commit.
+/// Fetches one commit into `git`'s folder, writes its tree with `writer`, and returns the commit.
 pub(super) fn copy(
     git: &Git,
     origin: &Origin,
     reference: Option<&str>,
     limits: ImportLimits,
     watch: &dyn ImportObserver,
-    sink: &mut ImportWriter<'_>,
+    writer: &mut ImportWriter<'_>,
 ) -> Result<String, ImportError> {
     let reference = reference.map_or(Ok("HEAD"), check_reference)?;
     watch.progress("fetching", 0, 0);
@@ -63,13 +63,13 @@ pub(super) fn copy(
     let fetch = Fetch { git: &source, limits, watch };
     let commit = fetch.commit(reference)?;
     watch.progress("writing", 0, 0);
-    // What was fetched is read by a git that reaches nothing else.
-    let entries = tree::list(git, &commit, limits, watch, sink)?;
-    tree::write(git, &entries, watch, sink)?;
+    // The fetched objects are read by a git without network and without access to the source.
+    let entries = tree::list(git, &commit, limits, watch, writer)?;
+    tree::write(git, &entries, watch, writer)?;
     Ok(commit)
 }
 
-/// The name of a branch, a tag or a commit, which git cannot take for anything else.
+/// Checks that `reference` is the name of a branch, tag or commit that git cannot take for anything else.
 fn check_reference(reference: &str) -> Result<&str, Refusal> {
     let forbidden = |byte: u8| byte.is_ascii_control() || b" ~^:?*[\\".contains(&byte);
     let bad = reference.is_empty()
@@ -83,7 +83,7 @@ fn check_reference(reference: &str) -> Result<&str, Refusal> {
         || reference.split('/').any(|name| name.starts_with('.') || name.strip_suffix(".lock").is_some());
     if bad {
         return Err(Refusal::invalid(
-            "the source's `ref` is no name of a branch, a tag or a commit",
+            "the source's `ref` is not a valid name of a branch, tag or commit",
             "Give a branch, a tag, or a commit of 4 to 40 hexadecimal digits.",
         ));
     }
@@ -92,8 +92,8 @@ fn check_reference(reference: &str) -> Result<&str, Refusal> {
 
 fn no_repository() -> ImportError {
     Refusal::invalid(
-        "the source is no git repository that can be read",
-        "Name a git repository with at least one commit, or use a `directory` source.",
+        "the source is not a readable git repository",
+        "Use a git repository with at least one commit, or a `directory` source.",
     )
     .into()
 }
@@ -105,7 +105,7 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// Fetches what `reference` names, as little as possible.
+    /// Fetches the commit that `reference` names, with as little else as possible.
     fn commit(&self, reference: &str) -> Result<String, ImportError> {
         match self.fetch(&[&format!("+{reference}:{FETCHED}")], "--depth=1") {
             Ok(()) => return self.resolve(FETCHED),
@@ -113,7 +113,7 @@ impl Fetch<'_> {
             Err(ImportError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
-        // The start of a commit's name, or a commit that no ref names: only all commits can tell.
+        // An abbreviated commit, or a commit that no ref names: all commits are needed to find it.
         self.fetch(&["+refs/heads/*:refs/source/heads/*", "+refs/tags/*:refs/source/tags/*"], "--no-depth")?;
         let commit = self.resolve(reference)?;
         self.run(&["update-ref", FETCHED, &commit])?;
@@ -128,21 +128,21 @@ impl Fetch<'_> {
         }
         args.extend(["--end-of-options", "origin"]);
         args.extend(refspecs);
-        let held = |bytes| self.watch.check_quota(0, bytes);
+        let quota = |bytes| self.watch.check_quota(0, bytes);
         let too_much = || {
             let bytes = bare::size(self.git.dir());
-            bytes > self.limits.max_bytes || held(bytes).is_err()
+            bytes > self.limits.max_bytes || quota(bytes).is_err()
         };
         let bounds = Bounds { time: FETCH_TIME, stop: &|| self.watch.cancelled(), too_much: &too_much };
         let fetched = self.git.output(&args, 64 * 1024, &bounds);
-        fetched.map_err(|error| match held(bare::size(self.git.dir())) {
+        fetched.map_err(|error| match quota(bare::size(self.git.dir())) {
             Err(refusal) => refusal.into(),
             Ok(()) => fetch_error(error),
         })?;
         Ok(())
     }
 
-    /// The commit that `name` leads to in what was fetched.
+    /// Returns the commit that `name` leads to in the fetched objects.
     fn resolve(&self, name: &str) -> Result<String, ImportError> {
         let out = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{name}^{{commit}}")])?;
         let commit = String::from_utf8_lossy(&out).trim().to_owned();
@@ -163,10 +163,10 @@ fn fetch_error(error: GitError) -> ImportError {
         GitError::Io(error) => ImportError::Io(error),
         GitError::Cancelled => ImportError::Cancelled,
         GitError::Failed(complaint) => {
-            tracing::info!(complaint = %redact(&complaint), "a git source could not be fetched");
+            tracing::info!(error = %redact(&complaint), "a git source could not be fetched");
             Refusal::invalid(
-                "the git source could not be fetched: no such repository, ref or commit, or it may not be read",
-                "Check the address or path and the `ref`; redirects are not followed, and an empty repository has no commit to \
+                "the git source could not be fetched: the repository, ref or commit does not exist or is not readable",
+                "Check the address or path and the `ref`. Redirects are not followed, and an empty repository has no commit to \
                  start from.",
             )
             .into()
@@ -181,7 +181,7 @@ fn fetch_error(error: GitError) -> ImportError {
     }
 }
 
-/// A complaint without credentials, nor the passwords of the addresses in it.
+/// Removes credentials from git's error output, including those in addresses.
 fn redact(complaint: &str) -> String {
     let mut out = String::new();
     let mut rest = complaint;

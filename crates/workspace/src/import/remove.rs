@@ -1,57 +1,57 @@
-//! Trees removed by folder handles: no link is followed, no depth is too deep, no permission bit keeps a file.
+//! Removing a tree through folder handles: it follows no link, and neither depth nor permission bits stop it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
-use super::fresh_name;
+use crate::dir::{entries, fresh_name, open_dir, remove_dir, remove_file};
 
-/// Removes what is at `name` in `dir`; nothing there is no error.
+/// Removes what is at `name` in `dir`. A missing entry is no error.
 ///
-/// A folder that is not empty is moved up beside those that wait, so that only one handle is open however deep the tree.
-pub(crate) fn tree(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    let Some(root) = open(dir, name)? else { return remove_file(dir, name) };
+/// A subfolder that is not empty is moved up into the root, so that only one more handle is open however deep the tree is.
+pub(crate) fn tree(dir: BorrowedFd<'_>, name: impl Arg + Copy) -> io::Result<()> {
+    let Some(root) = open(dir, name)? else { return Ok(remove_file(dir, name)?) };
     empty(&root, &root)?;
-    // Those that were moved up lie in the root now, and more come up as they are emptied.
-    while let Some(next) = any_folder(&root)? {
-        if let Some(folder) = open(root.as_fd(), &next)? {
+    // The folders that were moved up are in the root now, and each may move up more.
+    while let Some((next, _)) = entries(&root, 0)?.pop() {
+        if let Some(folder) = open(root.as_fd(), &*next)? {
             empty(&folder, &root)?;
         }
-        remove_folder(root.as_fd(), &next)?;
+        remove_dir(&root, &*next)?;
     }
-    remove_folder(dir, name)
+    Ok(remove_dir(dir, name)?)
 }
 
-/// Removes everything in `folder`, which stays, and so do the names in `keep`.
+/// Removes everything in `folder` except the names in `keep`.
 pub(crate) fn all_in(folder: &OwnedFd, keep: &[&str]) -> io::Result<()> {
-    for (name, _) in entries(folder)? {
-        if keep.iter().any(|keep| keep.as_bytes() == name) {
-            continue;
+    for (name, _) in entries(folder, usize::MAX)? {
+        if !keep.iter().any(|keep| keep.as_bytes() == name.to_bytes()) {
+            tree(folder.as_fd(), &*name)?;
         }
-        tree(folder.as_fd(), &name)?;
     }
     Ok(())
 }
 
-/// Removes the files of `folder`, and its folders, or moves them up to `root`.
+/// Removes the files of `folder`, and removes its folders or moves them up to `root`.
 fn empty(folder: &OwnedFd, root: &OwnedFd) -> io::Result<()> {
     let is_root = std::ptr::eq(folder, root);
-    for (name, is_folder) in entries(folder)? {
-        if !is_folder {
-            remove_file(folder.as_fd(), &name)?;
+    for (name, file_type) in entries(folder, usize::MAX)? {
+        if !file_type.is_dir() {
+            remove_file(folder, &*name)?;
             continue;
         }
-        match rustix::fs::unlinkat(folder, &name[..], AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => continue,
+        match remove_dir(folder, &*name) {
+            Ok(()) => continue,
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS | Errno::PERM) if is_root => continue,
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS | Errno::PERM) => {}
             Err(errno) => return Err(errno.into()),
         }
-        // A folder that may not be written to cannot be moved either.
-        drop(open(folder.as_fd(), &name)?);
-        match rustix::fs::renameat(folder, &name[..], root, &*fresh_name(".up-")) {
+        // Sets the permission bits: a folder that is not writable cannot be moved either.
+        drop(open(folder.as_fd(), &*name)?);
+        match rustix::fs::renameat(folder, &*name, root, &*fresh_name(".up-")) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -59,20 +59,19 @@ fn empty(folder: &OwnedFd, root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a folder and makes it ours to change; `None` where `name` is no folder.
-fn open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+/// Opens a folder, and makes it writable. `None` if `name` is not a folder.
+fn open(dir: BorrowedFd<'_>, name: impl Arg + Copy) -> io::Result<Option<OwnedFd>> {
+    let fd = match open_dir(dir, name) {
         Ok(fd) => fd,
         Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => return Ok(None),
         Err(Errno::ACCESS) => {
-            // Not even readable: the bits are ours to set, as long as it is a folder, which the next line checks again.
+            // Not even readable. The bits may be changed if it is a folder, which opening it checks again.
             let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if !FileType::from_raw_mode(stat.st_mode).is_dir() {
                 return Ok(None);
             }
             rustix::fs::chmodat(dir, name, Mode::RWXU, AtFlags::empty())?;
-            rustix::fs::openat(dir, name, flags, Mode::empty())?
+            open_dir(dir, name)?
         }
         Err(errno) => return Err(errno.into()),
     };
@@ -81,48 +80,4 @@ fn open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<OwnedFd>> {
         rustix::fs::fchmod(&fd, Mode::RWXU)?;
     }
     Ok(Some(fd))
-}
-
-fn entries(folder: &OwnedFd) -> io::Result<Vec<(Vec<u8>, bool)>> {
-    let mut entries = Vec::new();
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        let is_folder = match entry.file_type() {
-            FileType::Directory => true,
-            FileType::Unknown => rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
-                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()),
-            _ => false,
-        };
-        entries.push((name.to_owned(), is_folder));
-    }
-    Ok(entries)
-}
-
-fn any_folder(root: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
-    for entry in Dir::read_from(root)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            return Ok(Some(name.to_owned()));
-        }
-    }
-    Ok(None)
-}
-
-fn remove_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn remove_folder(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    }
 }

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::testkit::{Rig, git, rules, tree_of};
+use crate::test_support::{TestWorkspaces, git, rules, tree_of};
 
 #[test]
 fn nothing_makes_an_empty_tree_with_a_commit_that_is_always_the_same() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let a = rig.import("a", ImportSource::Empty).unwrap();
     let b = rig.import("b", ImportSource::Empty).unwrap();
     assert_eq!((a.files, a.bytes), (0, 0));
@@ -27,7 +27,7 @@ fn nothing_makes_an_empty_tree_with_a_commit_that_is_always_the_same() {
 
 #[test]
 fn a_directory_is_copied_without_what_has_no_place_in_a_tree() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     fs::create_dir_all(source.join("src/.GIT/hooks")).unwrap();
     fs::create_dir_all(source.join("empty")).unwrap();
@@ -67,7 +67,7 @@ fn a_directory_is_copied_without_what_has_no_place_in_a_tree() {
 
 #[test]
 fn the_base_of_a_directory_is_what_git_add_would_take() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     for (path, text) in [
         (".gitignore", "*.log\n/out/\n!keep.log\nnode_modules\n"),
@@ -96,7 +96,7 @@ fn the_base_of_a_directory_is_what_git_add_would_take() {
 
 #[test]
 fn the_same_files_give_the_same_commit_whatever_brought_them() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     fs::create_dir_all(source.join("a/b")).unwrap();
     fs::write(source.join("a/b/c"), "text").unwrap();
@@ -113,7 +113,7 @@ fn the_same_files_give_the_same_commit_whatever_brought_them() {
 
 #[test]
 fn a_run_is_made_once() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     rig.import("r", ImportSource::Empty).unwrap();
     let again = rig.import("r", ImportSource::Empty).unwrap_err();
     assert!(matches!(again, ImportError::Refused(refusal) if refusal.code == Code::AlreadyExists));
@@ -122,7 +122,7 @@ fn a_run_is_made_once() {
 
 #[test]
 fn a_refused_import_leaves_nothing() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let error = rig.import("r", ImportSource::Archive(&mut &b"no archive at all"[..])).unwrap_err();
     assert!(matches!(error, ImportError::Refused(refusal) if refusal.code == Code::InvalidRequest));
     assert_eq!(rig.names(), [".git-home"]);
@@ -141,7 +141,7 @@ fn a_cancelled_import_leaves_nothing() {
             self.0.load(Ordering::Relaxed)
         }
     }
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     for n in 0..600 {
         fs::write(source.join(n.to_string()), "x").unwrap();
@@ -166,7 +166,7 @@ fn progress_tells_every_stage() {
             false
         }
     }
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     for n in 0..600 {
         fs::write(source.join(n.to_string()), n.to_string()).unwrap();
@@ -182,7 +182,7 @@ fn progress_tells_every_stage() {
 
 #[test]
 fn limits_refuse_the_whole_source() {
-    let rig = Rig::with_limits(ImportLimits { max_entries: 3, max_bytes: 10, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_entries: 3, max_bytes: 10, ..ImportLimits::default() });
     let source = rig.root("source");
     fs::write(source.join("a"), "12345").unwrap();
     fs::write(source.join("b"), "12345").unwrap();
@@ -200,7 +200,7 @@ fn limits_refuse_the_whole_source() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test compares with what it should be")]
 fn only_what_lies_under_an_import_root_is_allowed_and_every_refusal_is_the_same() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let root = rig.root("");
     fs::create_dir_all(root.join("in/side")).unwrap();
     let evil = root.parent().unwrap().join("roots_evil");
@@ -229,7 +229,7 @@ fn only_what_lies_under_an_import_root_is_allowed_and_every_refusal_is_the_same(
 
 #[test]
 fn the_services_own_folder_comes_in_by_no_way() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     fs::write(rig.data().join("checkpoint.key"), "secret").unwrap();
     // As where it is mounted at a place that the paths say nothing of.
     let everything = rig.data().parent().unwrap().to_owned();
@@ -244,7 +244,7 @@ fn the_services_own_folder_comes_in_by_no_way() {
 
 #[test]
 fn removing_takes_everything_however_deep_or_locked_and_follows_no_link() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     rig.import("r", ImportSource::Empty).unwrap();
     let kept = rig.root("kept");
     fs::write(kept.join("file"), "stays").unwrap();
@@ -254,10 +254,10 @@ fn removing_takes_everything_however_deep_or_locked_and_follows_no_link() {
     fs::write(repo.join("locked/inner/file"), "x").unwrap();
     fs::set_permissions(repo.join("locked/inner"), fs::Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(repo.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
-    let mut dir = rustix::fs::open(&repo, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let mut dir = rustix::fs::open(&repo, rustix::fs::OFlags::DIRECTORY, Mode::empty()).unwrap();
     for _ in 0..1_500 {
         rustix::fs::mkdirat(&dir, "d", Mode::RWXU).unwrap();
-        dir = rustix::fs::openat(&dir, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();
+        dir = rustix::fs::openat(&dir, "d", rustix::fs::OFlags::DIRECTORY, Mode::empty()).unwrap();
     }
     let run = RunId::parse("r").unwrap();
     rig.workspaces.remove(&run).unwrap();
@@ -269,7 +269,7 @@ fn removing_takes_everything_however_deep_or_locked_and_follows_no_link() {
 
 #[test]
 fn a_sweep_removes_what_was_killed_half_made_and_no_run() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     rig.import("known", ImportSource::Empty).unwrap();
     let workspaces = rig.data().join("workspaces");
     fs::create_dir_all(workspaces.join(".import-0123/repo/a")).unwrap();
@@ -281,7 +281,7 @@ fn a_sweep_removes_what_was_killed_half_made_and_no_run() {
 
 #[test]
 fn a_folder_is_unfinished_until_it_is_confirmed() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let run = RunId::parse("r").unwrap();
     rig.import("r", ImportSource::Empty).unwrap();
     fs::write(rig.data().join("workspaces/file"), "no folder").unwrap();
@@ -294,7 +294,7 @@ fn a_folder_is_unfinished_until_it_is_confirmed() {
 
 #[test]
 fn what_is_set_aside_is_kept_whole_under_a_name_of_its_own() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let run = RunId::parse("r").unwrap();
     assert!(rig.workspaces.lost().unwrap().is_empty());
     let mut names = Vec::new();
@@ -315,7 +315,7 @@ fn what_is_set_aside_is_kept_whole_under_a_name_of_its_own() {
 
 #[test]
 fn a_secret_of_a_folder_comes_in_under_no_other_name() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     // Before and after the secret's name, in the order of names.
     fs::write(source.join("-first.txt"), "K").unwrap();
@@ -333,7 +333,7 @@ fn a_secret_of_a_folder_comes_in_under_no_other_name() {
 
 #[test]
 fn what_a_folder_holds_is_bounded_before_it_is_listed() {
-    let rig = Rig::with_limits(ImportLimits { max_entries: 20, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_entries: 20, ..ImportLimits::default() });
     let source = rig.root("source");
     for n in 0..21 {
         fs::create_dir(source.join(format!("{n}"))).unwrap();
@@ -341,7 +341,7 @@ fn what_a_folder_holds_is_bounded_before_it_is_listed() {
     }
     let refused = rig.import("r", ImportSource::Directory(source.clone()));
     assert!(matches!(refused, Err(ImportError::Refused(refusal)) if refusal.details.limit == Some(20)));
-    let rig = Rig::with_limits(ImportLimits { max_name_bytes: 1000, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_name_bytes: 1000, ..ImportLimits::default() });
     for n in 0..5 {
         fs::write(source.join(format!("{n}/{}", "n".repeat(250))), "x").unwrap();
     }
@@ -351,7 +351,7 @@ fn what_a_folder_holds_is_bounded_before_it_is_listed() {
 
 #[test]
 fn the_ignore_rules_of_a_source_are_bounded_together() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     let rules = "# a comment\n".repeat(21_000);
     for n in 0..40 {

@@ -1,30 +1,29 @@
-//! What `git add -A` would take of a tree that came without git.
+//! What `git add -A` would track of a tree that was imported without git.
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use super::ImportError;
-use super::sink::{split, too_large};
-use crate::base::manifest::{MODE_LINK, Row};
+use super::quota::too_large;
+use crate::base::manifest::{MODE_LINK, Row, split};
 use crate::ignored::{GITIGNORE_NAME, RuleFile, read_rules};
 
-/// `.gitignore` files, each as the folder it lies in (empty for the root) and its text.
+/// The `.gitignore` files of a tree, each with its folder (empty for the root).
 type IgnoreFiles = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// How many bytes the `.gitignore` files of a source may have together: they are held in memory while its run is open.
+/// The maximum size of all `.gitignore` files together: they are held in memory while the run is open.
 const MAX_IGNORE_BYTES: u64 = 8 << 20;
 
-/// The `.gitignore` files among `rows`: each with the folder it lies in and its text.
+/// Reads the `.gitignore` files among `rows`.
 pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreFiles, ImportError> {
     let mut found = Vec::new();
     let mut bytes = 0;
     for row in rows.iter().filter(|row| row.mode != MODE_LINK && split(&row.path).1 == GITIGNORE_NAME.as_bytes()) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let fd = rustix::fs::openat2(root, &row.path[..], flags, Mode::empty(), resolve).map_err(io::Error::from)?;
+        let fd = rustix::fs::openat2(root, &row.path[..], flags, Mode::empty(), resolve)?;
         let text = read_rules(fd)?;
         bytes += text.len() as u64;
         if bytes > MAX_IGNORE_BYTES {
@@ -35,10 +34,10 @@ pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreF
     Ok(found)
 }
 
-/// The files with rules, by the folders that they lie in.
+/// Rule files by their folders.
 pub(crate) type Rules<'a> = HashMap<&'a [u8], RuleFile>;
 
-/// What rules exclude; of folders that were asked for the answer is kept.
+/// Which paths rules exclude, with a cache of folders.
 pub(super) struct Excluded<'a> {
     rules: &'a Rules<'a>,
     folders: HashMap<Vec<u8>, bool>,
@@ -49,8 +48,8 @@ impl<'a> Excluded<'a> {
         Self { rules, folders: HashMap::new() }
     }
 
-    /// Whether the file at `path` is excluded, by itself or with its folder.
-    pub(super) fn holds(&mut self, path: &[u8]) -> bool {
+    /// Whether the file at `path` is excluded, itself or with its folder.
+    pub(super) fn contains(&mut self, path: &[u8]) -> bool {
         let folder = split(path).0;
         let folder_ignored = self.folders.get(folder).copied().unwrap_or_else(|| {
             let is_ignored = is_folder_ignored(self.rules, folder);
@@ -61,17 +60,17 @@ impl<'a> Excluded<'a> {
     }
 }
 
-/// Keeps the rows that no `.gitignore` of `ignores` rules out.
+/// Removes the rows that the rules in `ignores` exclude.
 pub(super) fn retain_tracked(rows: &mut Vec<Row>, ignores: &[(Vec<u8>, Vec<u8>)]) {
     let rules = folder_rules(ignores);
     if rules.is_empty() {
         return;
     }
     let mut excluded = Excluded::by(&rules);
-    rows.retain(|row| !excluded.holds(&row.path));
+    rows.retain(|row| !excluded.contains(&row.path));
 }
 
-/// `ignores`, ready to be asked.
+/// Parses the rules in `ignores`.
 pub(crate) fn folder_rules(ignores: &[(Vec<u8>, Vec<u8>)]) -> Rules<'_> {
     ignores.iter().map(|(folder, text)| (&folder[..], RuleFile::new(text.clone()))).collect()
 }
@@ -81,20 +80,20 @@ pub(crate) fn is_folder_ignored(rules: &Rules<'_>, path: &[u8]) -> bool {
     prefixes(path).any(|path| is_ignored(rules, path, true))
 }
 
-/// `a`, `a/b`, `a/b/c` of `a/b/c`.
+/// Returns `a`, `a/b` and `a/b/c` for `a/b/c`.
 fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let whole = (!path.is_empty()).then_some(path.len());
     ends.chain(whole).map(|end| &path[..end])
 }
 
-/// What the nearest file with an opinion says of `path` itself.
+/// Whether rules exclude `path` itself. The nearest rule file with a match decides.
 fn is_ignored(rules: &Rules<'_>, path: &[u8], is_folder: bool) -> bool {
     let mut folder = path;
     while !folder.is_empty() {
         folder = split(folder).0;
         let inside = if folder.is_empty() { path } else { &path[folder.len() + 1..] };
-        if let Some(ignored) = rules.get(folder).and_then(|rules| rules.says(inside, is_folder)) {
+        if let Some(ignored) = rules.get(folder).and_then(|rules| rules.matches(inside, is_folder)) {
             return ignored;
         }
     }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use model::{Code, FileKind, PolicyOverrides, Sha256, Verdict};
 use rustix::fs::{CWD, Mode};
 
-use crate::fixture::{CANARY, Fixture, TestBase, code, path, rules, rules_with};
+use crate::test_support::{CANARY, TestBase, TestTree, code, path, rules, rules_with};
 
 const MAX: u64 = 1024 * 1024;
 
 #[test]
 fn a_file_is_read_with_its_hash_kind_and_mode() {
-    let fixture = Fixture::with(&[("src/main.rs", "fn main() {}\n")]);
+    let fixture = TestTree::with(&[("src/main.rs", "fn main() {}\n")]);
     let read = fixture.tree().read(&rules(), &path("src/main.rs"), MAX).unwrap();
     assert_eq!(read.bytes, b"fn main() {}\n");
     assert_eq!(read.sha256, Sha256::of(b"fn main() {}\n"));
@@ -24,13 +24,13 @@ fn a_file_is_read_with_its_hash_kind_and_mode() {
 
 #[test]
 fn an_empty_file_is_a_text() {
-    let fixture = Fixture::with(&[("empty.txt", "")]);
+    let fixture = TestTree::with(&[("empty.txt", "")]);
     assert_eq!(fixture.tree().read(&rules(), &path("empty.txt"), MAX).unwrap().bytes, b"");
 }
 
 #[test]
 fn a_link_is_judged_by_both_names() {
-    let fixture = Fixture::with(&[("a.txt", "text"), (".env", "KEY=1"), ("conf/plain.txt", "text")]);
+    let fixture = TestTree::with(&[("a.txt", "text"), (".env", "KEY=1"), ("conf/plain.txt", "text")]);
     fixture.link("link.txt", "a.txt");
     fixture.link("innocent.txt", ".env");
     fixture.link("server.pem", "a.txt");
@@ -46,7 +46,7 @@ fn a_link_is_judged_by_both_names() {
 
 #[test]
 fn policy_comes_before_existence() {
-    let fixture = Fixture::with(&[("a.txt", "text"), ("target", "a file")]);
+    let fixture = TestTree::with(&[("a.txt", "text"), ("target", "a file")]);
     let rules =
         rules_with(&PolicyOverrides { deny: Some(vec!["private/**".to_owned()]), ..PolicyOverrides::default() });
     let tree = fixture.tree();
@@ -64,7 +64,7 @@ fn policy_comes_before_existence() {
 
 #[test]
 fn what_is_no_file_is_refused_at_once() {
-    let fixture = Fixture::with(&[("folder/a", "")]);
+    let fixture = TestTree::with(&[("folder/a", "")]);
     rustix::fs::mkfifoat(CWD, fixture.repo("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(fixture.repo("socket")).unwrap();
     fixture.link("to-fifo", "fifo");
@@ -78,14 +78,14 @@ fn what_is_no_file_is_refused_at_once() {
 
 #[test]
 fn a_file_with_a_second_name_may_be_an_alias() {
-    let fixture = Fixture::with(&[("a.txt", "text")]);
+    let fixture = TestTree::with(&[("a.txt", "text")]);
     fs::hard_link(fixture.outside("secret.txt"), fixture.repo("alias.txt")).unwrap();
     assert_eq!(code(fixture.tree().read(&rules(), &path("alias.txt"), MAX)), Code::PolicyDenied);
 }
 
 #[test]
 fn too_large_is_told_with_its_numbers_before_a_byte_is_read() {
-    let fixture = Fixture::new();
+    let fixture = TestTree::new();
     let file = fs::File::create(fixture.repo("sparse.txt")).unwrap();
     file.set_len(1 << 40).unwrap();
     match fixture.tree().read(&rules(), &path("sparse.txt"), MAX) {
@@ -102,7 +102,7 @@ fn too_large_is_told_with_its_numbers_before_a_byte_is_read() {
 
 #[test]
 fn what_is_no_text_is_refused_whatever_its_name_says() {
-    let fixture = Fixture::new();
+    let fixture = TestTree::new();
     fixture.write("nul.txt", b"a\0b");
     fixture.write("late.txt", [b"x".repeat(20_000), b"\0".to_vec()].concat());
     fixture.write("image.png", b"\x89PNG\r\n\x1a\n\0\0");
@@ -120,7 +120,7 @@ fn what_is_no_text_is_refused_whatever_its_name_says() {
 #[test]
 fn ignored_files_are_denied_and_tracked_ones_are_not() {
     let fixture =
-        Fixture::with(&[(".gitignore", "*.log\n/local/\n"), ("a.log", "1"), ("kept.log", "2"), ("local/x", "3")]);
+        TestTree::with(&[(".gitignore", "*.log\n/local/\n"), ("a.log", "1"), ("kept.log", "2"), ("local/x", "3")]);
     let tree = fixture.tree_on(TestBase::tracking(&[".gitignore", "kept.log"]).with_rules(".", "*.log\n/local/\n"));
     for raw in ["a.log", "local/x", "missing.log"] {
         assert_eq!(code(tree.read(&rules(), &path(raw), MAX)), Code::PolicyDenied, "{raw}");
@@ -132,7 +132,7 @@ fn ignored_files_are_denied_and_tracked_ones_are_not() {
 
 #[test]
 fn a_link_to_an_ignored_file_does_not_show_it() {
-    let fixture = Fixture::with(&[(".gitignore", "*.log\n"), ("a.log", "1"), ("a.txt", "2")]);
+    let fixture = TestTree::with(&[(".gitignore", "*.log\n"), ("a.log", "1"), ("a.txt", "2")]);
     fixture.link("link.txt", "a.log");
     fixture.link("own.log", "a.txt");
     fixture.link("kept.log", "a.txt");
@@ -145,7 +145,7 @@ fn a_link_to_an_ignored_file_does_not_show_it() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a file has to become old, and no clock but the kernel's says so")]
 fn a_kept_hash_never_outlives_its_bytes() {
-    let fixture = Fixture::new();
+    let fixture = TestTree::new();
     let (tree, rules) = (fixture.tree(), rules());
     let old = vec![b'a'; 4096];
     fixture.write("a.txt", &old);
@@ -172,7 +172,7 @@ fn a_kept_hash_never_outlives_its_bytes() {
 
 #[test]
 fn a_read_that_may_not_wait_answers_as_one_that_may() {
-    let fixture = Fixture::with(&[("src/a.rs", "text"), (".env", "KEY=1"), (".gitignore", "*.log\n"), ("b.log", "")]);
+    let fixture = TestTree::with(&[("src/a.rs", "text"), (".env", "KEY=1"), (".gitignore", "*.log\n"), ("b.log", "")]);
     fixture.link("link", "src/a.rs");
     let tree = fixture.tree_on(TestBase::tracking(&["src/a.rs"]));
     let rules = rules();
@@ -189,7 +189,7 @@ fn a_read_that_may_not_wait_answers_as_one_that_may() {
 
 #[test]
 fn a_file_that_shrinks_or_grows_under_the_read_gives_one_of_its_versions() {
-    let fixture = Fixture::new();
+    let fixture = TestTree::new();
     fixture.write("a.txt", "0");
     let place = fixture.repo("a.txt");
     let writer = thread::spawn(move || {
@@ -209,7 +209,7 @@ fn a_file_that_shrinks_or_grows_under_the_read_gives_one_of_its_versions() {
 
 #[test]
 fn invisible_characters_hide_nothing() {
-    let fixture = Fixture::with(&[(".env", CANARY), (".e\u{200b}nv", "other"), ("ｉｄ_ｒｓａ", "wide")]);
+    let fixture = TestTree::with(&[(".env", CANARY), (".e\u{200b}nv", "other"), ("ｉｄ_ｒｓａ", "wide")]);
     for raw in [".e\u{200b}nv", "ｉｄ_ｒｓａ", ".ENV", ".еnv"] {
         assert_eq!(code(fixture.tree().read(&rules(), &path(raw), MAX)), Code::PolicyDeniedSecret, "{raw:?}");
     }
@@ -217,7 +217,7 @@ fn invisible_characters_hide_nothing() {
 
 #[test]
 fn a_link_to_a_name_that_is_no_text_is_rejected() {
-    let fixture = Fixture::new();
+    let fixture = TestTree::new();
     fs::write(fixture.repo("").join(OsStr::from_bytes(b"\xff.txt")), "text").unwrap();
     fixture.link("link", OsStr::from_bytes(b"\xff.txt"));
     assert_eq!(code(fixture.tree().read(&rules(), &path("link"), MAX)), Code::PathRejected);

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags};
 
-use crate::fixture::{CANARY, Fixture, going_on, path, rules};
 use crate::guard::GuardError;
-use crate::list::ListQuery;
-use crate::search::{SearchMode, SearchQuery};
+use crate::query::list::ListQuery;
+use crate::test_support::{CANARY, TestTree, not_cancelled, path, rules};
 use crate::tree::Existing;
+use crate::{SearchMode, SearchQuery};
 use crate::{Tree, WorkspaceError};
 
 /// A folder and a link, called `folder` and `link` in turn.
-fn fixture() -> Fixture {
-    let fixture = Fixture::with(&[("folder/secret.txt", "inside\n"), ("folder/deep/er/secret.txt", "inside\n")]);
+fn fixture() -> TestTree {
+    let fixture = TestTree::with(&[("folder/secret.txt", "inside\n"), ("folder/deep/er/secret.txt", "inside\n")]);
     fs::create_dir_all(fixture.outside("deep/er")).unwrap();
     fs::write(fixture.outside("deep/er/secret.txt"), CANARY).unwrap();
     fixture.link("link", "../outside");
@@ -32,7 +32,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// Runs `look` so many times while the exchange goes on; it says whether it got in.
-fn race(fixture: &Fixture, rounds: usize, mut look: impl FnMut(&Tree, usize) -> bool) {
+fn race(fixture: &TestTree, rounds: usize, mut look: impl FnMut(&Tree, usize) -> bool) {
     let tree = fixture.tree();
     let stop = AtomicBool::new(false);
     let (folder, link) = (fixture.repo("folder"), fixture.repo("link"));
@@ -94,7 +94,7 @@ fn no_listing_gets_out() {
         include_ignored: true,
         max_entries: 100,
     });
-    race(&fixture, 5_000, |tree, round| match tree.list(&rules, &queries[round % queries.len()], &going_on()) {
+    race(&fixture, 5_000, |tree, round| match tree.list(&rules, &queries[round % queries.len()], &not_cancelled()) {
         Ok(listing) => {
             assert!(!listing.entries.iter().any(|entry| entry.path.contains("outside")), "{listing:?}");
             listing.entries.iter().any(|entry| entry.path.ends_with("/secret.txt"))
@@ -123,7 +123,7 @@ fn no_search_gets_out() {
     };
     let text = format!("{CANARY}|inside");
     let queries = [query(".", &text), query("folder", &text), query("link", &text), query("link/deep", &text)];
-    race(&fixture, 3_000, |tree, round| match tree.search(&rules, &queries[round % queries.len()], &going_on()) {
+    race(&fixture, 3_000, |tree, round| match tree.search(&rules, &queries[round % queries.len()], &not_cancelled()) {
         Ok(report) => {
             assert!(report.matches.iter().all(|found| found.snippet == "inside"), "{report:?}");
             !report.matches.is_empty()
@@ -138,7 +138,7 @@ fn no_place_is_made_outside() {
     let fixture = fixture();
     race(&fixture, 10_000, |tree, round| {
         let raw = format!("{}/new{}/deeper/file", ["folder", "link"][round % 2], round % 50);
-        match tree.root.make_place(&path(&raw)) {
+        match tree.root.create_parent(&path(&raw)) {
             Ok((place, _)) => {
                 let inside = place.stat().unwrap().is_none();
                 rustix::fs::unlinkat(&place.dir, "nothing", rustix::fs::AtFlags::empty()).unwrap_err();
@@ -160,7 +160,7 @@ fn no_place_is_made_outside() {
 fn a_file_that_is_being_replaced_is_always_read() {
     const READERS: usize = 8;
     const READS: usize = 100_000;
-    let fixture = Fixture::with(&[("folder/file.txt", "one\n")]);
+    let fixture = TestTree::with(&[("folder/file.txt", "one\n")]);
     fixture.link("link", "folder/file.txt");
     let (rules, tree) = (rules(), fixture.tree());
     let paths = ["folder/file.txt", "link"].map(path);

@@ -4,12 +4,12 @@ use std::fs;
 use model::{Code, FileKind, PolicyOverrides, Sha256};
 use rustix::fs::{CWD, Mode};
 
-use crate::fixture::{code, path, rules, rules_with};
-use crate::testkit::Rig;
+use crate::test_support::TestWorkspaces;
+use crate::test_support::{code, path, rules, rules_with};
 
 #[test]
 fn targets_tell_what_is_there_and_what_is_not_in_the_order_asked_for() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("run", &[("b.rs", "fn b() {}\n"), ("a.md", "# a\n")]);
     let targets = workspace.targets(&rules(), &["b.rs", "new/deep.rs", "a.md"].map(path), &BTreeSet::new()).unwrap();
     let told: Vec<_> = targets.iter().map(|target| (target.path.as_str(), target.before.is_some())).collect();
@@ -22,7 +22,7 @@ fn targets_tell_what_is_there_and_what_is_not_in_the_order_asked_for() {
 
 #[test]
 fn a_mutation_is_refused_by_the_first_rule_that_any_of_its_paths_breaks() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let workspace = rig.with_files("run", &[("a.rs", "fn a() {}\n"), ("folder/x", "x"), (".gitignore", "*.log\n")]);
     let repo = rig.repo("run");
     fs::write(repo.join("binary.bin"), b"\0\0").unwrap();

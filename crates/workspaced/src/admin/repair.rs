@@ -6,6 +6,7 @@ mod list;
 
 use std::io::{self, BufRead as _};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ledger::{Appended, Artifact, Entry, JournalEntry, Ledger, LedgerError, Preconditions, StoredRun};
 use model::{
@@ -191,7 +192,9 @@ async fn restore_of(
     let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(RestoreTarget::Nothing)) };
     let (at, past, contents) = (path.clone(), file.clone(), offline.contents());
     let bytes = offline
-        .blocking("the run's history", move |workspace| workspace.snapshot_content(&at, &past, &contents))
+        .blocking("the run's history", move |workspace| {
+            workspace.snapshot_content(&at, &past, &contents, &AtomicBool::new(false))
+        })
         .await?;
     Ok(match bytes {
         Some(target) if file.is_link => Some(RestoreTarget::Link(target)),

@@ -230,7 +230,7 @@ fn file_body(transfer: Transfer, from: u64, to: u64) -> Body {
             return Ok::<_, io::Error>(None);
         }
         let source = Arc::clone(&transfer);
-        let read = tokio::task::spawn_blocking(move || source.piece(position, to - position)).await;
+        let read = tokio::task::spawn_blocking(move || source.read_chunk(position, to - position)).await;
         let chunk = read.map_err(io::Error::other)??;
         if chunk.is_empty() {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));

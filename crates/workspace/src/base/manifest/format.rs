@@ -1,19 +1,20 @@
-//! The manifest as a file.
+//! The file format of the manifest.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 
 use flate2::Crc;
 
-use super::{File, Folder, FolderIndex, Head, Manifest, Row, Stamp};
+use super::{File, Folder, FolderIndex, Head, Manifest, Row};
+use crate::stamp::FileStamp;
 
-/// What the file begins with; a change of format changes it.
+/// The first bytes of the file. They change with the format.
 const MAGIC: &[u8; 8] = b"wsbase2\n";
 
-/// The file as bytes. `folders` are all that the tree has, the root (empty) among them, with their stamps.
-pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, Stamp)>) -> Vec<u8> {
+/// Returns the file's bytes. `folders` are all folders of the tree with their stamps, the root (empty) included.
+pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, FileStamp)>) -> Vec<u8> {
     rows.sort_unstable_by(|a, b| split(&a.path).cmp(&split(&b.path)));
-    // The root before all others: its name is empty, and so is the name of what it lies in.
+    // The root sorts first: its name and its parent's are empty.
     folders.sort_unstable_by(|a, b| split(&a.0).cmp(&split(&b.0)));
     let mut out = Vec::with_capacity(rows.len() * 128 + 256);
     out.extend_from_slice(MAGIC);
@@ -48,15 +49,15 @@ pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, 
     out
 }
 
-/// The folder (empty for the root) and the name.
-pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+/// Splits a path into its folder (empty for the root) and its name.
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&[], path),
     }
 }
 
-fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
+fn put_stamp(out: &mut Vec<u8>, stamp: &FileStamp) {
     out.extend_from_slice(&stamp.size.to_le_bytes());
     out.extend_from_slice(&stamp.inode.to_le_bytes());
     out.extend_from_slice(&stamp.modified_ns.to_le_bytes());
@@ -64,7 +65,7 @@ fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
 }
 
 fn put_u32(out: &mut Vec<u8>, count: usize) {
-    // Bounded by the limits of an import, far below.
+    // The limits of an import are far below.
     out.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
 }
 
@@ -73,7 +74,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads what [`write`] wrote; `written_ns` is when the file was written, by its own stamp.
+/// Parses what [`write`] returned. `written_ns` is the time of the file's last write, from its stamp.
 pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Manifest)> {
     let (bytes, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
     let mut crc = Crc::new();
@@ -90,7 +91,7 @@ pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Manifest)
         folders: Vec::with_capacity(folder_count as usize),
         files: Vec::with_capacity(file_count as usize),
         hashes: Vec::with_capacity(file_count as usize),
-        late: HashSet::new(),
+        ignored: HashSet::new(),
         written_ns,
     };
     for index in 0..folder_count {
@@ -99,7 +100,7 @@ pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Manifest)
     }
     for (folder, _) in &head.ignores {
         if let Some(index) = manifest.folder(folder) {
-            manifest.folders[index.0 as usize].has_rules = true;
+            manifest.folders[index.0 as usize].has_gitignore = true;
         }
     }
     manifest.names.shrink_to_fit();
@@ -117,10 +118,10 @@ fn read_folder(manifest: &mut Manifest, input: &mut Input<'_>, index: u32, path:
     }
     let files = first..position(manifest.files.len())?;
     let is_tracked = count > 0;
-    manifest.folders.push(Folder { name, files, folders: 0..0, stamp, is_tracked, has_rules: false });
+    manifest.folders.push(Folder { name, files, folders: 0..0, stamp, is_tracked, has_gitignore: false });
     manifest.by_path.insert(path.into(), FolderIndex(index));
     if !path.is_empty() {
-        // Those that lie in one folder stand side by side, and after it.
+        // Folders with the same parent are adjacent, and come after it.
         let above = manifest.folder(above).ok_or_else(damaged)?;
         let folders = &mut manifest.folders[above.0 as usize].folders;
         let first = if folders.start == folders.end { index } else { folders.start };
@@ -132,13 +133,13 @@ fn read_folder(manifest: &mut Manifest, input: &mut Input<'_>, index: u32, path:
     Ok(())
 }
 
-/// Marks every folder on the way to `path`.
+/// Marks every folder above `path` as tracked.
 fn mark_tracked(manifest: &mut Manifest, mut path: &[u8]) {
     while !path.is_empty() {
         path = split(path).0;
         let Some(folder) = manifest.folder(path) else { return };
         if std::mem::replace(&mut manifest.folders[folder.0 as usize].is_tracked, true) {
-            // Marked before, and so are those above.
+            // Marked before, and so are the folders above.
             return;
         }
     }
@@ -163,7 +164,7 @@ fn position(count: usize) -> io::Result<u32> {
     u32::try_from(count).map_err(|_| damaged())
 }
 
-/// Reads the base commit alone; `first` may end anywhere behind it.
+/// Parses the base commit only. `first` may be any prefix of the file that contains it.
 pub(crate) fn read_commit(first: &[u8]) -> io::Result<String> {
     read_commit_of(&mut Input(first))
 }
@@ -182,7 +183,7 @@ fn read_head(input: &mut Input<'_>) -> io::Result<Head> {
     Ok(Head { commit, ignores: ignores.collect::<io::Result<_>>()? })
 }
 
-/// Bytes that are yet to be read.
+/// The bytes that remain to be parsed.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -200,8 +201,8 @@ impl<'a> Input<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn stamp(&mut self) -> io::Result<Stamp> {
-        Ok(Stamp {
+    fn stamp(&mut self) -> io::Result<FileStamp> {
+        Ok(FileStamp {
             size: u64::from_le_bytes(self.array()?),
             inode: u64::from_le_bytes(self.array()?),
             modified_ns: i64::from_le_bytes(self.array()?),

@@ -1,13 +1,13 @@
 use super::*;
 
 fn row(path: &str, size: u64) -> Row {
-    let stamp = Stamp { size, inode: size + 100, modified_ns: -5, changed_ns: 7 };
+    let stamp = FileStamp { size, inode: size + 100, modified_ns: -5, changed_ns: 7 };
     let byte = u8::try_from(size).unwrap();
     Row { path: path.as_bytes().to_vec(), mode: MODE_FILE, oid: [byte; 20], sha256: [byte; 32], stamp }
 }
 
-fn folder(path: &str, inode: u64) -> (Vec<u8>, Stamp) {
-    (path.as_bytes().to_vec(), Stamp { size: 0, inode, modified_ns: 1, changed_ns: 2 })
+fn folder(path: &str, inode: u64) -> (Vec<u8>, FileStamp) {
+    (path.as_bytes().to_vec(), FileStamp { size: 0, inode, modified_ns: 1, changed_ns: 2 })
 }
 
 fn sample() -> Vec<u8> {
@@ -58,11 +58,11 @@ fn folders_know_what_lies_in_them_and_whether_any_of_it_is_tracked() {
         ("empty/er", false),
         ("none", false),
     ] {
-        assert_eq!(manifest.has_files_beneath(path.as_bytes()), tracked, "{path}");
+        assert_eq!(manifest.has_files_under(path.as_bytes()), tracked, "{path}");
     }
     let rules: Vec<_> = ["", "a", "a/b", "a.b"]
         .into_iter()
-        .filter(|path| manifest.has_rules(manifest.folder(path.as_bytes()).unwrap()))
+        .filter(|path| manifest.has_gitignore(manifest.folder(path.as_bytes()).unwrap()))
         .collect();
     assert_eq!(rules, ["a"]);
 }
@@ -75,10 +75,10 @@ fn a_stamp_proves_nothing_if_it_is_as_young_as_the_manifest() {
         let stamp = row("top", 2).stamp;
         assert_eq!(manifest.is_unchanged(file, &stamp), proves);
         for other in [
-            Stamp { size: 3, ..stamp },
-            Stamp { inode: 3, ..stamp },
-            Stamp { modified_ns: 3, ..stamp },
-            Stamp { changed_ns: 3, ..stamp },
+            FileStamp { size: 3, ..stamp },
+            FileStamp { inode: 3, ..stamp },
+            FileStamp { modified_ns: 3, ..stamp },
+            FileStamp { changed_ns: 3, ..stamp },
         ] {
             assert!(!manifest.is_unchanged(file, &other));
         }
@@ -107,7 +107,7 @@ fn an_empty_tree_has_a_manifest() {
     let bytes = write(&Head { commit: "x".to_owned(), ignores: Vec::new() }, Vec::new(), vec![folder("", 1)]);
     let (_, manifest) = read(&bytes, 10).unwrap();
     assert_eq!(manifest.len(), 0);
-    assert!(!manifest.has_files_beneath(b""));
+    assert!(!manifest.has_files_under(b""));
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn what_comes_in_late_stands_among_the_others_and_makes_no_folder_a_tracked_one(
     let (_, mut manifest) = read(&sample(), 10).unwrap();
     let late =
         [row("empty/x", 11), row("a/b/c/e", 12), row("a/m", 13), row("a/a", 14), row("none/x", 15), row("0", 16)];
-    assert!(!manifest.has_late());
-    manifest.add_late(&late);
-    assert!(manifest.has_late());
+    assert!(!manifest.has_ignored());
+    manifest.add_ignored(&late);
+    assert!(manifest.has_ignored());
     let known = [("a/z", 1), ("top", 2), ("a.b/c", 3), ("a/b/c/d", 4), ("a/a", 5), ("odd\u{ff}", 6)];
     let new = [("empty/x", 11), ("a/b/c/e", 12), ("a/m", 13), ("0", 16)];
     assert_eq!(manifest.len(), known.len() + new.len());
@@ -126,10 +126,10 @@ fn what_comes_in_late_stands_among_the_others_and_makes_no_folder_a_tracked_one(
         let byte = u8::try_from(size).unwrap();
         assert_eq!((manifest.size(file), manifest.oid(file), manifest.sha256(file)), (size, &[byte; 20], &[byte; 32]));
         assert_eq!(manifest.name(file), path.rsplit('/').next().unwrap().as_bytes());
-        assert_eq!(manifest.is_late(file), size > 10, "{path}");
+        assert_eq!(manifest.is_ignored(file), size > 10, "{path}");
     }
     // A folder that the tree did not have stays unknown.
     assert_eq!(manifest.get(b"none/x"), None);
-    assert!(!manifest.has_files_beneath(b"empty"));
-    assert!(manifest.has_files_beneath(b"a/b"));
+    assert!(!manifest.has_files_under(b"empty"));
+    assert!(manifest.has_files_under(b"a/b"));
 }

@@ -1,8 +1,8 @@
-//! The entries of a tar, one after the other: old, ustar, GNU and pax.
+//! Reading the entries of a tar archive: old, ustar, GNU and pax format.
 //!
-//! An entry has one meaning here or none: a header whose checksum is wrong, a pax header that breaks its grammar, two
-//! names for one entry, or a global header that renames or resizes what follows it refuse the archive, since programs
-//! differ in what they read there. What extends a header is bounded before it is read.
+//! An entry has one meaning or is refused, since programs differ in how they read malformed archives. Refused are: a header
+//! with a wrong checksum, a malformed pax header, two names for one entry, and a global header that renames or resizes what
+//! follows it. Everything that extends a header is bounded before it is read.
 
 use std::io::{self, Read};
 use std::rc::Rc;
@@ -14,41 +14,41 @@ use super::sparse::SparseMap;
 use super::stream::{Decoded, Meter};
 use crate::import::ImportError;
 
-/// The most that may be in front of an entry's own bytes: all that extends its header. Names end at 4 KiB, so that most
-/// of this is for the attributes that pax knows.
+/// The maximum size of the extension headers of one entry. Names end at 4 KiB, so most of this is for attributes in pax
+/// format.
 const MAX_HEADERS_BYTES: u64 = 1 << 20;
-/// Everything in a tar is in blocks of so many bytes.
+/// The block size of tar.
 const BLOCK_BYTES: usize = 512;
-/// The longest key of a pax record: the longest name of an extended attribute, with what comes before it.
+/// The longest key of a pax record: an extended attribute of the longest name, with its prefix.
 const MAX_KEY_BYTES: usize = 1024;
 
-/// One entry, with all that extends its header applied.
+/// One entry, with its extension headers applied.
 pub(super) struct Member {
     pub(super) kind: EntryType,
-    /// As the archive has it.
+    /// As in the archive.
     pub(super) path: Vec<u8>,
-    /// What a link names.
+    /// The target of a link.
     pub(super) link: Vec<u8>,
     pub(super) is_executable: bool,
-    /// Bytes that the archive has of it, which [`Reader`] reads next.
+    /// The number of its bytes in the archive, which [`Reader`] reads next.
     pub(super) size: u64,
-    /// Where the bytes belong, if it is a sparse file.
+    /// The positions of the bytes, for a sparse file.
     pub(super) sparse: Option<SparseMap>,
     /// Whether its bytes begin with the map of a sparse file in pax form.
     pub(super) is_pax_sparse: bool,
 }
 
-/// Reads entries, and the bytes of the last one.
+/// Reads entries, and the bytes of the current one.
 pub(super) struct Reader<'a> {
     from: Decoded<'a>,
     meter: Rc<Meter>,
-    /// Bytes of the entry that are yet to be read.
+    /// The bytes of the entry that remain to be read.
     left: u64,
-    /// What fills its last block.
+    /// The padding of its last block.
     padding: u64,
 }
 
-/// What precedes an entry's header and is meant for it.
+/// The extension headers of an entry.
 #[derive(Default)]
 struct Extensions {
     bytes: u64,
@@ -64,18 +64,18 @@ impl<'a> Reader<'a> {
         Self { from, meter, left: 0, padding: 0 }
     }
 
-    /// The next entry; `None` at the end.
+    /// Returns the next entry; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Member>, ImportError> {
         let mut extensions = Extensions::default();
         loop {
             self.skip()?;
             let Some(header) = self.header()? else {
-                // The end, or an entry that is missing after its extensions.
+                // The end; or the entry is missing after its extension headers.
                 return if extensions.bytes == 0 { Ok(None) } else { Err(self.damaged()) };
             };
             let size = size_of(&header).ok_or_else(|| self.damaged())?;
             self.expect(size)?;
-            // The oldest form knows no extensions: there, these are entries of an unknown type.
+            // The old format has no extension headers: there these are entries of an unknown type.
             let is_known = header.as_ustar().is_some() || header.as_gnu().is_some();
             match header.entry_type().as_byte() {
                 b'x' if is_known => self.pax(size, &mut extensions)?,
@@ -93,9 +93,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads what is left of the stream, whose end says whether it is whole.
+    /// Reads the rest of the stream, to check that it is complete.
     pub(super) fn finish(&mut self) -> Result<(), ImportError> {
-        io::copy(&mut self.from, &mut io::sink()).map_err(|error| self.meter.fault(&error))?;
+        io::copy(&mut self.from, &mut io::sink()).map_err(|error| self.meter.error(&error))?;
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         let path = extensions.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let link = extensions.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
         let kind = match header.entry_type() {
-            // As it was written before there was a type for folders.
+            // Old archives have no type for folders.
             EntryType::Regular if path.ends_with(b"/") => EntryType::Directory,
             kind => kind,
         };
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The map of a sparse file, which goes on behind its header.
+    /// Reads the map of a sparse file, which may continue after its header.
     fn sparse_map(&mut self, header: &Header, extensions: &mut Extensions) -> Result<Option<SparseMap>, ImportError> {
         if !header.entry_type().is_gnu_sparse() {
             return Ok(None);
@@ -130,18 +130,18 @@ impl<'a> Reader<'a> {
         if extensions.has_pax {
             return Err(damaged_pax("it extends a sparse file of GNU's form"));
         }
-        let (mut map, mut goes_on) = SparseMap::of(header).ok_or_else(|| self.damaged())?;
-        while goes_on {
+        let (mut map, mut continues) = SparseMap::of(header).ok_or_else(|| self.damaged())?;
+        while continues {
             extensions.count(BLOCK_BYTES as u64)?;
             let mut block = GnuExtSparseHeader::new();
-            self.from.read_exact(block.as_mut_bytes()).map_err(|error| self.meter.fault(&error))?;
+            self.from.read_exact(block.as_mut_bytes()).map_err(|error| self.meter.error(&error))?;
             map.extend(&block.sparse).ok_or_else(|| self.damaged())?;
-            goes_on = block.is_extended();
+            continues = block.is_extended();
         }
-        if map.holds(self.left) { Ok(Some(map)) } else { Err(self.damaged()) }
+        if map.has_size(self.left) { Ok(Some(map)) } else { Err(self.damaged()) }
     }
 
-    /// The next header; `None` at a block of zeros or at the stream's end.
+    /// Reads the next header; `None` at a block of zeros or at the end of the stream.
     fn header(&mut self) -> Result<Option<Header>, ImportError> {
         let mut block = [0; BLOCK_BYTES];
         let mut filled = 0;
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
                 Ok(0) => return Err(self.damaged()),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.meter.fault(&error)),
+                Err(error) => return Err(self.meter.error(&error)),
             }
         }
         if block == [0; BLOCK_BYTES] {
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         }
         let mut header = Header::new_old();
         header.as_mut_bytes().copy_from_slice(&block);
-        // The sum counts its own field as blanks.
+        // The checksum counts its own field as spaces.
         let outside: u32 = block[..148].iter().chain(&block[156..]).map(|byte| u32::from(*byte)).sum();
         match header.cksum() {
             Ok(sum) if sum == outside + 8 * u32::from(b' ') => Ok(Some(header)),
@@ -167,21 +167,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// From here on come `size` bytes of an entry.
+    /// Starts reading `size` bytes of an entry.
     fn expect(&mut self, size: u64) -> Result<(), ImportError> {
         let stored = size.checked_next_multiple_of(BLOCK_BYTES as u64).ok_or_else(|| self.damaged())?;
         (self.left, self.padding) = (size, stored - size);
         Ok(())
     }
 
-    /// Passes over what is left of the entry.
+    /// Skips the rest of the entry.
     fn skip(&mut self) -> Result<(), ImportError> {
         let rest = self.left.saturating_add(self.padding);
         (self.left, self.padding) = (0, 0);
         match io::copy(&mut (&mut self.from).take(rest), &mut io::sink()) {
-            Ok(passed) if passed == rest => Ok(()),
+            Ok(skipped) if skipped == rest => Ok(()),
             Ok(_) => Err(self.damaged()),
-            Err(error) => Err(self.meter.fault(&error)),
+            Err(error) => Err(self.meter.error(&error)),
         }
     }
 
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         while self.left > 0 {
             let (key, value) = self.pax_key()?;
             match &key[..] {
-                // Of two records the later counts.
+                // Of two records with one key the later counts.
                 b"path" => found.path = Some(self.pax_value(value)?),
                 b"linkpath" => found.link = Some(self.pax_value(value)?),
                 b"size" => {
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
                 }
                 key => {
                     found.is_pax_sparse |= key.starts_with(b"GNU.sparse.");
-                    self.pass_value(value)?;
+                    self.skip_value(value)?;
                 }
             }
         }
@@ -221,19 +221,19 @@ impl<'a> Reader<'a> {
         found.link.map_or(Ok(()), |link| set_once(&mut extensions.link, link))
     }
 
-    /// A header for all entries that follow: comments, mostly. Nothing of it is kept, so that its size does not matter.
+    /// Skips a header for all entries that follow: comments, mostly. Nothing of it is kept, so its size is not bounded.
     fn global_pax(&mut self) -> Result<(), ImportError> {
         while self.left > 0 {
             let (key, value) = self.pax_key()?;
             if matches!(&key[..], b"path" | b"linkpath" | b"size") || key.starts_with(b"GNU.sparse.") {
                 return Err(damaged_pax("a global one names or resizes every entry after it"));
             }
-            self.pass_value(value)?;
+            self.skip_value(value)?;
         }
         Ok(())
     }
 
-    /// The key of the next record, and how many bytes its value has.
+    /// Reads the key of the next record, and returns it with the length of the value.
     fn pax_key(&mut self) -> Result<(Vec<u8>, u64), ImportError> {
         const NO_LENGTH: &str = "a record does not begin with its length";
         let digits = self.pax_until(b' ', 20, NO_LENGTH)?;
@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
         let rest = length.checked_sub(digits.len() as u64 + 1).filter(|rest| *rest <= self.left);
         let rest = rest.ok_or_else(|| damaged_pax("a record's length is wrong"))?;
         let key = self.pax_until(b'=', MAX_KEY_BYTES, "a record has no key")?;
-        // The key's end and the record's.
+        // One byte for `=` and one for the newline.
         let value = rest.checked_sub(key.len() as u64 + 2).filter(|_| !key.is_empty());
         Ok((key, value.ok_or_else(|| damaged_pax("a record's length is wrong"))?))
     }
@@ -259,35 +259,35 @@ impl<'a> Reader<'a> {
 
     fn pax_value(&mut self, bytes: u64) -> Result<Vec<u8>, ImportError> {
         let value = self.take_bytes(bytes)?;
-        self.pass_value(0)?;
+        self.skip_value(0)?;
         Ok(value)
     }
 
-    /// Passes over `bytes` of a value, and over the end of its record.
-    fn pass_value(&mut self, bytes: u64) -> Result<(), ImportError> {
-        let passed = io::copy(&mut self.by_ref().take(bytes), &mut io::sink());
-        let passed = passed.map_err(|error| self.meter.fault(&error))?;
-        if passed == bytes && self.byte()? == b'\n' { Ok(()) } else { Err(damaged_pax("a record has no end")) }
+    /// Skips `bytes` of a value, and the end of its record.
+    fn skip_value(&mut self, bytes: u64) -> Result<(), ImportError> {
+        let skipped = io::copy(&mut self.by_ref().take(bytes), &mut io::sink());
+        let skipped = skipped.map_err(|error| self.meter.error(&error))?;
+        if skipped == bytes && self.byte()? == b'\n' { Ok(()) } else { Err(damaged_pax("a record has no end")) }
     }
 
     fn byte(&mut self) -> Result<u8, ImportError> {
         let mut byte = [0];
-        self.read_exact(&mut byte).map_err(|error| self.meter.fault(&error))?;
+        self.read_exact(&mut byte).map_err(|error| self.meter.error(&error))?;
         Ok(byte[0])
     }
 
-    /// The next `count` bytes of the entry, which are bounded by then.
+    /// Reads the next `count` bytes of the entry. `count` must be bounded by the caller.
     fn take_bytes(&mut self, count: u64) -> Result<Vec<u8>, ImportError> {
         let mut bytes = Vec::new();
         let read = self.by_ref().take(count).read_to_end(&mut bytes);
-        match read.map_err(|error| self.meter.fault(&error))? as u64 {
+        match read.map_err(|error| self.meter.error(&error))? as u64 {
             read if read == count => Ok(bytes),
             _ => Err(self.damaged()),
         }
     }
 
     fn damaged(&self) -> ImportError {
-        self.meter.fault(&io::ErrorKind::InvalidData.into())
+        self.meter.error(&io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -307,14 +307,14 @@ impl Read for Reader<'_> {
 }
 
 impl Extensions {
-    /// Counts what is kept in memory until the entry is known.
+    /// Counts bytes that are held in memory until the entry is complete.
     fn count(&mut self, size: u64) -> Result<(), ImportError> {
         self.bytes = self.bytes.saturating_add(size.max(1));
         if self.bytes <= MAX_HEADERS_BYTES {
             return Ok(());
         }
         Err(Refusal::invalid(
-            format!("the archive has more than {MAX_HEADERS_BYTES} bytes of headers in front of one entry"),
+            format!("the archive has more than {MAX_HEADERS_BYTES} bytes of headers before one entry"),
             "Pack it without extended attributes, long comments and names of more than 4,096 bytes.",
         )
         .with_details(|details| details.limit = Some(MAX_HEADERS_BYTES))
@@ -326,7 +326,7 @@ fn set_once(name: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), ImportErro
     if name.replace(value).is_none() { Ok(()) } else { Err(damaged_pax("an entry has two names")) }
 }
 
-/// The size that a header has, if it is one: octal digits, or a binary number that is not negative.
+/// Returns the size in a header, if it is valid: octal digits, or a binary number that is not negative.
 fn size_of(header: &Header) -> Option<u64> {
     let is_negative = header.as_old().size[0] == 0xff;
     header.entry_size().ok().filter(|_| !is_negative)
@@ -339,7 +339,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 
 fn damaged_pax(problem: &str) -> ImportError {
     Refusal::invalid(
-        format!("the archive holds a damaged extended header (pax): {problem}"),
+        format!("the archive contains a damaged extended header (pax): {problem}"),
         "Pack it again, for example with `tar --format=gnu`.",
     )
     .into()

@@ -1,4 +1,4 @@
-//! Sparse files of GNU's form: a map of their parts in front of the parts.
+//! Sparse files in GNU format: a map of the parts, followed by the parts.
 
 use std::io::{self, Read};
 
@@ -6,16 +6,16 @@ use tar::{GnuSparseHeader, Header};
 
 use super::reader::Reader;
 
-/// Where the parts of a sparse file are; between them are zeros.
+/// The parts of a sparse file; between them are zeros.
 pub(super) struct SparseMap {
-    /// Offset and length of each, in their order.
+    /// Offset and length of each, in order.
     parts: Vec<(u64, u64)>,
-    /// The file's size, with its holes.
+    /// The file's size, including its holes.
     pub(super) size: u64,
 }
 
 impl SparseMap {
-    /// The map in `header`, and whether it goes on in the next block; `None` where it is no map.
+    /// Parses the map in `header`, and returns whether it continues in the next block. `None` if it is invalid.
     pub(super) fn of(header: &Header) -> Option<(Self, bool)> {
         let gnu = header.as_gnu()?;
         let mut map = Self { parts: Vec::new(), size: gnu.real_size().ok()? };
@@ -23,12 +23,12 @@ impl SparseMap {
         Some((map, gnu.is_extended()))
     }
 
-    /// Adds the parts that a block names.
+    /// Adds the parts of one block; `None` if they are invalid.
     pub(super) fn extend(&mut self, parts: &[GnuSparseHeader]) -> Option<()> {
         for part in parts.iter().filter(|part| !part.is_empty()) {
             let (offset, length) = (part.offset().ok()?, part.length().ok()?);
             let end = self.parts.last().map_or(0, |(offset, length)| offset + length);
-            // Bounds the sum of the two as well.
+            // This also bounds the sum of offset and length.
             (offset >= end && offset.checked_add(length)? <= self.size).then_some(())?;
             self.parts.push((offset, length));
         }
@@ -36,27 +36,27 @@ impl SparseMap {
     }
 
     /// Whether the parts have `bytes` bytes together.
-    pub(super) fn holds(&self, bytes: u64) -> bool {
+    pub(super) fn has_size(&self, bytes: u64) -> bool {
         self.parts.iter().map(|(_, length)| length).sum::<u64>() == bytes
     }
 }
 
-/// A sparse file with its holes filled.
-pub(super) struct Filled<'a, 'b> {
-    pub(super) map: &'a SparseMap,
-    pub(super) parts: &'a mut Reader<'b>,
-    /// How many parts were read whole.
+/// Reads a sparse file with its holes filled.
+pub(super) struct FilledReader<'a, 'b> {
+    map: &'a SparseMap,
+    parts: &'a mut Reader<'b>,
+    /// How many parts were read completely.
     done: usize,
     at: u64,
 }
 
-impl<'a, 'b> Filled<'a, 'b> {
+impl<'a, 'b> FilledReader<'a, 'b> {
     pub(super) fn new(map: &'a SparseMap, parts: &'a mut Reader<'b>) -> Self {
         Self { map, parts, done: 0, at: 0 }
     }
 }
 
-impl Read for Filled<'_, '_> {
+impl Read for FilledReader<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.map.parts.get(self.done).is_some_and(|(offset, length)| offset + length <= self.at) {
             self.done += 1;

@@ -1,4 +1,4 @@
-//! The bytes of an archive: decompressed where they are compressed, and counted.
+//! The bytes of an archive: decompressed if necessary, and counted.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, BufReader, Chain, Cursor, Read};
@@ -9,16 +9,16 @@ use model::Refusal;
 
 use crate::import::{ImportError, ImportLimits};
 
-/// Below so many bytes, what is in an archive may be any multiple of its size.
+/// The compression ratio is only checked beyond this size.
 const RATIO_FREE_BYTES: u64 = 64 << 20;
 
 type Head<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
 
-/// The bytes of the tar, whether or not they are compressed.
+/// Returns the bytes of the tar archive, decompressed if it is a tar.gz.
 pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<Decoded<'a>, ImportError> {
     let mut raw = Raw { from: archive, meter: meter.clone() };
     let mut magic = Vec::new();
-    (&mut raw).take(2).read_to_end(&mut magic).map_err(|error| meter.fault(&error))?;
+    (&mut raw).take(2).read_to_end(&mut magic).map_err(|error| meter.error(&error))?;
     if magic.is_empty() {
         return Err(Refusal::invalid("the archive is empty", "Send a tar or tar.gz.").into());
     }
@@ -29,14 +29,14 @@ pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result
     Ok(Decoded { from: BufReader::with_capacity(256 * 1024, stream), meter: meter.clone() })
 }
 
-/// How much came in and how much it became.
+/// Counts the bytes before and after decompression.
 #[derive(Default)]
 pub(super) struct Meter {
     limits: ImportLimits,
     raw_bytes: Cell<u64>,
-    /// With the holes of sparse files.
+    /// Including the holes of sparse files.
     decoded_bytes: Cell<u64>,
-    /// What the caller's own stream failed with.
+    /// The error of the caller's stream.
     broken: RefCell<Option<io::Error>>,
     is_over: Cell<bool>,
 }
@@ -46,11 +46,11 @@ impl Meter {
         Self { limits, ..Self::default() }
     }
 
-    /// Counts `bytes` more of what the archive becomes.
+    /// Counts `bytes` of decompressed data.
     pub(super) fn add(&self, bytes: u64) -> io::Result<()> {
         let decoded = self.decoded_bytes.get().saturating_add(bytes);
         self.decoded_bytes.set(decoded);
-        // Headers and padding come on top of what the files have.
+        // Headers and padding are added to the size of the files.
         let most = self.limits.max_bytes.saturating_add(self.limits.max_entries.saturating_mul(2048));
         let is_swollen = decoded > RATIO_FREE_BYTES && decoded / self.limits.max_ratio > self.raw_bytes.get();
         if decoded > most || is_swollen {
@@ -60,15 +60,15 @@ impl Meter {
         Ok(())
     }
 
-    /// What a failed read means: the stream's end, a bound, or an archive that is none.
-    pub(super) fn fault(&self, error: &io::Error) -> ImportError {
+    /// Converts a read error: the stream failed, a limit was exceeded, or the archive is damaged.
+    pub(super) fn error(&self, error: &io::Error) -> ImportError {
         if let Some(broken) = self.broken.take() {
             return ImportError::Io(broken);
         }
         if self.is_over.get() {
             return Refusal::invalid(
-                "the archive becomes too large when it is unpacked",
-                "Import a smaller tree: leave out what is built, vendored or data.",
+                "the archive is too large when unpacked",
+                "Import a smaller tree: omit build output, dependencies and data.",
             )
             .with_details(|details| {
                 details.limit = Some(self.limits.max_bytes);
@@ -77,11 +77,11 @@ impl Meter {
             .into();
         }
         tracing::debug!(%error, "an archive was refused");
-        Refusal::invalid("the archive is damaged or no tar or tar.gz", "Send a whole tar or tar.gz.").into()
+        Refusal::invalid("the archive is damaged, or is not a tar or tar.gz", "Send a complete tar or tar.gz.").into()
     }
 }
 
-/// The stream as it comes in.
+/// The stream before decompression.
 struct Raw<'a> {
     from: &'a mut dyn Read,
     meter: Rc<Meter>,
@@ -104,7 +104,7 @@ impl Read for Raw<'_> {
     }
 }
 
-/// The stream after decompression, counted: headers, padding and all.
+/// The stream after decompression, including headers and padding.
 pub(super) struct Decoded<'a> {
     from: BufReader<Box<dyn Read + 'a>>,
     meter: Rc<Meter>,

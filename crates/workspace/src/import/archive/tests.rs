@@ -10,7 +10,7 @@ use tar::{Builder, Header};
 mod bounds;
 
 use super::*;
-use crate::testkit::{Rig, tree_of};
+use crate::test_support::{TestWorkspaces, tree_of};
 use crate::{ImportSource, ImportedRun};
 
 /// One entry, as no honest program would write it.
@@ -53,11 +53,11 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-fn import(rig: &Rig, run: &str, mut bytes: &[u8]) -> Result<ImportedRun, ImportError> {
+fn import(rig: &TestWorkspaces, run: &str, mut bytes: &[u8]) -> Result<ImportedRun, ImportError> {
     rig.import(run, ImportSource::Archive(&mut bytes))
 }
 
-fn refused(rig: &Rig, bytes: &[u8]) -> Refusal {
+fn refused(rig: &TestWorkspaces, bytes: &[u8]) -> Refusal {
     match import(rig, "refused", bytes) {
         Err(ImportError::Refused(refusal)) => {
             assert!(!rig.run("refused").exists());
@@ -67,13 +67,13 @@ fn refused(rig: &Rig, bytes: &[u8]) -> Refusal {
     }
 }
 
-fn text(rig: &Rig, run: &str, path: &str) -> String {
+fn text(rig: &TestWorkspaces, run: &str, path: &str) -> String {
     fs::read_to_string(rig.repo(run).join(path)).unwrap()
 }
 
 #[test]
 fn a_tar_and_a_tar_gz_give_the_same_tree() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let long = format!("{}/file", "long".repeat(60));
     let mut tar = Builder::new(Vec::new());
     let mut header = Header::new_gnu();
@@ -95,7 +95,7 @@ fn a_tar_and_a_tar_gz_give_the_same_tree() {
 
 #[test]
 fn what_gnu_tar_packs_comes_out_as_it_was_or_not_at_all() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = rig.root("source");
     fs::create_dir_all(source.join("d/e")).unwrap();
     fs::write(source.join("d/e/f"), "text").unwrap();
@@ -129,7 +129,7 @@ fn what_gnu_tar_packs_comes_out_as_it_was_or_not_at_all() {
 
 #[test]
 fn hard_links_become_files_of_their_own() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let entries =
         [file("a/original", "text"), special(EntryType::Link, "b/copy", "a/original"), file("a/original", "later")];
     import(&rig, "r", &archive(&entries)).unwrap();
@@ -143,7 +143,7 @@ fn hard_links_become_files_of_their_own() {
 
 #[test]
 fn of_two_files_with_one_name_the_later_counts() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let done = import(&rig, "r", &archive(&[file("a", "1"), file("./a", "22"), file("b", "3")])).unwrap();
     assert_eq!(text(&rig, "r", "a"), "22");
     assert_eq!((done.files, done.bytes), (2, 3), "what is there is counted, and not what was");
@@ -153,7 +153,7 @@ fn of_two_files_with_one_name_the_later_counts() {
 
 #[test]
 fn an_entry_that_has_no_place_refuses_the_whole_archive_and_is_named() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let good = || file("good", "1");
     let table: [(&str, Vec<Raw<'_>>); 16] = [
         ("/etc/absolute", vec![good(), file("/etc/absolute", "x")]),
@@ -189,7 +189,7 @@ fn an_entry_that_has_no_place_refuses_the_whole_archive_and_is_named() {
 
 #[test]
 fn a_link_that_leads_out_is_left_out_and_never_written_through() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let entries = [
         special(EntryType::Symlink, "out", "../../.."),
         special(EntryType::Symlink, "abs", "/tmp"),
@@ -206,7 +206,7 @@ fn a_link_that_leads_out_is_left_out_and_never_written_through() {
 
 #[test]
 fn what_is_gits_own_is_left_out_and_told_once() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let entries = [
         file(".git/config", "x"),
         file(".git/hooks/pre-commit", "x"),
@@ -223,7 +223,7 @@ fn what_is_gits_own_is_left_out_and_told_once() {
 
 #[test]
 fn what_is_no_archive_or_is_cut_short_is_refused() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let tar = archive(&[file("a", &"text ".repeat(1000))]);
     let gz = gzip(&tar);
     let mut bad_sum = gz.clone();
@@ -235,7 +235,7 @@ fn what_is_no_archive_or_is_cut_short_is_refused() {
 
 #[test]
 fn a_bomb_is_refused_long_before_it_is_unpacked() {
-    let rig = Rig::with_limits(ImportLimits { max_bytes: 1 << 40, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_bytes: 1 << 40, ..ImportLimits::default() });
     let mut header = Header::new_gnu();
     header.set_size(4 << 30);
     header.as_mut_bytes()[..4].copy_from_slice(b"zero");
@@ -250,7 +250,7 @@ fn a_bomb_is_refused_long_before_it_is_unpacked() {
     assert!(refusal.message.contains("too large"), "{refusal:?}");
     assert!(refusal.details.actual.unwrap() < 150 << 20);
     // A header that promises more than may be is enough.
-    let rig = Rig::with_limits(ImportLimits { max_bytes: 1000, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_bytes: 1000, ..ImportLimits::default() });
     assert_eq!(refused(&rig, header.as_bytes()).details.limit, Some(1000));
     let many: Vec<_> = (0..50).map(|n| format!("f{n}")).collect();
     let copies: Vec<_> = many.iter().map(|name| special(EntryType::Link, name, "a")).collect();
@@ -288,7 +288,7 @@ impl Read for Endless<'_> {
 
 #[test]
 fn what_extends_a_header_is_bounded_before_it_is_read() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let before = archive(&[file("a", "x"), file("b", &"text".repeat(1000))]);
     let before = &before[..before.len() - 1024];
     // A file of nothing but a hole, which is much larger than what the archive has of it.
@@ -326,7 +326,7 @@ fn what_extends_a_header_is_bounded_before_it_is_read() {
 
 #[test]
 fn large_files_and_what_nobody_reads_are_no_headers() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let (large, comment) = ("x".repeat(5 << 20), format!("3145744 comment={}\n", "c".repeat(3_145_727)));
     let global = Raw { bytes: comment.as_bytes(), ..special(EntryType::XGlobalHeader, "g", "") };
     let entries = [file("a", &large), global, file(".git/objects/pack", &large), file("b", &large)];
@@ -336,7 +336,7 @@ fn large_files_and_what_nobody_reads_are_no_headers() {
 
 #[test]
 fn a_name_is_told_by_its_start_alone() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let long = format!("{}x", "long/".repeat(50_000));
     let name = Raw { bytes: long.as_bytes(), ..special(EntryType::GNULongName, "n", "") };
     for entries in [vec![name, file("a", "x")], vec![file("a", "x")]] {
@@ -362,7 +362,7 @@ fn a_name_is_told_by_its_start_alone() {
 
 #[test]
 fn what_is_gits_own_counts_as_entries_too() {
-    let rig = Rig::with_limits(ImportLimits { max_entries: 10, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_entries: 10, ..ImportLimits::default() });
     let names: Vec<_> = (0..11).map(|n| format!("{n}/.git/x")).collect();
     let entries: Vec<_> = names.iter().map(|name| file(name, "")).collect();
     import(&rig, "r", &archive(&entries[..10])).unwrap();
@@ -377,7 +377,7 @@ fn a_stream_that_breaks_is_the_streams_fault() {
             Err(io::ErrorKind::ConnectionReset.into())
         }
     }
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let tar = archive(&[file("a", &"text ".repeat(1000))]);
     for begun in [&tar[..0], &tar[..600], &gzip(&tar)[..30]] {
         let mut stream = begun.chain(Broken);

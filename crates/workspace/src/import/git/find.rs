@@ -1,16 +1,16 @@
-//! Where a repository on this machine keeps what would be read of it.
+//! Locating what would be read of a git repository on this machine.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::no_repository;
 use crate::import::ImportError;
-use crate::import::sink::shown;
+use crate::import::quota::shown;
 
-/// The git folder of the repository at `path`, if all of it lies where `is_allowed`.
+/// Returns the git folder of the repository at `path`, if `is_allowed` accepts everything that it refers to.
 ///
-/// A repository can point elsewhere: `.git` may be a file, `commondir` and `objects/info/alternates` name other folders,
-/// and any of them may be a symbolic link. What is read by them is read for whoever asked, so it has to be allowed too.
+/// A repository can refer to other folders: `.git` may be a file, `commondir` and `objects/info/alternates` name folders, and
+/// any of these may be a symbolic link. Whoever imports the repository reads them too, so they must be allowed.
 #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
 pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -> Result<PathBuf, ImportError> {
     let real = |path: &Path| std::fs::canonicalize(path).ok().filter(|real| is_allowed(real)).ok_or_else(no_repository);
@@ -47,7 +47,7 @@ fn check_objects(
         return Err(no_repository());
     }
     for line in read_small(&alternates)?.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        // git unquotes such names; nobody needs them.
+        // git unquotes such names; no import needs them.
         if line.starts_with('"') {
             return Err(no_repository());
         }
@@ -64,7 +64,7 @@ fn check_no_links(objects: &Path) -> Result<(), ImportError> {
             let entry = entry?;
             let kind = entry.file_type()?;
             if kind.is_symlink() {
-                tracing::info!(name = %shown(entry.file_name().as_encoded_bytes()), "a link among a git source's objects");
+                tracing::info!(name = %shown(entry.file_name().as_encoded_bytes()), "a git source has a link among its objects");
                 return Err(no_repository());
             }
             if kind.is_dir() && folder == objects {

@@ -1,32 +1,32 @@
-//! The address of a repository elsewhere: which hosts a source may name, and to which of their addresses git connects.
+//! Remote repositories: which hosts a source may name, and to which of their addresses git connects.
 //!
-//! A name is resolved once, every address is judged, and git is bound to those that were: what a second look-up would
-//! say does not matter. No redirect is followed and no proxy is used, since both lead where nothing was judged.
+//! A name is resolved once, every address is checked, and git is bound to those addresses, so a second lookup cannot
+//! return another one. No redirect is followed and no proxy is used, since both lead to hosts that were not checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _};
 
 use model::Refusal;
 
-/// The port of `https`.
+/// The default port of `https`.
 const HTTPS_PORT: u16 = 443;
-/// How many addresses of a host git is given.
+/// How many addresses of a host are passed to git.
 const MAX_ADDRESSES: usize = 8;
 
-/// A repository by `https`, whose host was judged.
+/// A repository by `https`, whose host was checked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Remote<'a> {
     pub(super) url: &'a str,
     pub(super) port: u16,
-    /// What `http.curloptResolve` takes; `None` where the address itself was named.
+    /// The value of `http.curloptResolve`; `None` if the URL contains an address.
     pub(super) resolve: Option<String>,
 }
 
-/// Judges `url`, and finds its addresses.
+/// Checks `url`, and resolves its host.
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST` where it is no address that begins with `https://`, holds credentials, or names a host that is not
-/// public and not among `allowed`.
+/// `INVALID_REQUEST` if it does not begin with `https://`, contains credentials, or names a host that is not public and not
+/// in `allowed`.
 pub(super) fn judge<'a>(url: &'a str, allowed: &[String]) -> Result<Remote<'a>, Refusal> {
     let (host, port) = parse(url)?;
     let is_allowed = allowed.iter().any(|one| bare(one).eq_ignore_ascii_case(host));
@@ -55,7 +55,7 @@ pub(super) fn judge<'a>(url: &'a str, allowed: &[String]) -> Result<Remote<'a>, 
     Ok(Remote { url, port, resolve: Some(resolve) })
 }
 
-/// The host, without brackets, and the port.
+/// Returns the host, without brackets, and the port.
 fn parse(url: &str) -> Result<(&str, u16), Refusal> {
     let is_https = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
     if !is_https || url.len() > 2048 || !url.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -64,8 +64,8 @@ fn parse(url: &str) -> Result<(&str, u16), Refusal> {
     let authority = url[8..].split(['/', '?', '#', '\\']).next().unwrap_or_default();
     if authority.contains('@') {
         return Err(Refusal::invalid(
-            "a git source's address holds credentials",
-            "Give the address without them: whoever may read the run would see them.",
+            "the address of the git source contains credentials",
+            "Remove them from the address: everyone who may read the run would see them.",
         ));
     }
     let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -76,19 +76,19 @@ fn parse(url: &str) -> Result<(&str, u16), Refusal> {
     let in_brackets = authority.starts_with('[');
     let fits =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_') || (in_brackets && byte == b':');
-    // A dot at the end would be another name to git than to whoever resolves it.
+    // Git would treat a trailing dot as another name than the resolver does.
     let is_name = !host.is_empty() && host.bytes().all(fits) && !host.starts_with(['-', '.']) && !host.ends_with('.');
     let is_address = !in_brackets || host.parse::<Ipv6Addr>().is_ok();
     let port = if port.is_empty() { Some(HTTPS_PORT) } else { port.parse().ok().filter(|port| *port > 0) };
     port.filter(|_| is_name && is_address).map(|port| (host, port)).ok_or_else(bad_address)
 }
 
-/// A host of the settings, without the brackets of an address.
+/// Returns a configured host without the brackets of an address.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).trim_end_matches('.')
 }
 
-/// Whether `address` is one of the public network, and of nothing that is local, shared, reserved or translated.
+/// Whether `address` is public, and not local, shared, reserved or translated.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -103,8 +103,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let is_special = matches!(
         (a, b, c),
-        // This network, private, loopback, multicast, reserved, broadcast; shared by a carrier; link-local; then
-        // protocols, documentation, 6to4 relays, benchmarks.
+        // This network, private, loopback, multicast, reserved, broadcast; carrier-grade NAT; link-local; then protocol
+        // assignments, documentation, 6to4 relays, benchmarks.
         (0 | 10 | 127 | 224..=255, ..)
             | (100, 64..=127, _)
             | (169, 254, _)
@@ -121,25 +121,25 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let [a, b, ..] = address.segments();
-    // Global unicast; outside of it are loopback, link-local, unique local, multicast and translated addresses.
+    // Global unicast. Loopback, link-local, unique local, multicast and translated addresses are outside of it.
     let is_global = a & 0xe000 == 0x2000;
-    // Protocols with Teredo, documentation, 6to4.
+    // Protocol assignments with Teredo, documentation, 6to4.
     let is_special = (a == 0x2001 && (b < 0x0200 || b == 0x0db8)) || a == 0x2002 || (a == 0x3fff && b < 0x1000);
     is_global && !is_special
 }
 
 fn bad_address() -> Refusal {
     Refusal::invalid(
-        "a git source is an address that begins with https:// or a folder under an import root",
-        "Give the repository's https address.",
+        "a git source must be an address that begins with https://, or a folder under an import root",
+        "Use the repository's https address.",
     )
 }
 
-/// The same whether the name is unknown or leads to an address that is not public: it says nothing of the network here.
+/// The same error for an unknown name and for an address that is not public, so that it reveals nothing of the network.
 fn not_public(host: &str) -> Refusal {
     Refusal::invalid(
         format!("the host `{host}` of the git source has no public address"),
-        "Check the name. A host of your own network has to be listed by the operator with --git-allow-host.",
+        "Check the name. The operator has to allow a host of a private network with --git-allow-host.",
     )
 }
 

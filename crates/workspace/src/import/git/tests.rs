@@ -10,10 +10,10 @@ use model::{Code, RunId};
 use super::*;
 use crate::ImportSource;
 use crate::git::parse_oid;
-use crate::testkit::{Rig, git, tree_of};
+use crate::test_support::{TestWorkspaces, git, tree_of};
 
 /// A repository with two commits and a tag.
-fn repository(rig: &Rig, name: &str) -> PathBuf {
+fn repository(rig: &TestWorkspaces, name: &str) -> PathBuf {
     let source = rig.root(name);
     git(&source, &["init", "-q"]);
     fs::create_dir_all(source.join("src")).unwrap();
@@ -47,7 +47,7 @@ fn files(dir: &Path) -> Vec<String> {
 
 #[test]
 fn head_is_taken_and_its_objects_are_kept_beside_the_tree() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = repository(&rig, "source");
     let done = rig.import("r", local(&source, None)).unwrap();
     assert_eq!(done.base_commit, git(&source, &["rev-parse", "HEAD"]).trim());
@@ -60,7 +60,7 @@ fn head_is_taken_and_its_objects_are_kept_beside_the_tree() {
 
 #[test]
 fn a_ref_may_be_a_branch_a_tag_or_a_commit_however_short() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = repository(&rig, "source");
     let first = git(&source, &["rev-parse", "HEAD~1"]).trim().to_owned();
     for (n, reference) in
@@ -79,7 +79,7 @@ fn a_ref_may_be_a_branch_a_tag_or_a_commit_however_short() {
 
 #[test]
 fn what_git_could_take_for_something_else_is_no_ref() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = repository(&rig, "source");
     for reference in [
         "",
@@ -113,7 +113,7 @@ fn what_git_could_take_for_something_else_is_no_ref() {
 
 #[test]
 fn only_https_addresses_are_taken_and_none_is_shown() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     for url in [
         "http://localhost/secret.git",
         "ssh://secret@localhost/a.git",
@@ -149,7 +149,7 @@ fn complaints_are_logged_without_passwords() {
 
 #[test]
 fn what_is_no_repository_or_has_no_commit_is_refused() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let plain = rig.root("plain");
     fs::write(plain.join("HEAD"), "x").unwrap();
     let empty = rig.root("empty");
@@ -162,7 +162,7 @@ fn what_is_no_repository_or_has_no_commit_is_refused() {
 
 #[test]
 fn bare_repositories_worktrees_and_alternates_work_where_all_of_them_is_allowed() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = repository(&rig, "source");
     let head = git(&source, &["rev-parse", "HEAD"]).trim().to_owned();
     let root = rig.root("");
@@ -177,7 +177,7 @@ fn bare_repositories_worktrees_and_alternates_work_where_all_of_them_is_allowed(
 
 #[test]
 fn a_repository_that_points_out_of_the_import_roots_is_refused() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let outside = rig.outside().join("outside");
     fs::create_dir(&outside).unwrap();
     git(&outside, &["init", "-q"]);
@@ -290,7 +290,7 @@ fn git_config(source: &Path, name: &str, value: &str) {
 }
 
 /// A repository full of programs, with a nested one and attributes that would run them.
-fn hostile(rig: &Rig, mark: &Path) -> PathBuf {
+fn hostile(rig: &TestWorkspaces, mark: &Path) -> PathBuf {
     let source = repository(rig, "hostile");
     fs::write(source.join(".gitattributes"), "* filter=evil diff=evil merge=evil text eol=crlf ident\n").unwrap();
     fs::write(source.join(".gitmodules"), "[submodule \"nested\"]\n\tpath = nested\n\turl = ext::sh\n").unwrap();
@@ -309,7 +309,7 @@ fn hostile(rig: &Rig, mark: &Path) -> PathBuf {
 
 #[test]
 fn nothing_of_a_hostile_repository_is_executed() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let mark = rig.outside().join("mark");
     let source = hostile(&rig, &mark);
     // The drivers do leave marks where git is run as people run it.
@@ -329,7 +329,7 @@ fn nothing_of_a_hostile_repository_is_executed() {
         fs::write(rig.repo(run).join(".gitattributes"), "* filter=evil diff=evil\n").unwrap();
         let query = crate::DiffQuery { path: None, stat_only: false, max_bytes: 100_000 };
         let diff =
-            workspace.diff(&crate::testkit::rules(), &query, &std::sync::atomic::AtomicBool::new(false)).unwrap();
+            workspace.diff(&crate::test_support::rules(), &query, &std::sync::atomic::AtomicBool::new(false)).unwrap();
         assert_eq!(diff.files.len(), 2);
         assert!(done.left_out.iter().any(|one| one.path == "nested" && one.reason == "a submodule"));
     }
@@ -365,7 +365,7 @@ fn forge(source: &Path, entries: &[(&str, &[u8], &str)]) -> String {
 
 #[test]
 fn a_forged_tree_writes_nothing_outside_and_nothing_of_gits_own() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let source = repository(&rig, "source");
     let blob = git(&source, &["rev-parse", "HEAD:second"]).trim().to_owned();
     let tree = git(&source, &["rev-parse", "HEAD:src"]).trim().to_owned();
@@ -411,7 +411,7 @@ fn a_forged_tree_writes_nothing_outside_and_nothing_of_gits_own() {
 
 #[test]
 fn a_tree_that_names_itself_again_and_again_is_refused_in_time() {
-    let rig = Rig::with_limits(ImportLimits { max_entries: 10_000, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_entries: 10_000, ..ImportLimits::default() });
     let source = repository(&rig, "source");
     let mut tree = git(&source, &["rev-parse", "HEAD^{tree}"]).trim().to_owned();
     for _ in 0..20 {
@@ -442,7 +442,7 @@ impl ImportObserver for Most {
 
 #[test]
 fn a_blob_with_a_thousand_names_is_counted_before_it_is_written() {
-    let rig = Rig::with_limits(ImportLimits { max_bytes: 500_000, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_bytes: 500_000, ..ImportLimits::default() });
     let source = rig.root("many");
     git(&source, &["init", "-q"]);
     for n in 0..1000 {
@@ -452,7 +452,7 @@ fn a_blob_with_a_thousand_names_is_counted_before_it_is_written() {
     git(&source, &["commit", "-qm", "many"]);
     let most = Most::default();
     let import = |run: &str| {
-        rig.workspaces.import(&RunId::parse(run).unwrap(), local(&source, None), &crate::testkit::rules(), &most)
+        rig.workspaces.import(&RunId::parse(run).unwrap(), local(&source, None), &crate::test_support::rules(), &most)
     };
     assert_eq!(refused(import("r")).details.limit, Some(500_000));
     assert_eq!(most.0.load(Ordering::Relaxed), 0, "some of it was written");
@@ -468,7 +468,7 @@ fn everything_that_a_tree_lists_is_counted_whatever_becomes_of_it() {
     for (what, mode, leaf) in
         [("submodules", "160000", "1".repeat(40)), ("trees without files", "40000", EMPTY.to_owned())]
     {
-        let rig = Rig::with_limits(ImportLimits { max_entries: 5_000, ..ImportLimits::default() });
+        let rig = TestWorkspaces::with_limits(ImportLimits { max_entries: 5_000, ..ImportLimits::default() });
         let source = repository(&rig, "source");
         git(&source, &["hash-object", "-t", "tree", "-w", "/dev/null"]);
         let names: Vec<_> = (0..20).map(|n| format!("d{n}")).collect();
@@ -488,7 +488,7 @@ fn the_names_that_a_tree_lists_are_bounded_in_bytes() {
     for (names, limit) in
         [((0..20).map(|n| format!("{n}{long}")).collect::<Vec<_>>(), 50_000), (vec!["n".repeat(2 << 20)], 1 << 20)]
     {
-        let rig = Rig::with_limits(ImportLimits { max_name_bytes: 50_000, ..ImportLimits::default() });
+        let rig = TestWorkspaces::with_limits(ImportLimits { max_name_bytes: 50_000, ..ImportLimits::default() });
         let source = repository(&rig, "source");
         let blob = git(&source, &["rev-parse", "HEAD:run.sh"]).trim().to_owned();
         let entries: Vec<_> = names.iter().map(|name| ("100644", name.as_bytes(), &*blob)).collect();

@@ -1,4 +1,4 @@
-//! A fetched commit's tree: listed, judged entry by entry, and written by the sink.
+//! The tree of a fetched commit: listed, checked entry by entry, and written by [`ImportWriter`].
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::thread;
@@ -7,17 +7,18 @@ use std::time::Duration;
 use super::{fetch_error, no_repository};
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::git::{Bounds, Git, hex, parse_oid};
-use crate::import::sink::{ImportWriter, Tally, WriteError, is_git_internal, too_large};
+use crate::import::quota::{EntryQuota, too_large};
+use crate::import::writer::{ImportWriter, WriteError, is_git_internal};
 use crate::import::{ImportError, ImportLimits, ImportObserver};
 
-/// How long reading the fetched objects may take.
+/// The time limit for reading the fetched objects.
 const READ_TIME: Duration = Duration::from_mins(15);
-/// A link's target is a path.
+/// The maximum length of a link's target, which is a path.
 const MAX_LINK_BYTES: u64 = 4096;
-/// A tree in a tree.
+/// The git mode of a folder.
 const MODE_FOLDER: u32 = 0o040_000;
 
-/// How long a line of the list may be: the longest path that a folder could have, and more.
+/// The maximum length of a line of the list: more than the longest possible path.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// One file of the commit's tree.
@@ -27,26 +28,26 @@ pub(super) struct TreeEntry {
     path: Vec<u8>,
 }
 
-/// Lists the commit's tree; what has no place in a run's is left out. A tree of more bytes than may be is refused before one
-/// of them is written: it may name the same large blob a thousand times.
+/// Lists the commit's tree; entries that a run cannot have are skipped. A tree with too many bytes is refused before any is
+/// written, since it may name one large blob a thousand times.
 pub(super) fn list(
     git: &Git,
     commit: &str,
     limits: ImportLimits,
     watch: &dyn ImportObserver,
-    sink: &mut ImportWriter<'_>,
+    writer: &mut ImportWriter<'_>,
 ) -> Result<Vec<TreeEntry>, ImportError> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
-    // With its folders, so that a tree of trees without files has an end too.
+    // With its folders, so that a tree of folders without files is bounded too.
     let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", "--end-of-options", commit];
-    let mut over = None;
-    let said = git.talk(&args, &bounds, |stdin, stdout| {
+    let mut refused = None;
+    let listed = git.run(&args, &bounds, |stdin, stdout| {
         drop(stdin);
         let mut from = BufReader::with_capacity(256 * 1024, stdout);
         let (mut entries, mut line) = (Vec::new(), Vec::new());
-        let (mut last_cut, mut bytes) = (Vec::new(), 0u64);
-        let mut listed = Tally::new(limits);
-        // A tree of trees can name more files than there are atoms: it is not read to its end.
+        let (mut last_skipped, mut bytes) = (Vec::new(), 0u64);
+        let mut quota = EntryQuota::new(limits);
+        // Nested trees can name an astronomical number of files, so the list is not read to its end.
         let error = loop {
             line.clear();
             if from.by_ref().take(MAX_LINE_BYTES).read_until(0, &mut line)? == 0 {
@@ -56,11 +57,11 @@ pub(super) fn list(
                 break too_large("bytes in one path", MAX_LINE_BYTES);
             }
             let entry = parse_entry(&line)?;
-            if let Err(error) = listed.add(&entry.path) {
+            if let Err(error) = quota.count(&entry.path) {
                 break error;
             }
             let size = entry.size;
-            if let Some(entry) = keep(entry, &mut last_cut, sink) {
+            if let Some(entry) = keep(entry, &mut last_skipped, writer) {
                 bytes = bytes.saturating_add(size);
                 entries.push(entry);
             }
@@ -68,17 +69,17 @@ pub(super) fn list(
                 break too_large("bytes", limits.max_bytes);
             }
         };
-        over = Some(error);
+        refused = Some(error);
         Err(io::ErrorKind::FileTooLarge.into())
     });
-    said.map_err(|error| over.unwrap_or_else(|| fetch_error(error)))
+    listed.map_err(|error| refused.unwrap_or_else(|| fetch_error(error)))
 }
 
 /// One line of the list.
 struct Listed {
     mode: u32,
     oid: Option<[u8; 20]>,
-    /// 0 where git does not tell: of what is no file, and of what it does not have, which is found out by reading it.
+    /// 0 if git does not know it: for anything but a file, and for a missing blob, which reading it detects.
     size: u64,
     path: Vec<u8>,
 }
@@ -92,33 +93,34 @@ fn parse_entry(line: &[u8]) -> io::Result<Listed> {
     Ok(Listed { mode, oid: parse_oid(oid), size: size.parse().unwrap_or(0), path: line[tab + 1..].to_owned() })
 }
 
-/// The entry, if it may be in a run's tree. `last_cut` is the last folder that was left out.
-fn keep(listed: Listed, last_cut: &mut Vec<u8>, sink: &mut ImportWriter<'_>) -> Option<TreeEntry> {
+/// Returns the entry if a run's tree may have it. `last_skipped` is the last folder that was skipped.
+fn keep(listed: Listed, last_skipped: &mut Vec<u8>, writer: &mut ImportWriter<'_>) -> Option<TreeEntry> {
     let Listed { mode, oid, path, .. } = listed;
-    if !last_cut.is_empty() && path.strip_prefix(&last_cut[..]).is_some_and(|rest| rest.first() == Some(&b'/')) {
+    if !last_skipped.is_empty() && path.strip_prefix(&last_skipped[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
+    {
         return None;
     }
     let mut end = 0;
     for name in path.split(|byte| *byte == b'/') {
         end += name.len();
         if is_git_internal(name) {
-            last_cut.clear();
-            last_cut.extend_from_slice(&path[..end]);
-            sink.leave_out(&path[..end], "git's own");
+            last_skipped.clear();
+            last_skipped.extend_from_slice(&path[..end]);
+            writer.skip(&path[..end], "git's own");
             return None;
         }
         if matches!(name, b"" | b"." | b"..") {
-            sink.leave_out(&path, "no name that a file can have");
+            writer.skip(&path, "no name that a file can have");
             return None;
         }
         end += 1;
     }
     let mode = match mode {
         0o160_000 => {
-            sink.leave_out(&path, "a submodule");
+            writer.skip(&path, "a submodule");
             return None;
         }
-        // A folder is made with what lies in it.
+        // A folder is created with its files.
         MODE_FOLDER => return None,
         MODE_LINK => MODE_LINK,
         mode if mode & 0o170_000 == 0o100_000 => {
@@ -129,44 +131,44 @@ fn keep(listed: Listed, last_cut: &mut Vec<u8>, sink: &mut ImportWriter<'_>) -> 
             }
         }
         _ => {
-            sink.leave_out(&path, "no file, folder or symbolic link");
+            writer.skip(&path, "no file, folder or symbolic link");
             return None;
         }
     };
     Some(TreeEntry { mode, oid: oid?, path })
 }
 
-/// Writes the files' bytes, which one `cat-file` hands out in their order.
+/// Writes the files' bytes, which one `cat-file` prints in the order of `entries`.
 pub(super) fn write(
     git: &Git,
     entries: &[TreeEntry],
     watch: &dyn ImportObserver,
-    sink: &mut ImportWriter<'_>,
+    writer: &mut ImportWriter<'_>,
 ) -> Result<(), ImportError> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
-    let mut over = None;
-    let said = git.talk(&["cat-file", "--batch", "--buffer"], &bounds, |mut stdin, stdout| {
+    let mut failed = None;
+    let written = git.run(&["cat-file", "--batch", "--buffer"], &bounds, |mut stdin, stdout| {
         thread::scope(|scope| {
-            // Asks from another thread, since git stops reading while nobody takes its answers.
+            // Requests are sent by another thread, since git stops reading while nobody takes its output.
             scope.spawn(move || entries.iter().try_for_each(|entry| writeln!(stdin, "{}", hex(&entry.oid))));
             let mut from = BufReader::with_capacity(256 * 1024, stdout);
             for entry in entries {
-                if let Err(error) = write_entry(entry, &mut from, sink) {
-                    over = Some(error);
+                if let Err(error) = write_entry(entry, &mut from, writer) {
+                    failed = Some(error);
                     return Err(io::ErrorKind::Interrupted.into());
                 }
             }
             Ok(())
         })
     });
-    match (over, said) {
+    match (failed, written) {
         (Some(error), _) => Err(error),
         (None, Ok(())) => Ok(()),
         (None, Err(error)) => Err(fetch_error(error)),
     }
 }
 
-fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, sink: &mut ImportWriter<'_>) -> Result<(), ImportError> {
+fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, writer: &mut ImportWriter<'_>) -> Result<(), ImportError> {
     let mut line = String::new();
     from.by_ref().take(256).read_line(&mut line)?;
     let size = line.trim_end().rsplit(' ').next().and_then(|size| size.parse::<u64>().ok());
@@ -175,24 +177,24 @@ fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, sink: &mut ImportWrit
         return Err(no_repository());
     };
     let mut bytes = from.by_ref().take(size);
-    let placed = if entry.mode == MODE_LINK {
+    let written = if entry.mode == MODE_LINK {
         let mut target = Vec::new();
         bytes.by_ref().take(MAX_LINK_BYTES + 1).read_to_end(&mut target)?;
         if size > MAX_LINK_BYTES {
-            Err(WriteError::Misfit("a symbolic link whose target is too long"))
+            Err(WriteError::Unsupported("a symbolic link whose target is too long"))
         } else {
-            sink.link(&entry.path, &target)
+            writer.link(&entry.path, &target)
         }
     } else {
-        sink.file(&entry.path, entry.mode == MODE_EXECUTABLE, size, Some(entry.oid), &mut bytes)
+        writer.file(&entry.path, entry.mode == MODE_EXECUTABLE, size, Some(entry.oid), &mut bytes)
     };
-    match placed {
+    match written {
         Ok(()) => {}
-        Err(WriteError::Misfit(reason)) => sink.leave_out(&entry.path, reason),
+        Err(WriteError::Unsupported(reason)) => writer.skip(&entry.path, reason),
         Err(WriteError::Source(error)) => return Err(ImportError::Io(error)),
-        Err(WriteError::Over(error)) => return Err(error),
+        Err(WriteError::Fatal(error)) => return Err(error),
     }
-    // What was not taken, and the line's end.
+    // The bytes that were not taken, and the newline.
     io::copy(&mut bytes, &mut io::sink())?;
     let mut newline = [0];
     Ok(from.read_exact(&mut newline)?)

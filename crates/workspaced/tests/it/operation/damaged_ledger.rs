@@ -127,14 +127,14 @@ async fn missing_parts_of_a_run_are_reported(
     let to = server.home.join("rebuilt");
     let done = replay(&server, &run, &to);
     if ["repo", "tmp"].contains(&part) {
-        let missing = format!("the workspace is MISSING: `{part}` of the run's folder is gone");
+        let missing = format!("the workspace is MISSING: `{part}` is missing from the run's folder");
         assert_ends(&done, 1, &["intact, 3 records", "every hash is as the ledger says", &missing]);
         assert_eq!(files_in(&to), tree);
     } else {
         let gone = if part == "." {
-            "the run's folder is gone".to_owned()
+            "the run's folder is missing".to_owned()
         } else {
-            format!("`{part}` of the run's folder is gone")
+            format!("`{part}` is missing from the run's folder")
         };
         assert_ends(&done, 1, &["intact, 3 records", "the base is MISSING", &gone]);
         assert!(!to.exists());

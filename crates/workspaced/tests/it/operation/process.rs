@@ -284,7 +284,7 @@ async fn state_persists_over_a_restart(#[values(Backend::Sqlite, Backend::Postgr
     "error=EINVAL:when=3",
     "lacks renameat2 with RENAME_NOREPLACE, which is needed to create"
 )]
-#[case::links("symlinkat,symlink", "error=EPERM", "lacks symlinkat, which is needed to take in a tree")]
+#[case::links("symlinkat,symlink", "error=EPERM", "lacks symlinkat, which is needed to import a tree")]
 #[case::path_resolution(
     "openat2",
     "error=ENOSYS",

@@ -29,7 +29,7 @@ fn names_are_bounded_in_bytes_whatever_becomes_of_them() {
         ("what is left out", names("/.git")),
         ("folders above a file", vec![record("path", &format!("{}f", "d/".repeat(100))); 1]),
     ] {
-        let rig = Rig::with_limits(ImportLimits { max_name_bytes: names.len() as u64 * 3_333, ..limits });
+        let rig = TestWorkspaces::with_limits(ImportLimits { max_name_bytes: names.len() as u64 * 3_333, ..limits });
         let entries: Vec<_> = names.iter().flat_map(|name| [local(name), file("x", "")]).collect();
         assert_eq!(refused(&rig, &archive(&entries)).details.limit, Some(names.len() as u64 * 3_333), "{what}");
     }
@@ -37,7 +37,7 @@ fn names_are_bounded_in_bytes_whatever_becomes_of_them() {
 
 #[test]
 fn folders_that_no_entry_names_count_as_entries() {
-    let rig = Rig::with_limits(ImportLimits { max_entries: 40, ..ImportLimits::default() });
+    let rig = TestWorkspaces::with_limits(ImportLimits { max_entries: 40, ..ImportLimits::default() });
     let deep = "d/".repeat(45) + "f";
     assert_eq!(refused(&rig, &archive(&[file(&deep, "")])).details.limit, Some(40));
     // And once, where an entry names them.
@@ -49,7 +49,7 @@ fn folders_that_no_entry_names_count_as_entries() {
 
 #[test]
 fn the_report_of_what_was_left_out_is_bounded_in_bytes() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let names: Vec<_> = (0..900).map(|n| record("path", &format!("{}{n}/.git", "ü".repeat(90)))).collect();
     let entries: Vec<_> = names.iter().flat_map(|name| [local(name), file("x", "")]).collect();
     let done = import(&rig, "r", &archive(&entries)).unwrap();
@@ -60,7 +60,7 @@ fn the_report_of_what_was_left_out_is_bounded_in_bytes() {
 
 #[test]
 fn the_holes_of_a_sparse_file_count_as_what_the_archive_becomes() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let sparse = |size: &[u8; 12]| {
         let mut header = Header::new_gnu();
         header.as_mut_bytes()[..1].copy_from_slice(b"s");
@@ -136,7 +136,7 @@ fn a_secret_comes_in_under_no_other_name() {
         ),
     ];
     for (what, entries, kept, left_out) in table {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let done = import(&rig, "r", &archive(&entries)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
         assert_eq!(tree, kept.iter().map(Path::new).collect::<Vec<_>>(), "{what}");
@@ -179,7 +179,7 @@ fn what_git_ignores_comes_in_under_no_other_name() {
         ),
     ];
     for (what, entries, kept, left_out) in table {
-        let rig = Rig::new();
+        let rig = TestWorkspaces::new();
         let done = import(&rig, "r", &archive(&entries)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
         assert_eq!(tree, kept.iter().map(Path::new).collect::<Vec<_>>(), "{what}");
@@ -190,7 +190,7 @@ fn what_git_ignores_comes_in_under_no_other_name() {
 
 #[test]
 fn a_damaged_pax_header_refuses_the_archive() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let good = record("path", "good");
     for (what, records) in [
         ("no length", "path=x\n".to_owned()),
@@ -230,7 +230,7 @@ fn a_damaged_pax_header_refuses_the_archive() {
 
 #[test]
 fn a_pax_header_names_and_measures_its_entry() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     // A value may hold line ends; of two records the later counts.
     let records = [
         record("SCHILY.xattr.user.note", "\n12 path=evil\n"),
@@ -260,7 +260,7 @@ fn a_pax_header_names_and_measures_its_entry() {
 
 #[test]
 fn a_header_with_a_wrong_sum_or_a_negative_size_refuses_the_archive() {
-    let rig = Rig::new();
+    let rig = TestWorkspaces::new();
     let mut sum = archive(&[file("a", "x")]);
     sum[0] = b'b';
     assert_eq!(refused(&rig, &sum).code, Code::InvalidRequest);

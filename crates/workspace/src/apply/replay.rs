@@ -1,0 +1,214 @@
+//! Replaying journalled steps that a crash may have interrupted.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+
+use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
+use rustix::io::Errno;
+
+use super::stage::write_content;
+use super::{Applied, MoveError, Replaced, TargetState, copy_hashed, hash, move_in, move_out, one_of, target_state};
+use crate::Workspace;
+use crate::dir::{open_file, remove_file};
+use crate::guard::{IsRemoved, Root};
+
+/// Files up to this size are checked for a torn write.
+const MAX_TORN_BYTES: u64 = 64 << 20;
+
+/// The outcome of a replay.
+#[derive(Debug)]
+pub enum Replay {
+    /// Every target has the content that the steps want.
+    Done(Applied),
+    /// These targets have neither the content before nor the content after their steps. Nothing was changed.
+    ChangedOutside(Vec<LogicalPath>),
+}
+
+/// All steps of one path. The file may be in any state between them; the last is wanted.
+struct Chain<'a> {
+    states: Vec<Option<Sha256>>,
+    contents: Vec<&'a StepContent>,
+    last: Option<&'a StepContent>,
+}
+
+/// Whether the last step of a path was applied.
+#[derive(PartialEq, Eq)]
+enum Progress {
+    Applied,
+    Pending { replaces: bool },
+    ChangedOutside,
+}
+
+impl Workspace {
+    /// Applies steps that a crash may have interrupted, if every target is in the state before or after its steps. Several
+    /// steps may name one path, in their order; the last counts. Files that existed above one another at different times do
+    /// not conflict.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn replay(&self, steps: &[Step]) -> io::Result<Replay> {
+        let root = &self.tree().root;
+        let chains = chains(steps);
+        let mut changed = Vec::new();
+        let mut pending = Vec::new();
+        let mut applied = Applied::new(root.clone(), self.tmp().clone());
+        for (path, chain, progress) in self.progress_of_all(root, &chains)? {
+            match progress {
+                // Applied, but perhaps not synced, and neither are the folders above.
+                Progress::Applied if chain.last.is_some() => applied.wrote(path, true),
+                Progress::Applied => applied.removed(path),
+                Progress::Pending { replaces } => pending.push((path, chain.last, replaces)),
+                Progress::ChangedOutside => changed.push(path.clone()),
+            }
+        }
+        // Removals first, as when the steps were applied.
+        pending.sort_by_key(|(_, last, _)| last.is_some());
+        if changed.is_empty() {
+            for (path, last, replaces) in pending {
+                if !self.finish(root, path, last, replaces, &mut applied)? {
+                    changed.push(path.clone());
+                }
+                failpoint::hit("redo.step");
+            }
+        }
+        if changed.is_empty() {
+            applied.remove_emptied();
+        }
+        Ok(if changed.is_empty() { Replay::Done(applied) } else { Replay::ChangedOutside(changed) })
+    }
+
+    /// Whether some of `steps` are applied and others are not.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn is_partially_applied(&self, steps: &[Step]) -> io::Result<bool> {
+        let (mut applied, mut pending) = (false, false);
+        for (_, _, progress) in self.progress_of_all(&self.tree().root, &chains(steps))? {
+            match progress {
+                Progress::Applied => applied = true,
+                Progress::Pending { .. } => pending = true,
+                Progress::ChangedOutside => {}
+            }
+        }
+        Ok(applied && pending)
+    }
+
+    fn progress_of_all<'a, 'b>(
+        &self,
+        root: &Root,
+        chains: &'b BTreeMap<&'a LogicalPath, Chain<'a>>,
+    ) -> io::Result<Vec<(&'a LogicalPath, &'b Chain<'a>, Progress)>> {
+        let is_removed = one_of(|| chains.iter().filter(|(_, chain)| chain.last.is_none()).map(|(path, _)| *path));
+        // Another file may have been created above or under a removed one since.
+        let is_named = one_of(|| chains.keys().copied());
+        let progress = |(path, chain): (&&'a LogicalPath, &'b Chain<'a>)| {
+            let is_removed: IsRemoved<'_> = if chain.last.is_some() { &is_removed } else { &is_named };
+            Ok((*path, chain, self.progress(root, path, chain, is_removed)?))
+        };
+        chains.iter().map(progress).collect()
+    }
+
+    fn progress(
+        &self,
+        root: &Root,
+        path: &LogicalPath,
+        chain: &Chain<'_>,
+        is_removed: IsRemoved<'_>,
+    ) -> io::Result<Progress> {
+        let last = chain.states.last().copied().flatten();
+        let found = match target_state(root, path, is_removed)? {
+            TargetState::Other => return Ok(Progress::ChangedOutside),
+            TargetState::Nothing => None,
+            TargetState::File(stamp) => match hash(root, path)? {
+                Some((sha256, _)) if chain.states.contains(&Some(sha256)) => Some(sha256),
+                Some(_) if stamp.size <= MAX_TORN_BYTES && is_torn(root, path, chain)? => {
+                    return Ok(Progress::Pending { replaces: true });
+                }
+                _ => return Ok(Progress::ChangedOutside),
+            },
+        };
+        Ok(if found == last {
+            Progress::Applied
+        } else if !chain.states.contains(&found) || !self.has_staged(chain.last)? {
+            Progress::ChangedOutside
+        } else {
+            Progress::Pending { replaces: found.is_some() }
+        })
+    }
+
+    /// Whether a step's staged file still exists with the expected hash.
+    fn has_staged(&self, content: Option<&StepContent>) -> io::Result<bool> {
+        let Some(StepContent { bytes: StepBytes::Staged(name), sha256, .. }) = content else { return Ok(true) };
+        let mut file = match open_file(self.tmp(), &**name) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(file.metadata()?.is_file() && copy_hashed(&mut file, &mut io::sink(), u64::MAX)?.0 == *sha256)
+    }
+
+    /// Brings one path to its last state. Returns `false` if the target was changed meanwhile.
+    fn finish(
+        &self,
+        root: &Root,
+        path: &LogicalPath,
+        last: Option<&StepContent>,
+        replaces: bool,
+        applied: &mut Applied,
+    ) -> io::Result<bool> {
+        let moved = match last {
+            None => move_out(self.tmp(), root, path, Replaced::File(None), applied),
+            Some(content) => {
+                let (name, is_journalled) = write_content(self.tmp(), content)?;
+                let replaced = replaces.then_some(Replaced::File(None));
+                let moved = move_in(self.tmp(), &name, root, path, replaced, applied);
+                if moved.is_err() && !is_journalled {
+                    remove_file(self.tmp(), &*name)?;
+                }
+                moved
+            }
+        };
+        if moved.is_ok() && last.is_some() {
+            // The crashed process may have created folders that nothing records.
+            applied.wrote(path, true);
+        }
+        match moved {
+            Ok(()) => Ok(true),
+            Err(MoveError::Outside | MoveError::Missing) => Ok(false),
+            Err(MoveError::Io(error)) => Err(error),
+        }
+    }
+}
+
+fn chains(steps: &[Step]) -> BTreeMap<&LogicalPath, Chain<'_>> {
+    let mut chains = BTreeMap::new();
+    for step in steps {
+        let chain = chains.entry(&step.path).or_insert_with(|| Chain {
+            states: vec![step.before],
+            contents: Vec::new(),
+            last: None,
+        });
+        chain.states.push(step.after.as_ref().map(|content| content.sha256));
+        chain.contents.extend(&step.after);
+        chain.last = step.after.as_ref();
+    }
+    chains
+}
+
+/// Whether the file is what a power failure leaves of a file that was renamed into place but not synced: any prefix of the
+/// new bytes, with zeros in place of blocks that were not written.
+fn is_torn(root: &Root, path: &LogicalPath, chain: &Chain<'_>) -> io::Result<bool> {
+    let Ok(opened) = root.open_unlinked(path) else { return Ok(false) };
+    let mut found = Vec::new();
+    std::fs::File::from(opened.file).take(MAX_TORN_BYTES).read_to_end(&mut found)?;
+    let left_of = |content: &&StepContent| match &content.bytes {
+        StepBytes::Inline(bytes) => {
+            found.len() <= bytes.len() && found.iter().zip(bytes).all(|(found, wanted)| found == wanted || *found == 0)
+        }
+        // A staged file is synced before the journal names it.
+        StepBytes::Staged(_) => false,
+    };
+    Ok(chain.contents.iter().any(left_of))
+}

@@ -1,0 +1,167 @@
+//! Files that git ignores. The import does not store them; the base takes each in when the run first changes it, so that a
+//! diff can show what was replaced or deleted.
+//!
+//! An ignored tree may contain tens of thousands of files, so none is stored before it is needed.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Weak;
+
+use model::{LogicalPath, Rules, Sha256, Verdict};
+use rustix::fs::FileType;
+use sha2::Digest as _;
+
+use super::Base;
+use super::manifest::{MODE_EXECUTABLE, MODE_FILE, Row};
+use crate::git::{Bounds, GitError, hex, parse_oid};
+use crate::guard::Blocking;
+use crate::stamp::FileStamp;
+use crate::{Workspace, WorkspaceError};
+
+/// The file beside the manifest that lists them.
+const LIST_NAME: &str = "base.late";
+/// The time limit for storing one file.
+const SECONDS: u64 = 600;
+
+impl Workspace {
+    /// Adds those of `paths` to the base that git ignores and that the run is about to change for the first time. Must be
+    /// called before the change is journalled.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or git fails.
+    pub fn add_ignored_to_base<'p>(
+        &self,
+        rules: &Rules,
+        paths: impl IntoIterator<Item = &'p LogicalPath>,
+    ) -> Result<(), WorkspaceError> {
+        if rules.policy().ignored_files == Verdict::Deny {
+            return Ok(());
+        }
+        let mut rows = Vec::new();
+        for path in paths {
+            // A file that the run has written does not count as ignored.
+            if !self.tree().is_ignored(path, None, Blocking::Allowed)? {
+                continue;
+            }
+            match self.tree().root.open_unlinked(path) {
+                Ok(opened) if opened.file_type() == FileType::RegularFile => {
+                    let executable = opened.stat.st_mode & 0o111 != 0;
+                    rows.push(self.base().store(path, executable, File::from(opened.file))?);
+                }
+                Ok(_) => {}
+                Err(error) => error.unless_disk()?,
+            }
+        }
+        if rows.is_empty() { Ok(()) } else { Ok(self.base().add_ignored_files(rows)?) }
+    }
+}
+
+impl Base {
+    /// Stores a file's bytes in the base's repository.
+    fn store(&self, path: &LogicalPath, executable: bool, file: File) -> io::Result<Row> {
+        let mut from = HashingReader { from: file, sha256: sha2::Sha256::new(), size: 0 };
+        let output = self.git.run(&["hash-object", "-w", "--stdin"], &Bounds::seconds(SECONDS), |mut stdin, stdout| {
+            io::copy(&mut from, &mut stdin)?;
+            drop(stdin);
+            let mut output = String::new();
+            stdout.take(256).read_to_string(&mut output)?;
+            Ok(output)
+        });
+        let output = output.map_err(|error| match error {
+            GitError::Io(error) => error,
+            error => io::Error::other(error),
+        })?;
+        let oid = parse_oid(output.trim()).ok_or_else(|| io::Error::other("git hash-object printed no object id"))?;
+        self.sync_object(&oid)?;
+        Ok(Row {
+            path: path.as_str().as_bytes().to_vec(),
+            mode: if executable { MODE_EXECUTABLE } else { MODE_FILE },
+            oid,
+            sha256: from.sha256.finalize().into(),
+            // The other parts of the stamp are unknown, so that it never proves the file unchanged.
+            stamp: FileStamp { size: from.size, ..FileStamp::default() },
+        })
+    }
+
+    fn sync_object(&self, oid: &[u8; 20]) -> io::Result<()> {
+        let (objects, name) = (self.git.dir().join("objects"), hex(oid));
+        let folder = objects.join(&name[..2]);
+        match File::open(folder.join(&name[2..])) {
+            Ok(object) => object.sync_all()?,
+            // A pack has the object already.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        File::open(folder)?.sync_all()?;
+        File::open(objects)?.sync_all()
+    }
+
+    fn add_ignored_files(&self, rows: Vec<Row>) -> io::Result<()> {
+        // Held to the end, so that nobody loads the base meanwhile.
+        let mut loaded = self.loaded.lock();
+        let mut all = self.ignored_files()?;
+        all.retain(|one| rows.iter().all(|row| row.path != one.path));
+        all.extend(rows);
+        let mut bytes = Vec::new();
+        for Row { path, mode, oid, sha256, stamp } in &all {
+            write!(bytes, "{mode} {} {} {} ", stamp.size, hex(oid), Sha256::from_bytes(*sha256))?;
+            bytes.extend_from_slice(path);
+            bytes.push(0);
+        }
+        let folder = self.folder()?;
+        let fresh = folder.join(format!("{LIST_NAME}.new"));
+        let mut file = File::create(&fresh)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, folder.join(LIST_NAME))?;
+        File::open(folder)?.sync_all()?;
+        if let Some(stale) = std::mem::replace(&mut *loaded, Weak::new()).upgrade() {
+            self.lru.remove(&stale);
+        }
+        failpoint::hit("base.kept");
+        Ok(())
+    }
+
+    /// Returns the rows of the ignored files that were added since the import.
+    pub(super) fn ignored_files(&self) -> io::Result<Vec<Row>> {
+        let bytes = match std::fs::read(self.folder()?.join(LIST_NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read?,
+        };
+        let rows = bytes.split(|byte| *byte == 0).filter(|row| !row.is_empty()).map(parse);
+        rows.collect::<Option<_>>().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("`{LIST_NAME}` in the run's folder is damaged"))
+        })
+    }
+
+    /// Returns the run's folder.
+    fn folder(&self) -> io::Result<PathBuf> {
+        Ok(self.git.dir().parent().map(Path::to_owned).ok_or(io::ErrorKind::NotFound)?)
+    }
+}
+
+fn parse(row: &[u8]) -> Option<Row> {
+    let mut parts = std::str::from_utf8(row).ok()?.splitn(5, ' ');
+    let (mode, size) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let (oid, sha256) = (parse_oid(parts.next()?)?, Sha256::parse(parts.next()?).ok()?);
+    let path = parts.next()?.as_bytes().to_vec();
+    Some(Row { path, mode, oid, sha256: *sha256.as_bytes(), stamp: FileStamp { size, ..FileStamp::default() } })
+}
+
+/// A reader that hashes the bytes it reads.
+struct HashingReader {
+    from: File,
+    sha256: sha2::Sha256,
+    size: u64,
+}
+
+impl Read for HashingReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        self.sha256.update(&buffer[..count]);
+        self.size += count as u64;
+        Ok(count)
+    }
+}

@@ -1,0 +1,92 @@
+//! Operations on the entries of one directory, through its handle. No symbolic link is followed.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::path::Arg;
+
+/// Opens the directory `name` in `dir`.
+pub(crate) fn open_dir(dir: impl AsFd, name: impl Arg) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// Opens the file `name` in `dir` for reading, without blocking on a FIFO.
+pub(crate) fn open_file(dir: impl AsFd, name: impl Arg) -> Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty()).map(File::from)
+}
+
+/// Creates the file `name` in `dir`, readable and writable by the service only. Fails if the name exists.
+pub(crate) fn create_file(dir: impl AsFd, name: impl Arg) -> Result<File, Errno> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+/// Removes the file or symbolic link `name` from `dir`. A missing one is no error.
+pub(crate) fn remove_file(dir: impl AsFd, name: impl Arg) -> Result<(), Errno> {
+    remove(dir, name, AtFlags::empty())
+}
+
+/// Removes the empty directory `name` from `dir`. A missing one is no error.
+pub(crate) fn remove_dir(dir: impl AsFd, name: impl Arg) -> Result<(), Errno> {
+    remove(dir, name, AtFlags::REMOVEDIR)
+}
+
+fn remove(dir: impl AsFd, name: impl Arg, flags: AtFlags) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(dir, name, flags) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Returns the first entries of `dir` with their types, in the file system's order: one more than `max` if there are more.
+pub(crate) fn entries(dir: impl AsFd, max: usize) -> Result<Vec<(CString, FileType)>, Errno> {
+    let dir = dir.as_fd();
+    let mut entries = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_dot(name) {
+            continue;
+        }
+        if let Some(file_type) = known_type(dir, name, entry.file_type())? {
+            entries.push((name.to_owned(), file_type));
+        }
+        if entries.len() > max {
+            break;
+        }
+    }
+    Ok(entries)
+}
+
+/// Whether `name` is `.` or `..`.
+pub(crate) fn is_dot(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+/// Returns the type of the entry `name`, asking the kernel where the file system did not report one. `None` if the entry
+/// no longer exists.
+pub(crate) fn known_type(dir: impl AsFd, name: &CStr, reported: FileType) -> Result<Option<FileType>, Errno> {
+    if reported != FileType::Unknown {
+        return Ok(Some(reported));
+    }
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Returns `prefix` with a random suffix, which no other name has.
+pub(crate) fn fresh_name(prefix: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    // The random keys of the standard hash maps suffice: names must differ, not be secret.
+    let random = RandomState::new().hash_one(COUNT.fetch_add(1, Ordering::Relaxed));
+    format!("{prefix}{random:016x}")
+}

@@ -1,0 +1,251 @@
+//! Finding files by path patterns.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+
+use model::{Access, FileKind, LogicalPath, Rules};
+use rustix::fs::{AtFlags, FileType};
+use serde::{Deserialize, Serialize};
+
+use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::query::globs::Globs;
+use crate::query::list::{is_machine_made, skip_missing};
+use crate::query::stat::Hashing;
+use crate::walk::{Candidate, Visitor, WalkRoot, walk};
+use crate::{EntryType, Tree, WorkspaceError};
+
+/// How many surplus hits are kept before they are dropped.
+const SLACK: usize = 4096;
+/// How many bytes of surplus hits are kept.
+const SLACK_BYTES: usize = 2 * MAX_ENTRIES_BYTES;
+/// The JSON size of a found file besides its path.
+const ENTRY_OVERHEAD: usize = 144;
+
+/// The order of the results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FindSort {
+    /// By path.
+    #[default]
+    Path,
+    /// By time of the last write, the newest first.
+    Modified,
+    /// By size, the largest first.
+    Size,
+}
+
+/// A query. Every number is within its bounds already.
+#[derive(Clone, Debug)]
+pub struct FindQuery {
+    /// A file is found if one of these globs matches its path from the root of the tree.
+    pub globs: Vec<String>,
+    /// The folder to search.
+    pub path: LogicalPath,
+    /// The maximum number of files.
+    pub max_results: usize,
+    /// The order.
+    pub sort: FindSort,
+}
+
+/// The files that were found.
+#[derive(Debug)]
+pub struct FindReport {
+    /// In the requested order, then by path, as far as they fit the maximum and an answer.
+    pub entries: Vec<FoundFile>,
+    /// Whether files are missing.
+    pub truncated: bool,
+}
+
+/// A file that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundFile {
+    /// Its path from the root of the tree.
+    pub path: LogicalPath,
+    /// Whether it is a file or a symbolic link.
+    #[serde(rename = "type")]
+    pub entry_type: EntryType,
+    /// Its kind, if it is a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<FileKind>,
+    /// Its size, if it is a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// The time of the last write.
+    pub modified_at: String,
+    /// Whether `read_file` would return its content.
+    pub readable: bool,
+    /// If not, the code that reading it would be refused with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A file whose path matches.
+struct Hit {
+    /// Greater for what comes first.
+    rank: (i64, u64),
+    path: LogicalPath,
+}
+
+/// The best hits so far.
+#[derive(Default)]
+struct Hits {
+    list: Vec<Hit>,
+    bytes: usize,
+}
+
+impl Tree {
+    /// Finds files and symbolic links by globs, including hidden ones. Ignored, generated and vendored files are left out,
+    /// unless the requested folder is so itself.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` for an invalid glob; `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`,
+    /// `NOT_A_DIRECTORY` for the path; `Cancelled` once `cancel` is set.
+    pub fn find(&self, rules: &Rules, query: &FindQuery, cancel: &AtomicBool) -> Result<FindReport, WorkspaceError> {
+        let globs = Globs::compile(&query.globs, &[])?;
+        let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
+        let (skips_ignored, skips_machine_made) = (!root.is_ignored(), !root.is_machine_made(rules));
+        let finder = Finder { rules, query, globs: &globs, skips_ignored, skips_machine_made };
+        let mut hits = walk(self, &finder, root, Hits::default(), cancel)?;
+        finder.drop_surplus(&mut hits);
+        let fit = finder.fitting(&hits.list);
+        let truncated = hits.list.len() > fit;
+        hits.list.truncate(fit);
+        let mut entries = Vec::with_capacity(fit);
+        for hit in hits.list {
+            entries.extend(self.describe(rules, &hit.path, cancel)?);
+        }
+        Ok(FindReport { entries, truncated })
+    }
+
+    /// Describes one file; `None` if it was removed meanwhile.
+    fn describe(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        cancel: &AtomicBool,
+    ) -> Result<Option<FoundFile>, WorkspaceError> {
+        let stat = match self.stat_as(rules, path, Hashing::Skipped, cancel) {
+            Err(WorkspaceError::Refused(_)) => return Ok(None),
+            stat => stat?,
+        };
+        let found = stat.and_then(|stat| stat.found);
+        Ok(found.map(|found| FoundFile {
+            path: path.clone(),
+            entry_type: found.entry_type,
+            kind: found.kind,
+            size_bytes: found.size_bytes,
+            modified_at: found.modified_at,
+            readable: found.refused.is_none(),
+            reason: found.refused.map(|code| code.as_str().to_owned()),
+        }))
+    }
+}
+
+/// The visitor of a walk for files.
+struct Finder<'a> {
+    rules: &'a Rules,
+    query: &'a FindQuery,
+    globs: &'a Globs,
+    skips_ignored: bool,
+    skips_machine_made: bool,
+}
+
+impl Finder<'_> {
+    /// Sorts the hits, and drops those beyond what can be returned.
+    fn drop_surplus(&self, hits: &mut Hits) {
+        // They were added in path order, which a stable sort keeps among equals.
+        hits.list.sort_by_key(|hit| Reverse(hit.rank));
+        // One surplus hit remains, which shows that some are missing.
+        hits.list.truncate(self.fitting(&hits.list) + 1);
+        hits.bytes = hits.list.iter().map(Hit::bytes).sum();
+    }
+
+    /// Returns how many of `hits` fit the answer.
+    fn fitting(&self, hits: &[Hit]) -> usize {
+        let mut bytes = 0;
+        let fits = hits.iter().take(self.query.max_results).take_while(|hit| {
+            bytes += hit.bytes();
+            bytes <= MAX_ENTRIES_BYTES
+        });
+        fits.count()
+    }
+}
+
+impl Hit {
+    fn bytes(&self) -> usize {
+        entry_bytes(self.path.as_str(), ENTRY_OVERHEAD)
+    }
+}
+
+impl Visitor for Finder<'_> {
+    type Worker<'a>
+        = ()
+    where
+        Self: 'a;
+    type Finding = Option<Hit>;
+    type Outcome = Hits;
+
+    fn rules(&self) -> &Rules {
+        self.rules
+    }
+
+    fn worker(&self) {}
+
+    fn wants_type(&self, file_type: FileType) -> bool {
+        matches!(file_type, FileType::RegularFile | FileType::Symlink)
+    }
+
+    fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {
+        !self.globs.is_excluded(path, is_folder)
+    }
+
+    fn admits(&self, candidate: &Candidate) -> bool {
+        let kind = match candidate.kind {
+            FileKind::Directory => self.rules.kind_of_dir(candidate.at.real()),
+            kind => kind,
+        };
+        !(self.skips_ignored && candidate.ignored || self.skips_machine_made && is_machine_made(kind))
+    }
+
+    fn visit(
+        &self,
+        (): &mut (),
+        dir: Option<BorrowedFd<'_>>,
+        candidate: Candidate,
+    ) -> Result<Option<Hit>, WorkspaceError> {
+        let path = candidate.at.shown;
+        let Some(dir) = dir else { return Ok(None) };
+        if self.query.sort == FindSort::Path {
+            return Ok(Some(Hit { rank: (0, 0), path }));
+        }
+        let stat = match rustix::fs::statat(dir, &candidate.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(errno) => return skip_missing(errno).map(|()| None),
+        };
+        let rank = match self.query.sort {
+            FindSort::Modified => (stat.st_mtime, stat.st_mtime_nsec),
+            FindSort::Size | FindSort::Path => (stat.st_size, 0),
+        };
+        Ok(Some(Hit { rank, path }))
+    }
+
+    fn collect(&self, hits: &mut Hits, hit: Option<Hit>) -> bool {
+        let Some(hit) = hit else { return false };
+        hits.bytes += hit.bytes();
+        hits.list.push(hit);
+        if self.query.sort == FindSort::Path {
+            return hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;
+        }
+        let most = self.query.max_results.saturating_mul(2).saturating_add(SLACK);
+        if hits.list.len() > most || hits.bytes > MAX_ENTRIES_BYTES + SLACK_BYTES {
+            self.drop_surplus(hits);
+        }
+        false
+    }
+}

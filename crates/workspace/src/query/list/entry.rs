@@ -1,0 +1,107 @@
+//! Describing one entry: what it is, and whether it can be read.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+use model::{Access, Code, FileKind, PathFacts, Rules};
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+
+use super::{Entry, EntryType};
+use crate::guard::{GuardError, is_hard_linked};
+use crate::query::stat::RANGED_READ_FACTOR;
+use crate::read::HEAD_BYTES;
+use crate::walk::WalkPath;
+use crate::{Tree, WorkspaceError};
+
+/// An entry to be described.
+pub(crate) struct UndescribedEntry<'a> {
+    pub(crate) dir: BorrowedFd<'a>,
+    pub(crate) name: &'a CStr,
+    pub(crate) at: &'a WalkPath,
+    /// Its kind, detected from its name.
+    pub(crate) kind: FileKind,
+    pub(crate) ignored: bool,
+}
+
+impl UndescribedEntry<'_> {
+    /// Describes the entry, whose metadata is `stat`.
+    pub(crate) fn entry(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<Entry, WorkspaceError> {
+        let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
+        let (kind, refused) = match entry_type {
+            EntryType::Other => (None, Some(Code::NotAFile)),
+            EntryType::Symlink => (None, tree.refusal_of_target(rules, &self.at.shown)?),
+            EntryType::Directory => (Some(self.kind), self.judge(rules, FileKind::Directory, stat)),
+            EntryType::File => {
+                let (kind, refused) = self.file(tree, rules, stat)?;
+                (Some(kind), refused)
+            }
+        };
+        Ok(Entry {
+            path: self.at.shown.as_str().to_owned(),
+            entry_type,
+            kind,
+            size_bytes: size_of(entry_type, stat),
+            readable: refused.is_none(),
+            reason: refused.map(|code| code.as_str().to_owned()),
+        })
+    }
+
+    /// Returns the kind of a file, and the code that reading it would be refused with.
+    fn file(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<(FileKind, Option<Code>), WorkspaceError> {
+        if let Some(code) = self.judge(rules, self.kind, stat) {
+            return Ok((self.kind, Some(code)));
+        }
+        let max_bytes = rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
+        if u64::try_from(stat.st_size).unwrap_or(0) > max_bytes {
+            return Ok((self.kind, Some(Code::FileTooLarge)));
+        }
+        let kind = match self.kind {
+            FileKind::Unknown => self.sniff(tree, rules)?,
+            known => known,
+        };
+        Ok((kind, (kind == FileKind::Binary).then_some(Code::UnsupportedBinary)))
+    }
+
+    fn judge(&self, rules: &Rules, kind: FileKind, stat: &Stat) -> Option<Code> {
+        let (path, real_path) = (&self.at.shown, self.at.real.as_ref());
+        let facts = PathFacts { path, real_path, kind, ignored: self.ignored, hard_linked: is_hard_linked(stat) };
+        model::judge_path(rules, Access::Read, &facts).err().map(|refusal| refusal.code)
+    }
+
+    /// Detects the kind from the first bytes.
+    fn sniff(&self, tree: &Tree, rules: &Rules) -> Result<FileKind, WorkspaceError> {
+        let file = match tree.root.open_entry(self.dir, self.name) {
+            Ok(file) => file,
+            Err(errno) => return skip_missing(errno).map(|()| FileKind::Unknown),
+        };
+        let mut head = [0; HEAD_BYTES];
+        // A read error is reported when the file is read.
+        let length = rustix::io::pread(&file, &mut head, 0).unwrap_or(0);
+        Ok(rules.kind_of_file(self.at.real(), &head[..length]))
+    }
+}
+
+impl Entry {
+    /// Describes an entry that no call can name: its name is not UTF-8, or its path is too long.
+    pub(super) fn unnameable(path: String, stat: &Stat) -> Self {
+        let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
+        Self {
+            path,
+            entry_type,
+            kind: None,
+            size_bytes: size_of(entry_type, stat),
+            readable: false,
+            reason: Some(Code::PathRejected.as_str().to_owned()),
+        }
+    }
+}
+
+fn size_of(entry_type: EntryType, stat: &Stat) -> Option<u64> {
+    (entry_type == EntryType::File).then(|| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// Returns `Ok` for an error that means that an entry was removed or replaced meanwhile, so that it is skipped.
+pub(crate) fn skip_missing(errno: Errno) -> Result<(), WorkspaceError> {
+    Ok(GuardError::from(errno).unless_disk()?)
+}

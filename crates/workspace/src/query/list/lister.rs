@@ -1,0 +1,278 @@
+//! The walk of a listing, in path order, so that it can stop when it has enough entries.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+
+use model::{FileKind, LogicalPath, PathRejected, Rules};
+use rustix::fs::{AtFlags, FileType};
+
+use super::entry::{UndescribedEntry, skip_missing};
+use super::{ENTRY_OVERHEAD, Entry, ListQuery, Listing};
+use crate::ignored::Scope;
+use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::walk::{WalkPath, each_entry, escape};
+use crate::{Tree, WorkspaceError};
+
+/// How many surplus names are kept before they are dropped.
+const SLACK: usize = 1024;
+
+/// A listing under construction.
+pub(super) struct Lister<'a> {
+    tree: &'a Tree,
+    rules: &'a Rules,
+    query: &'a ListQuery,
+    cancel: &'a AtomicBool,
+    entries: Vec<Entry>,
+    entry_bytes: usize,
+    truncated: bool,
+    buffer: Vec<u8>,
+    filter: Filter<'a>,
+    /// The rules in force in the listed folder.
+    scope: Scope,
+    depth: u32,
+}
+
+/// What is left out of a listing.
+#[derive(Clone, Copy)]
+struct Filter<'a> {
+    rules: &'a Rules,
+    hidden: bool,
+    ignored: bool,
+    machine_made: bool,
+}
+
+/// A name that will be an entry.
+struct Found {
+    name: CString,
+    /// The name, escaped.
+    shown: String,
+    /// The path, escaped; only if `at` is `None`.
+    path: String,
+    /// `None` if the name is not UTF-8 or the path is too long, so that no call can name it.
+    at: Option<WalkPath>,
+    file_type: FileType,
+    kind: FileKind,
+}
+
+/// A step of the walk through a folder: an entry, or the contents of a subfolder.
+struct Item {
+    index: usize,
+    is_contents: bool,
+}
+
+impl<'a> Lister<'a> {
+    pub(super) fn new(
+        tree: &'a Tree,
+        rules: &'a Rules,
+        query: &'a ListQuery,
+        cancel: &'a AtomicBool,
+        folder: &LogicalPath,
+    ) -> Result<Self, WorkspaceError> {
+        let scope = tree.scope_of(folder)?;
+        let filter = Filter {
+            rules,
+            hidden: !query.include_hidden,
+            // A folder that is requested itself shows its contents.
+            ignored: !query.include_ignored && !scope.excludes_folder_itself(),
+            machine_made: !query.include_ignored && !is_machine_made(rules.kind_of_dir(folder)),
+        };
+        Ok(Self {
+            tree,
+            rules,
+            query,
+            cancel,
+            entries: Vec::new(),
+            entry_bytes: 0,
+            truncated: false,
+            buffer: Vec::new(),
+            filter,
+            scope,
+            depth: 0,
+        })
+    }
+
+    pub(super) fn finish(self) -> Listing {
+        Listing { entries: self.entries, truncated: self.truncated }
+    }
+
+    /// Lists the requested folder, which is open as `dir`.
+    pub(super) fn enter(&mut self, dir: &OwnedFd, at: &WalkPath) -> Result<(), WorkspaceError> {
+        let scope = self.scope.clone();
+        self.folder(dir, at, &scope)
+    }
+
+    fn folder(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &Scope) -> Result<(), WorkspaceError> {
+        self.depth += 1;
+        let found = self.names(dir, at, scope)?;
+        let mut items: Vec<Item> = (0..found.len()).map(|index| Item { index, is_contents: false }).collect();
+        if self.depth < self.query.max_depth {
+            let folders = found.iter().enumerate().filter(|(_, found)| found.file_type == FileType::Directory);
+            items.extend(folders.map(|(index, _)| Item { index, is_contents: true }));
+        }
+        items.sort_unstable_by(|a, b| a.order(b, &found));
+        for item in items {
+            if self.truncated {
+                break;
+            }
+            let found = &found[item.index];
+            if item.is_contents { self.contents(dir, found, scope)? } else { self.entry(dir, found, scope)? }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// Returns how many more entries are needed: one more than can be shown, which tells whether some are missing.
+    fn remaining(&self) -> usize {
+        (self.query.max_entries + 1).saturating_sub(self.entries.len())
+    }
+
+    /// Returns how many of `names` in the folder `at` are needed: one more than fit.
+    fn fitting(&self, names: &[Found], at: &WalkPath) -> usize {
+        let mut bytes = self.entry_bytes;
+        let fits = names.iter().take_while(|found| {
+            bytes += least_bytes(at, found.name.to_bytes());
+            bytes <= MAX_ENTRIES_BYTES
+        });
+        (fits.count() + 1).min(self.remaining())
+    }
+
+    /// Returns the first names in path order, as many as can be shown.
+    fn names(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &Scope) -> Result<Vec<Found>, WorkspaceError> {
+        let needed = self.remaining().min((MAX_ENTRIES_BYTES - self.entry_bytes) / least_bytes(at, b"") + 1);
+        let (tree, filter) = (self.tree, self.filter);
+        let mut kept: Vec<Found> = Vec::new();
+        each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
+            if let Some(found) = filter.keep(tree, at, scope, name, file_type)? {
+                kept.push(found);
+            }
+            if kept.len() > needed.saturating_mul(2).saturating_add(SLACK) {
+                kept.select_nth_unstable_by(needed, |a, b| a.shown.cmp(&b.shown));
+                kept.truncate(needed);
+            }
+            Ok(())
+        })?;
+        kept.sort_unstable_by(|a, b| a.shown.cmp(&b.shown));
+        kept.truncate(self.fitting(&kept, at));
+        // Frees the memory of the names that were dropped.
+        kept.shrink_to_fit();
+        Ok(kept)
+    }
+
+    fn contents(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), WorkspaceError> {
+        let Some(at) = &found.at else { return Ok(()) };
+        let inner = match self.tree.root.open_entry(dir.as_fd(), &found.name) {
+            Ok(inner) => inner,
+            Err(errno) => return skip_missing(errno),
+        };
+        let path = at.real().as_str().as_bytes();
+        let scope = match &self.tree.ignored {
+            Some(ignored) => ignored.enter(&self.tree.root, scope, path, inner.as_fd())?,
+            None => Scope::default(),
+        };
+        match self.folder(&inner, at, &scope) {
+            // The folder was replaced by a file meanwhile.
+            Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => Ok(()),
+            done => done,
+        }
+    }
+
+    fn entry(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), WorkspaceError> {
+        let stat = match rustix::fs::statat(dir, &found.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(errno) => return skip_missing(errno),
+        };
+        let entry = match &found.at {
+            Some(at) => {
+                let is_folder = found.file_type == FileType::Directory;
+                let ignored = self.tree.hides(scope, at.real().as_str().as_bytes(), is_folder)?;
+                let entry = UndescribedEntry { dir: dir.as_fd(), name: &found.name, at, kind: found.kind, ignored };
+                entry.entry(self.tree, self.rules, &stat)?
+            }
+            None => Entry::unnameable(found.path.clone(), &stat),
+        };
+        let bytes = self.entry_bytes + entry_bytes(&entry.path, ENTRY_OVERHEAD);
+        if self.entries.len() == self.query.max_entries || bytes > MAX_ENTRIES_BYTES {
+            self.truncated = true;
+            return Ok(());
+        }
+        self.entry_bytes = bytes;
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+impl Filter<'_> {
+    /// Returns the future entry of `name`, unless it is left out.
+    fn keep(
+        self,
+        tree: &Tree,
+        at: &WalkPath,
+        scope: &Scope,
+        name: &CStr,
+        file_type: FileType,
+    ) -> Result<Option<Found>, WorkspaceError> {
+        if self.hidden && name.to_bytes().starts_with(b".") {
+            return Ok(None);
+        }
+        let is_folder = file_type == FileType::Directory;
+        let child = match name.to_str().map(|name| at.child(name)) {
+            Ok(Err(PathRejected::GitInternal)) => return Ok(None),
+            Ok(Ok(child)) => Some(child),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        let kind = match &child {
+            Some(child) if is_folder => self.rules.kind_of_dir(child.real()),
+            Some(child) => self.rules.kind_of_path(child.real()),
+            None => FileKind::Unknown,
+        };
+        if self.machine_made && is_machine_made(kind) {
+            return Ok(None);
+        }
+        if self.ignored {
+            let path = match &child {
+                Some(child) => Cow::Borrowed(child.real().as_str().as_bytes()),
+                None => Cow::Owned(join(at.real(), name.to_bytes())),
+            };
+            if tree.hides(scope, &path, is_folder)? {
+                return Ok(None);
+            }
+        }
+        let shown = escape(name.to_bytes());
+        let path = match (&child, at.shown.is_root()) {
+            (Some(_), _) => String::new(),
+            (None, true) => shown.clone(),
+            (None, false) => format!("{}/{shown}", at.shown),
+        };
+        Ok(Some(Found { name: name.to_owned(), shown, path, at: child, file_type, kind }))
+    }
+}
+
+impl Item {
+    /// Compares by path: the contents of a folder sort as if its name ended in `/`.
+    fn order(&self, other: &Self, found: &[Found]) -> Ordering {
+        let key = |item: &Self| {
+            let slash: &[u8] = if item.is_contents { b"/" } else { b"" };
+            found[item.index].shown.bytes().chain(slash.iter().copied())
+        };
+        key(self).cmp(key(other))
+    }
+}
+
+/// Returns the least size of the entry of `name` in the folder `at`.
+fn least_bytes(at: &WalkPath, name: &[u8]) -> usize {
+    let folder = if at.shown.is_root() { 0 } else { at.shown.as_str().len() + 1 };
+    folder + name.len() + ENTRY_OVERHEAD
+}
+
+/// Whether files of this kind are made by tools, so that listings leave them out by default.
+pub(crate) fn is_machine_made(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Generated | FileKind::Vendored)
+}
+
+fn join(folder: &LogicalPath, name: &[u8]) -> Vec<u8> {
+    if folder.is_root() { name.to_vec() } else { [folder.as_str().as_bytes(), b"/", name].concat() }
+}

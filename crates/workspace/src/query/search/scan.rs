@@ -1,0 +1,292 @@
+//! Searching one file: its bytes first, and line by line only if they contain a match.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use grep_matcher::Matcher;
+use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use memchr::memchr;
+use model::{FileKind, Rules};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::pattern::{BoundedPattern, Stopped};
+use super::{Match, snippet};
+use crate::WorkspaceError;
+use crate::guard::Opened;
+use crate::read::{HEAD_BYTES, kind_of};
+use crate::walk::WalkPath;
+
+/// How many bytes are read at a time until something matches: they stay in the processor's cache.
+pub(super) const CHUNK_BYTES: usize = 128 * 1024;
+/// Larger files are searched as a stream.
+const MAX_WHOLE_BYTES: u64 = 16 * 1024 * 1024;
+/// A larger buffer is freed after the file.
+const MAX_RETAINED_BUFFER_BYTES: usize = 1024 * 1024;
+/// The maximum length of a stream's lines.
+const MAX_STREAM_LINE_BYTES: usize = 1024 * 1024;
+
+/// The result of one file.
+pub(super) enum Scanned {
+    /// It is not text, or not a file with one name any more: not searched.
+    NotText,
+    /// It cannot be searched, for a reason that the caller should know.
+    Skipped(String),
+    /// The search has reached its time limit.
+    OutOfTime,
+    Searched(Vec<Match>),
+}
+
+/// Searches files one after another with the same buffers.
+pub(super) struct Scanner<'a> {
+    rules: &'a Rules,
+    pattern: BoundedPattern<'a>,
+    searcher: Searcher,
+    context_lines: usize,
+    max_matches: usize,
+    max_bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Scanner<'a> {
+    /// Creates a scanner for files of at most `max_bytes` that returns at most `max_matches` matches of each.
+    pub(super) fn new(
+        rules: &'a Rules,
+        pattern: BoundedPattern<'a>,
+        context_lines: usize,
+        max_matches: usize,
+        max_bytes: u64,
+    ) -> Self {
+        let searcher = SearcherBuilder::new()
+            .line_terminator(pattern.pattern().line_terminator())
+            .line_number(true)
+            .before_context(context_lines)
+            .after_context(context_lines)
+            .binary_detection(BinaryDetection::quit(0))
+            .memory_map(MmapChoice::never())
+            .heap_limit(Some(MAX_STREAM_LINE_BYTES))
+            .bom_sniffing(true)
+            .build();
+        Self { rules, pattern, searcher, context_lines, max_matches, max_bytes, buffer: Vec::new() }
+    }
+
+    /// Searches one open file.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, or if the disk fails.
+    pub(super) fn scan(&mut self, opened: &Opened, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
+        if let Err(stopped) = self.pattern.limits().check() {
+            return scan_stopped(stopped, at);
+        }
+        // Policy has judged a file with one name.
+        if opened.file_type() != FileType::RegularFile || opened.is_hard_linked() {
+            return Ok(Scanned::NotText);
+        }
+        if opened.size() > self.max_bytes {
+            return Ok(Scanned::Skipped(format!("{}: too large", at.shown)));
+        }
+        if opened.size() > MAX_WHOLE_BYTES {
+            return self.stream(&opened.file, at, kind);
+        }
+        let scanned = self.whole(opened, at, kind);
+        if self.buffer.capacity() > MAX_RETAINED_BUFFER_BYTES {
+            self.buffer = Vec::new();
+        }
+        scanned
+    }
+
+    fn whole(&mut self, opened: &Opened, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
+        let size = usize::try_from(opened.size()).unwrap_or(usize::MAX);
+        self.buffer.clear();
+        self.fill(&opened.file, 0, size.min(CHUNK_BYTES))?;
+        let transcoded = self.buffer.starts_with(b"\xff\xfe") || self.buffer.starts_with(b"\xfe\xff");
+        if !transcoded {
+            if memchr(0, &self.buffer[..self.buffer.len().min(HEAD_BYTES)]).is_some() {
+                return Ok(Scanned::NotText);
+            }
+            match self.read_to_match(&opened.file, size)? {
+                Ok(true) => {}
+                Ok(false) => return Ok(Scanned::Searched(Vec::new())),
+                Err(stopped) => return scan_stopped(stopped, at),
+            }
+        }
+        self.fill(&opened.file, self.buffer.len(), size)?;
+        if !transcoded && memchr(0, &self.buffer).is_some() {
+            return Ok(Scanned::NotText);
+        }
+        let kind = match kind {
+            FileKind::Unknown => kind_of(self.rules, at.real(), &self.buffer),
+            known => known,
+        };
+        let mut sink = Lines::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
+        let searched = self.searcher.search_slice(&self.pattern, &self.buffer, &mut sink);
+        sink.finish(&searched)
+    }
+
+    /// Reads until something may match. Returns `false` if nothing in the whole file does. Bytes without a match are overwritten
+    /// by the next ones, except the end of a line.
+    fn read_to_match(&mut self, file: &OwnedFd, size: usize) -> io::Result<Result<bool, Stopped>> {
+        let Some(needle) = self.pattern.pattern().needle() else {
+            self.fill(file, self.buffer.len(), size)?;
+            return Ok(self.pattern.may_match(&self.buffer));
+        };
+        let overlap = needle.needle().len() - 1;
+        let mut done = self.buffer.len();
+        loop {
+            if needle.find(&self.buffer).is_some() {
+                // The lines around the match may have been overwritten. Matches are rare enough to read the file again.
+                if done > self.buffer.len() || done < size {
+                    self.buffer.clear();
+                    fill(&mut self.buffer, file, 0, size)?;
+                }
+                return Ok(Ok(true));
+            }
+            if done >= size {
+                return Ok(Ok(false));
+            }
+            let kept = self.buffer.len().saturating_sub(overlap);
+            self.buffer.drain(..kept);
+            let before = self.buffer.len();
+            fill(&mut self.buffer, file, done, CHUNK_BYTES.min(size - done))?;
+            let more = self.buffer.len() - before;
+            if more == 0 {
+                return Ok(Ok(false));
+            }
+            done += more;
+        }
+    }
+
+    fn fill(&mut self, file: &OwnedFd, from: usize, to: usize) -> io::Result<()> {
+        fill(&mut self.buffer, file, from, to.saturating_sub(from))
+    }
+
+    /// Searches a file that is too large to hold, with bounded memory.
+    fn stream(&mut self, file: &OwnedFd, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
+        let mut sink = Lines::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
+        let file = File::from(file.try_clone()?);
+        let searched = self.searcher.search_file(&self.pattern, &file, &mut sink);
+        sink.finish(&searched)
+    }
+}
+
+/// Converts the early end of a search into the result of the file at which it ended.
+fn scan_stopped(stopped: Stopped, at: &WalkPath) -> Result<Scanned, WorkspaceError> {
+    match stopped {
+        Stopped::Cancelled => Err(WorkspaceError::Cancelled),
+        Stopped::Time => Ok(Scanned::OutOfTime),
+        Stopped::Line => Ok(Scanned::Skipped(format!("{}: {stopped}", at.shown))),
+    }
+}
+
+/// Appends up to `count` bytes of `file` from the offset `from`.
+fn fill(buffer: &mut Vec<u8>, file: &OwnedFd, from: usize, count: usize) -> io::Result<()> {
+    let end = buffer.len() + count;
+    buffer.reserve(count);
+    let mut offset = from as u64;
+    while buffer.len() < end {
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(buffer), offset) {
+            Ok(0) => break,
+            Ok(read) => offset += read as u64,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    buffer.truncate(end);
+    Ok(())
+}
+
+/// Collects matching lines with their context.
+struct Lines<'a> {
+    pattern: &'a BoundedPattern<'a>,
+    at: &'a WalkPath,
+    kind: FileKind,
+    context_lines: usize,
+    max_matches: usize,
+    matches: Vec<Match>,
+    /// The last lines, for the context before the next match.
+    recent: VecDeque<(u64, String)>,
+    binary: bool,
+}
+
+impl<'a> Lines<'a> {
+    fn new(
+        pattern: &'a BoundedPattern<'a>,
+        at: &'a WalkPath,
+        kind: FileKind,
+        context_lines: usize,
+        max_matches: usize,
+    ) -> Self {
+        let (matches, recent) = (Vec::new(), VecDeque::new());
+        Self { pattern, at, kind, context_lines, max_matches, matches, recent, binary: false }
+    }
+
+    fn finish(self, searched: &io::Result<()>) -> Result<Scanned, WorkspaceError> {
+        if let Some(stopped) = self.pattern.take_stopped() {
+            return scan_stopped(stopped, self.at);
+        }
+        match searched {
+            Ok(()) if self.binary => Ok(Scanned::NotText),
+            Ok(()) => Ok(Scanned::Searched(self.matches)),
+            // The file is open, so only a line beyond the limit or a read error ends the search.
+            Err(_) => Ok(Scanned::Skipped(format!("{}: a line is too long, or it cannot be read", self.at.shown))),
+        }
+    }
+
+    /// Adds line `number` to the context of the matches around it.
+    fn add_context(&mut self, number: u64, text: &[u8]) {
+        if self.context_lines == 0 {
+            return;
+        }
+        let shown = snippet::head(text);
+        let context = self.context_lines as u64;
+        for earlier in self.matches.iter_mut().rev().take_while(|earlier| earlier.line + context >= number) {
+            if earlier.line < number {
+                earlier.after.push(shown.clone());
+            }
+        }
+        if self.recent.len() == self.context_lines {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((number, shown));
+    }
+}
+
+impl Sink for Lines<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        if self.matches.len() == self.max_matches {
+            return Ok(false);
+        }
+        let number = found.line_number().unwrap_or(0);
+        let line = snippet::without_ending(found.bytes());
+        let span = self.pattern.find(line).map_err(io::Error::other)?.map_or(0..0, |found| found.start()..found.end());
+        let context = self.context_lines as u64;
+        let before = self.recent.iter().filter(|(earlier, _)| earlier + context >= number);
+        let next = Match {
+            path: self.at.shown.as_str().to_owned(),
+            line: number,
+            column: snippet::column(line, span.start),
+            snippet: snippet::around(line, &span),
+            before: before.map(|(_, text)| text.clone()).collect(),
+            after: Vec::new(),
+            kind: self.kind,
+        };
+        self.add_context(number, line);
+        self.matches.push(next);
+        Ok(true)
+    }
+
+    fn context(&mut self, _searcher: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {
+        self.add_context(context.line_number().unwrap_or(0), snippet::without_ending(context.bytes()));
+        Ok(true)
+    }
+
+    fn binary_data(&mut self, _searcher: &Searcher, _offset: u64) -> Result<bool, io::Error> {
+        self.binary = true;
+        Ok(false)
+    }
+}

@@ -1,0 +1,66 @@
+//! Lines as answers show them: cut, and always valid text.
+
+use std::ops::Range;
+
+/// The maximum length of a line.
+const MAX_CHARS: usize = 400;
+/// How many characters are shown before the match if a line is cut.
+const CHARS_BEFORE: usize = 120;
+/// The maximum size of a character.
+const MAX_CHAR_BYTES: usize = 4;
+const CUT: char = '…';
+
+/// Returns a line without its line ending.
+pub(super) fn without_ending(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Returns the character, from 1, at byte `at` of `line`. Bytes that are not UTF-8 count as one each.
+pub(super) fn column(line: &[u8], at: usize) -> u64 {
+    let before = &line[..at.min(line.len())];
+    let counted: usize = before.utf8_chunks().map(|chunk| chunk.valid().chars().count() + chunk.invalid().len()).sum();
+    counted as u64 + 1
+}
+
+/// Returns `line` as text, cut around the match if it is long.
+pub(super) fn around(line: &[u8], found: &Range<usize>) -> String {
+    // Most lines are short. Of a long one only the part around the match is decoded.
+    if line.len() <= MAX_CHARS {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    let reach_back = found.start.saturating_sub(CHARS_BEFORE * MAX_CHAR_BYTES);
+    let start = (reach_back..=found.start).find(|at| is_boundary(line, *at)).unwrap_or(found.start);
+    let before = String::from_utf8_lossy(&line[start..found.start]);
+    let skip = before.chars().count().saturating_sub(CHARS_BEFORE);
+    let end = line.len().min(found.start + MAX_CHARS * MAX_CHAR_BYTES);
+    let after = String::from_utf8_lossy(&line[found.start..end]);
+    let mut shown = String::new();
+    let mut left = MAX_CHARS;
+    if start > 0 || skip > 0 {
+        shown.push(CUT);
+        left -= 1;
+    }
+    let mut chars = before.chars().skip(skip).chain(after.chars());
+    while left > 1 {
+        let Some(next) = chars.next() else { return shown };
+        shown.push(next);
+        left -= 1;
+    }
+    match (chars.next(), chars.next()) {
+        (Some(last), None) if end == line.len() => shown.push(last),
+        (None, _) if end == line.len() => {}
+        _ => shown.push(CUT),
+    }
+    shown
+}
+
+/// Returns `line` as text, cut at its end if it is long.
+pub(super) fn head(line: &[u8]) -> String {
+    around(line, &(0..0))
+}
+
+/// Whether a character may begin at `at`.
+fn is_boundary(line: &[u8], at: usize) -> bool {
+    line.get(at).is_none_or(|byte| byte & 0b1100_0000 != 0b1000_0000)
+}

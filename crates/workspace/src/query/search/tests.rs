@@ -1,0 +1,401 @@
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use model::{Code, FileKind, PolicyOverrides};
+use rustix::fs::{CWD, Mode};
+
+use super::{Match, SearchMode, SearchQuery, SearchReport};
+use crate::test_support::{CANARY, TestBase, TestTree, code, not_cancelled, path, rules, rules_with};
+use crate::{Tree, WorkspaceError};
+
+fn query(text: &str) -> SearchQuery {
+    SearchQuery {
+        query: text.to_owned(),
+        mode: SearchMode::Literal,
+        path: path("."),
+        include_glob: Vec::new(),
+        exclude_glob: Vec::new(),
+        case_sensitive: true,
+        whole_word: false,
+        max_matches: 100,
+        context_lines: 0,
+        paths_only: false,
+        max_time: Duration::from_mins(1),
+    }
+}
+
+fn regex(text: &str) -> SearchQuery {
+    SearchQuery { mode: SearchMode::Regex, ..query(text) }
+}
+
+fn search(tree: &Tree, query: &SearchQuery) -> SearchReport {
+    tree.search(&rules(), query, &not_cancelled()).unwrap()
+}
+
+fn places(report: &SearchReport) -> Vec<(&str, u64, u64)> {
+    report.matches.iter().map(|found| (found.path.as_str(), found.line, found.column)).collect()
+}
+
+fn files(report: &SearchReport) -> Vec<&str> {
+    report.matches.iter().map(|found| found.path.as_str()).collect()
+}
+
+#[test]
+fn matches_come_in_path_order_with_line_column_and_kind() {
+    let fixture = TestTree::with(&[
+        ("b.rs", "x\n  needle needle\n"),
+        ("a/b.md", "needle"),
+        ("a-b.txt", "é needle\r\nneedle\r\n"),
+        ("a.toml", "nothing"),
+    ]);
+    let report = search(&fixture.tree(), &query("needle"));
+    assert_eq!(places(&report), [("a-b.txt", 1, 3), ("a-b.txt", 2, 1), ("a/b.md", 1, 1), ("b.rs", 2, 3)]);
+    assert_eq!(report.matches[0].snippet, "é needle");
+    assert_eq!((report.matches[2].kind, report.matches[3].kind), (FileKind::TextDoc, FileKind::TextSource));
+    assert_eq!((report.files_searched, report.truncated_reason), (4, None));
+}
+
+#[test]
+fn context_stays_in_its_file_and_is_whole_where_matches_are_close() {
+    let fixture = TestTree::with(&[("a", "1\n2 x\n3\n4 x\n5 x\n6\n"), ("b", "x")]);
+    for bytes in [false, true] {
+        if bytes {
+            // The same as UTF-16, which takes the other way through the searcher.
+            let text = "1\n2 x\n3\n4 x\n5 x\n6\n".encode_utf16().flat_map(u16::to_le_bytes);
+            fixture.write("a", [0xff, 0xfe].into_iter().chain(text).collect::<Vec<_>>());
+        }
+        let report = search(&fixture.tree(), &SearchQuery { context_lines: 2, ..query("x") });
+        let shown: Vec<_> =
+            report.matches.iter().map(|found| (found.line, found.before.join("|"), found.after.join("|"))).collect();
+        let want = [(2, "1", "3|4 x"), (4, "2 x|3", "5 x|6"), (5, "3|4 x", "6"), (1, "", "")];
+        assert_eq!(shown, want.map(|(line, before, after)| (line, before.to_owned(), after.to_owned())), "{bytes}");
+    }
+}
+
+#[test]
+fn queries_are_literal_regular_folded_or_whole_words() {
+    let fixture = TestTree::with(&[("a", "a.c\nabc\nABC\nabcd\nx abc\r\nÄbc\n")]);
+    let lines =
+        |query: &SearchQuery| search(&fixture.tree(), query).matches.iter().map(|found| found.line).collect::<Vec<_>>();
+    assert_eq!(lines(&query("a.c")), [1]);
+    assert_eq!(lines(&regex("a.c")), [1, 2, 4, 5]);
+    assert_eq!(lines(&regex("^a.c$")), [1, 2]);
+    assert_eq!(lines(&regex("abc$")), [2, 5]);
+    assert_eq!(lines(&SearchQuery { case_sensitive: false, ..query("abc") }), [2, 3, 4, 5]);
+    assert_eq!(lines(&SearchQuery { case_sensitive: false, ..query("äbc") }), [6]);
+    assert_eq!(lines(&SearchQuery { whole_word: true, ..query("abc") }), [2, 5]);
+    assert_eq!(lines(&SearchQuery { whole_word: true, case_sensitive: false, ..regex("a.c") }), [1, 2, 3, 5]);
+    assert_eq!(lines(&regex("x*")), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn bad_queries_are_refused_as_such() {
+    let fixture = TestTree::new();
+    let bad = [
+        query(""),
+        query("two\nlines"),
+        regex("("),
+        regex("(?=look)ahead"),
+        regex("x{1000}{1000}{1000}"),
+        regex(&"(".repeat(5_000)),
+        SearchQuery { include_glob: vec!["[".to_owned()], ..query("x") },
+        SearchQuery { exclude_glob: vec!["{a".to_owned()], ..query("x") },
+    ];
+    for query in bad {
+        let answer = fixture.tree().search(&rules(), &query, &not_cancelled());
+        assert_eq!(code(answer), Code::InvalidRequest, "{:?}", query.query.get(..20));
+    }
+}
+
+#[test]
+fn globs_choose_files_by_name_or_by_path() {
+    let names = ["a.rs", "src/b.rs", "src/c.md", "src/gen/d.rs", "tests/e.rs", ".github/f.yml"];
+    let fixture = TestTree::with(&names.map(|name| (name, "needle")));
+    let globs = |include: &[&str], exclude: &[&str]| {
+        let owned = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect();
+        let query = SearchQuery { include_glob: owned(include), exclude_glob: owned(exclude), ..query("needle") };
+        search(&fixture.tree(), &query).matches.into_iter().map(|found| found.path).collect::<Vec<_>>()
+    };
+    assert_eq!(globs(&["*.rs"], &[]), ["a.rs", "src/b.rs", "src/gen/d.rs", "tests/e.rs"]);
+    assert_eq!(globs(&["src/*.rs"], &[]), ["src/b.rs"]);
+    assert_eq!(globs(&["./src/**"], &["*.md"]), ["src/b.rs", "src/gen/d.rs"]);
+    assert_eq!(globs(&["/a.rs", "*.{yml,md}"], &[]), [".github/f.yml", "a.rs", "src/c.md"]);
+    assert_eq!(globs(&[], &["src", "tests/"]), [".github/f.yml", "a.rs"]);
+    assert_eq!(globs(&["src/"], &["gen"]), ["src/b.rs", "src/c.md"]);
+}
+
+#[test]
+fn what_no_tool_reads_is_never_searched() {
+    let fixture = TestTree::with(&[
+        (".env", "needle"),
+        ("deep/.aws/credentials", "needle"),
+        (".git/config", "needle"),
+        (".gitignore", "*.log\n/skip/\n"),
+        ("a.log", "needle"),
+        ("skip/b", "needle"),
+        ("private/c", "needle"),
+        ("seen.txt", "needle"),
+        ("target/made.txt", "needle"),
+        ("kept.log", "needle"),
+    ]);
+    fs::write(fixture.outside("secret.txt"), "needle").unwrap();
+    fixture.link("link.txt", "seen.txt");
+    fixture.link("out.txt", "../outside/secret.txt");
+    fixture.link("folder", "../outside");
+    fs::hard_link(fixture.outside("secret.txt"), fixture.repo("alias.txt")).unwrap();
+    fixture.write("binary", b"needle\0");
+    fixture.write("late-binary", [b"needle\n".to_vec(), vec![b'x'; 100_000], b"\0".to_vec()].concat());
+    rustix::fs::mkfifoat(CWD, fixture.repo("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
+    fs::write(fixture.repo("").join(OsStr::from_bytes(b"odd\xff")), "needle").unwrap();
+    let tree = fixture.tree_on(TestBase::tracking(&["kept.log", "seen.txt"]));
+    let rules =
+        rules_with(&PolicyOverrides { deny: Some(vec!["private/**".to_owned()]), ..PolicyOverrides::default() });
+    let report = tree.search(&rules, &query("needle"), &not_cancelled()).unwrap();
+    assert_eq!(files(&report), ["kept.log", "seen.txt", "target/made.txt"]);
+    assert_eq!(report.skipped, Vec::<String>::new());
+}
+
+#[test]
+fn the_path_may_be_a_file_or_a_link_and_is_judged_first() {
+    let fixture =
+        TestTree::with(&[("a/b.txt", "needle"), ("c.txt", "needle"), (".env", "needle"), ("nul", "needle\0")]);
+    fixture.link("folder", "a");
+    fixture.link("file", "a/b.txt");
+    fixture.link("innocent", ".env");
+    fixture.link("out", "../outside");
+    let tree = fixture.tree();
+    for (raw, want) in
+        [("a", &["a/b.txt"][..]), ("a/b.txt", &["a/b.txt"]), ("folder", &["folder/b.txt"]), ("file", &["file"])]
+    {
+        assert_eq!(files(&search(&tree, &SearchQuery { path: path(raw), ..query("needle") })), want, "{raw}");
+    }
+    for (raw, want) in [
+        ("out", Code::PathRejected),
+        (".env", Code::PolicyDeniedSecret),
+        ("innocent", Code::PolicyDeniedSecret),
+        ("missing/.env", Code::PolicyDeniedSecret),
+        ("missing", Code::NotFound),
+        ("nul", Code::UnsupportedBinary),
+    ] {
+        let query = SearchQuery { path: path(raw), ..query("needle") };
+        assert_eq!(code(tree.search(&rules(), &query, &not_cancelled())), want, "{raw}");
+    }
+}
+
+#[test]
+fn the_first_matches_are_the_same_however_many_are_asked_for() {
+    let fixture = TestTree::new();
+    for folder in 0..25 {
+        for file in 0..25 {
+            fixture.write(&format!("d{folder}/f{file}"), "needle\nneedle\n".repeat(file % 3));
+        }
+    }
+    let tree = fixture.tree();
+    let all = search(&tree, &SearchQuery { max_matches: 100_000, ..query("needle") });
+    assert_eq!(all.truncated_reason, None);
+    assert_eq!(all.files_searched, 625);
+    let paths = files(&all);
+    assert!(paths.is_sorted());
+    for max_matches in [1, 7, 100, 300, all.matches.len() - 1] {
+        for _ in 0..5 {
+            let some = search(&tree, &SearchQuery { max_matches, ..query("needle") });
+            assert_eq!(some.matches, all.matches[..max_matches]);
+            assert_eq!(some.truncated_reason.as_deref(), Some("maxMatches"));
+            let again = search(&tree, &SearchQuery { max_matches, ..query("needle") });
+            assert_eq!(some.files_searched, again.files_searched);
+        }
+    }
+    let exact = search(&tree, &SearchQuery { max_matches: all.matches.len(), ..query("needle") });
+    assert_eq!(exact.truncated_reason, None);
+}
+
+#[test]
+fn an_answer_is_bounded_in_bytes() {
+    let fixture = TestTree::new();
+    for file in 0..20 {
+        fixture.write(&format!("f{file:02}"), format!("{} needle {}\n", "x".repeat(300), "y".repeat(300)).repeat(200));
+    }
+    let report = search(&fixture.tree(), &SearchQuery { max_matches: 1000, context_lines: 3, ..query("needle") });
+    assert_eq!(report.truncated_reason.as_deref(), Some("maxBytes"));
+    let bytes: usize = report.matches.iter().map(|found| found.snippet.len() + found.before.join("").len()).sum();
+    assert!((50_000..300_000).contains(&bytes), "{bytes}");
+    assert!(report.matches.iter().all(|found| found.snippet.chars().count() <= 400));
+}
+
+#[test]
+fn a_snippet_shows_the_match_of_a_long_line() {
+    let fixture = TestTree::with(&[
+        ("a", &format!("{}needle{}", "é".repeat(5_000), "ü".repeat(5_000))),
+        ("b", &format!("needle{}", "ü".repeat(5_000))),
+        ("c", &format!("{}needle", "é".repeat(5_000))),
+        ("d", &"n".repeat(400)),
+    ]);
+    fixture.write("e", [vec![0xe9; 3_000], b"needle".to_vec(), vec![0xe9; 3_000]].concat());
+    let found = search(&fixture.tree(), &query("needle")).matches;
+    let columns: Vec<_> = found.iter().map(|found| found.column).collect();
+    assert_eq!(columns, [5_001, 1, 5_001, 3_001]);
+    for Match { path, snippet, .. } in &found {
+        assert!(snippet.contains("needle"), "{path}: {snippet}");
+        assert!((127..=400).contains(&snippet.chars().count()), "{path}: {}", snippet.chars().count());
+    }
+    assert!(found[0].snippet.starts_with('…') && found[0].snippet.ends_with('…'));
+    assert!(!found[1].snippet.starts_with('…') && found[1].snippet.ends_with('…'));
+    assert!(found[2].snippet.starts_with('…') && found[2].snippet.ends_with("needle"));
+    let whole = search(&fixture.tree(), &query("nnn"));
+    assert_eq!(whole.matches[0].snippet, "n".repeat(400));
+}
+
+#[test]
+fn a_match_is_found_wherever_chunks_end() {
+    let chunk = super::scan::CHUNK_BYTES;
+    let fixture = TestTree::new();
+    for (file, at) in
+        [chunk - 7, chunk - 6, chunk - 3, chunk - 1, chunk, chunk + 1, 2 * chunk - 2, 3 * chunk].iter().enumerate()
+    {
+        let mut text = vec![b'x'; 4 * chunk];
+        text[at - 1] = b'\n';
+        text[*at..at + 6].copy_from_slice(b"needle");
+        fixture.write(&format!("f{file}"), &text);
+    }
+    let report = search(&fixture.tree(), &SearchQuery { context_lines: 1, ..query("needle") });
+    assert_eq!(report.matches.len(), 8);
+    for found in &report.matches {
+        assert_eq!((found.line, found.column), (2, 1), "{}", found.path);
+        assert!(found.snippet.starts_with("needlexxx"));
+        assert!(found.before[0].starts_with("xxx"));
+    }
+}
+
+#[test]
+fn lines_of_any_length_and_files_of_any_size_are_survived() {
+    let fixture = TestTree::with(&[("small.txt", "needle\n")]);
+    fixture.write("line.txt", [vec![b'x'; 64 * 1024], b"needle".to_vec(), vec![b'y'; 64 * 1024]].concat());
+    fixture.write("megabytes.txt", [vec![b'x'; 10 << 20], b"needle\n".to_vec()].concat());
+    fs::File::create(fixture.repo("sparse.txt")).unwrap().set_len(1 << 40).unwrap();
+    let report = search(&fixture.tree(), &query("needle"));
+    assert_eq!(files(&report), ["line.txt", "megabytes.txt", "small.txt"]);
+    assert_eq!(report.skipped, ["sparse.txt: too large"]);
+    // A policy that takes larger files: they are streamed, and a line beyond bounds is said.
+    let rules = rules_with(&PolicyOverrides { max_file_bytes: Some(8 << 20), ..PolicyOverrides::default() });
+    fs::remove_file(fixture.repo("sparse.txt")).unwrap();
+    fixture.write("lines.txt", b"some line\n".repeat(2 << 20));
+    fixture.write("one-line.txt", vec![b'x'; 20 << 20]);
+    let mut late = b"some line\n".repeat(2 << 20);
+    late.extend_from_slice(b"needle\n");
+    fixture.write("late.txt", late);
+    let report = fixture.tree().search(&rules, &query("needle"), &not_cancelled()).unwrap();
+    assert_eq!(files(&report), ["late.txt", "line.txt", "megabytes.txt", "small.txt"]);
+    assert_eq!(report.matches[0].line, (2 << 20) + 1);
+    assert_eq!(report.skipped, ["one-line.txt: a line is too long, or it cannot be read"]);
+}
+
+#[test]
+fn other_encodings_are_searched_too() {
+    let fixture = TestTree::new();
+    let text = "first\nein Käse\n";
+    let (little, big) =
+        (text.encode_utf16().flat_map(u16::to_le_bytes), text.encode_utf16().flat_map(u16::to_be_bytes));
+    fixture.write("little", [0xff, 0xfe].into_iter().chain(little).collect::<Vec<_>>());
+    fixture.write("big", [0xfe, 0xff].into_iter().chain(big).collect::<Vec<_>>());
+    fixture.write("bom", "\u{feff}ein Käse\n");
+    fixture.write("latin", b"ein K\xe4se\n");
+    let report = search(&fixture.tree(), &query("ein K"));
+    assert_eq!(places(&report), [("big", 2, 1), ("bom", 1, 1), ("latin", 1, 1), ("little", 2, 1)]);
+    let snippets: Vec<_> = report.matches.iter().map(|found| found.snippet.as_str()).collect();
+    assert_eq!(snippets, ["ein Käse", "ein Käse", "ein K\u{fffd}se", "ein Käse"]);
+    assert_eq!(files(&search(&fixture.tree(), &query("Käse"))), ["big", "bom", "little"]);
+}
+
+#[test]
+fn a_cancelled_search_stops() {
+    let fixture = TestTree::with(&[("a", "needle"), ("b/c", "needle")]);
+    let answer = fixture.tree().search(&rules(), &query("needle"), &AtomicBool::new(true));
+    assert!(matches!(answer, Err(WorkspaceError::Cancelled)));
+}
+
+#[test]
+fn an_expression_that_takes_long_for_a_line_passes_over_its_file() {
+    let fixture = TestTree::new();
+    // Too many sets of states to keep, and too many states to follow byte by byte.
+    let line: String =
+        (0..60_000_u32).map(|at| if at.wrapping_mul(2_654_435_761) >> 31 == 0 { 'a' } else { 'b' }).collect();
+    fixture.write("long.txt", format!("{line}\nab\n"));
+    fixture.write("short.txt", format!("{}ac\n", "a".repeat(69)));
+    let hard = "a(?:[ab]{1,60}){70}c|ac";
+    let report = search(&fixture.tree(), &regex(hard));
+    assert_eq!(places(&report), [("short.txt", 1, 70)]);
+    assert_eq!(report.skipped, ["long.txt: a line is too long for this expression"]);
+    // One that is as large and simple to follow is searched for in any line.
+    let simple = format!("{}c|ba", "a".repeat(4_000));
+    let report = search(&fixture.tree(), &regex(&simple));
+    assert_eq!(files(&report), ["long.txt"]);
+    assert_eq!(report.skipped, [""; 0]);
+}
+
+#[test]
+fn pieces_of_a_text_are_matched_as_the_whole_is() {
+    let fixture = TestTree::new();
+    // Many pieces for an expression of many states, and some of them end at an empty line.
+    let text: String =
+        (0..20_000).map(|line| if line % 7 == 0 { "\n".to_owned() } else { format!("line {line}\r\n") }).collect();
+    fixture.write("text.txt", &text);
+    fixture.write("unended.txt", "x\n\nlast");
+    let lines = |query: SearchQuery| {
+        let report = search(&fixture.tree(), &SearchQuery { max_matches: 1_000, ..query });
+        report.matches.iter().map(|found| (found.path.clone(), found.line)).collect::<Vec<_>>()
+    };
+    let at = |path: &str, line| (path.to_owned(), line);
+    let empty: Vec<_> = (0..1_000).map(|number| at("text.txt", number * 7 + 1)).collect();
+    assert_eq!(lines(regex("^$")), empty);
+    assert_eq!(lines(regex("^$|(?:x[0-9a-f]{60}){70}")), empty);
+    assert_eq!(lines(regex(r"\b1999[78]$")), [at("text.txt", 19_998), at("text.txt", 19_999)]);
+    assert_eq!(lines(regex("st$")), [at("unended.txt", 3)]);
+    assert_eq!(lines(SearchQuery { whole_word: true, ..regex("lin|1234") }), [at("text.txt", 1_235)]);
+}
+
+#[test]
+fn a_search_tells_what_it_has_found_when_its_time_is_over() {
+    let fixture = TestTree::with(&[("a", "needle"), ("b/c", "needle")]);
+    for query in [query("needle"), regex("ne+dle"), SearchQuery { path: path("a"), ..query("needle") }] {
+        let report = search(&fixture.tree(), &SearchQuery { max_time: Duration::ZERO, ..query });
+        assert_eq!(files(&report), [""; 0]);
+        assert_eq!(report.truncated_reason.as_deref(), Some("maxTime"));
+    }
+}
+
+#[test]
+fn folders_as_deep_as_paths_go_are_searched() {
+    let fixture = TestTree::new();
+    let mut at = open(&fixture);
+    for depth in 0..3_000 {
+        rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CREATE;
+        rustix::fs::openat(&at, "f", flags | rustix::fs::OFlags::WRONLY, Mode::RUSR).unwrap();
+        if depth % 500 == 1 {
+            let file = rustix::fs::openat(&at, "found", flags | rustix::fs::OFlags::RDWR, Mode::RUSR).unwrap();
+            rustix::io::write(&file, b"needle").unwrap();
+        }
+        at = rustix::fs::openat(&at, "d", rustix::fs::OFlags::RDONLY, Mode::empty()).unwrap();
+    }
+    // 4,096 bytes of path are about 2,045 such folders.
+    let report = search(&fixture.tree(), &query("needle"));
+    let depths: Vec<_> = report.matches.iter().map(|found| found.path.matches('/').count()).collect();
+    assert_eq!(depths, [2001, 1501, 1001, 501, 1]);
+    drop(at);
+    std::process::Command::new("rm").args(["-rf"]).arg(fixture.repo("d")).status().unwrap();
+}
+
+fn open(fixture: &TestTree) -> std::os::fd::OwnedFd {
+    crate::guard::open_ambient_folder(&fixture.repo("")).unwrap()
+}
+
+#[test]
+fn the_canary_is_where_it_is_looked_for() {
+    // Otherwise the tests that never find it would prove nothing.
+    let fixture = TestTree::new();
+    let outside = Tree::open_mount(&fixture.outside("")).unwrap();
+    assert_eq!(files(&search(&outside, &query(CANARY))), ["secret.txt"]);
+}

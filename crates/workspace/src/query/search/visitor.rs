@@ -1,0 +1,173 @@
+//! The visitor of a search: which files are searched, and how their matches are collected.
+
+use std::os::fd::BorrowedFd;
+
+use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
+
+use super::pattern::{BoundedPattern, Limits, Pattern};
+use super::scan::{Scanned, Scanner};
+use super::{Match, SearchQuery, SearchReport};
+use crate::error::{file_too_large, unsupported_binary};
+use crate::guard::{GuardError, Opened};
+use crate::query::globs::Globs;
+use crate::query::stat::RANGED_READ_FACTOR;
+use crate::read::head_of;
+use crate::walk::{Candidate, Visitor, WalkPath};
+use crate::{Tree, WorkspaceError, read};
+
+/// The maximum size of all matches; as JSON they take less than about twice as much.
+const MAX_BYTES: usize = 256 * 1024;
+/// How many files that were not searched are named.
+const MAX_SKIPPED: usize = 20;
+
+/// A search.
+pub(super) struct SearchVisitor<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) rules: &'a Rules,
+    pub(super) query: &'a SearchQuery,
+    pub(super) pattern: &'a Pattern,
+    pub(super) globs: &'a Globs,
+    pub(super) limits: Limits<'a>,
+}
+
+/// A report under construction.
+#[derive(Default)]
+pub(super) struct ReportBuilder {
+    matches: Vec<Match>,
+    bytes: usize,
+    files_searched: u64,
+    skipped: Vec<String>,
+    /// Why no more matches are added.
+    truncated_reason: Option<&'static str>,
+}
+
+impl SearchVisitor<'_> {
+    /// Searches one open file. Files that the search of a folder skips are refused here, since the caller has named the file.
+    ///
+    /// # Errors
+    ///
+    /// `FILE_TOO_LARGE`, `UNSUPPORTED_BINARY`.
+    pub(super) fn search_file(
+        &self,
+        opened: &Opened,
+        at: &WalkPath,
+        kind: FileKind,
+    ) -> Result<SearchReport, WorkspaceError> {
+        let max_bytes = self.max_bytes();
+        if opened.size() > max_bytes {
+            return Err(file_too_large(&at.shown, max_bytes, opened.size()).into());
+        }
+        let head = head_of(opened)?;
+        if read::is_binary(read::kind_of(self.rules, at.real(), &head), &head) {
+            return Err(unsupported_binary(&at.shown).into());
+        }
+        let mut report = ReportBuilder::default();
+        let scanned = self.worker().scan(opened, at, kind)?;
+        if matches!(scanned, Scanned::NotText) {
+            return Err(unsupported_binary(&at.shown).into());
+        }
+        self.collect(&mut report, scanned);
+        Ok(report.finish())
+    }
+
+    /// Returns the size of the largest file that is searched.
+    fn max_bytes(&self) -> u64 {
+        self.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR)
+    }
+}
+
+impl Visitor for SearchVisitor<'_> {
+    type Worker<'a>
+        = Scanner<'a>
+    where
+        Self: 'a;
+    type Finding = Scanned;
+    type Outcome = ReportBuilder;
+
+    fn rules(&self) -> &Rules {
+        self.rules
+    }
+
+    fn worker(&self) -> Scanner<'_> {
+        // One surplus match shows that some are missing.
+        let max_matches = if self.query.paths_only { 1 } else { self.query.max_matches + 1 };
+        let pattern = BoundedPattern::new(self.pattern, self.limits);
+        Scanner::new(self.rules, pattern, self.query.context_lines, max_matches, self.max_bytes())
+    }
+
+    fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {
+        !self.globs.is_excluded(path, is_folder)
+    }
+
+    fn admits(&self, candidate: &Candidate) -> bool {
+        let Candidate { at, kind, ignored, .. } = candidate;
+        // Hard links are detected once the file is open.
+        let (path, real_path) = (&at.shown, at.real.as_ref());
+        let facts = PathFacts { path, real_path, kind: *kind, ignored: *ignored, hard_linked: false };
+        model::judge_path(self.rules, Access::Search, &facts).is_ok()
+    }
+
+    fn visit(
+        &self,
+        scanner: &mut Scanner<'_>,
+        dir: Option<BorrowedFd<'_>>,
+        candidate: Candidate,
+    ) -> Result<Scanned, WorkspaceError> {
+        let opened = match dir {
+            Some(dir) => self.tree.root.open_entry(dir, &candidate.name).map_err(GuardError::from),
+            None => Err(GuardError::Missing),
+        };
+        match opened.and_then(Opened::of) {
+            Ok(opened) => scanner.scan(&opened, &candidate.at, candidate.kind),
+            Err(error) => {
+                // It was removed or replaced meanwhile.
+                error.unless_disk()?;
+                Ok(Scanned::NotText)
+            }
+        }
+    }
+
+    fn collect(&self, report: &mut ReportBuilder, scanned: Scanned) -> bool {
+        match scanned {
+            Scanned::NotText => {}
+            Scanned::OutOfTime => report.truncated_reason = Some("maxTime"),
+            Scanned::Skipped(note) => {
+                if report.skipped.len() < MAX_SKIPPED {
+                    report.skipped.push(note);
+                }
+            }
+            Scanned::Searched(matches) => {
+                report.files_searched += 1;
+                for mut found in matches {
+                    if self.query.paths_only {
+                        (found.line, found.column) = (0, 0);
+                    }
+                    report.bytes += size_of(&found);
+                    if report.matches.len() == self.query.max_matches {
+                        report.truncated_reason = Some("maxMatches");
+                        break;
+                    }
+                    if report.bytes > MAX_BYTES {
+                        report.truncated_reason = Some("maxBytes");
+                        break;
+                    }
+                    report.matches.push(found);
+                }
+            }
+        }
+        report.truncated_reason.is_some()
+    }
+}
+
+impl ReportBuilder {
+    pub(super) fn finish(self) -> SearchReport {
+        let Self { matches, files_searched, skipped, truncated_reason, .. } = self;
+        SearchReport { matches, files_searched, truncated_reason: truncated_reason.map(str::to_owned), skipped }
+    }
+}
+
+/// Returns about the size of a match as JSON.
+fn size_of(found: &Match) -> usize {
+    let lines = found.before.iter().chain(&found.after).map(|line| line.len() + 4);
+    found.path.len() + found.snippet.len() + lines.sum::<usize>() + 100
+}

@@ -1,0 +1,174 @@
+//! Drift: paths at which the tree differs from what the ledger says.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _};
+use std::sync::atomic::AtomicBool;
+
+use model::{LogicalPath, Rules, Sha256};
+use rustix::fs::FileType;
+
+use super::{ContentStore, Snapshot, SnapshotFile};
+use crate::apply::copy_hashed;
+use crate::dir::open_file;
+use crate::guard::GuardError;
+use crate::read::is_readable;
+use crate::{Workspace, WorkspaceError};
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    /// Nothing.
+    Nothing,
+    /// A file.
+    File {
+        /// The hash of its bytes.
+        sha256: Sha256,
+        /// Whether anyone may execute it.
+        executable: bool,
+    },
+    /// A symbolic link.
+    Link {
+        /// The hash of its target.
+        sha256: Sha256,
+    },
+    /// A folder, whatever it contains.
+    Folder,
+    /// A special file, or a path that cannot be followed.
+    Other,
+}
+
+/// A path at which the tree differs from what the ledger says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// The path.
+    pub path: LogicalPath,
+    /// What the ledger says.
+    pub expected: EntryState,
+    /// What is in the tree.
+    pub found: EntryState,
+}
+
+/// A [`Drift`] with what was found.
+#[derive(Debug)]
+pub struct DriftEntry {
+    /// The path.
+    pub path: LogicalPath,
+    /// What the ledger says.
+    pub old: EntryState,
+    /// What is in the tree.
+    pub new: EntryState,
+    /// The bytes in the tree, or the target of a link. `None` if nothing is there, or if they are too many to be stored.
+    pub bytes: Option<Vec<u8>>,
+    /// The diff between the two, without the content of files that policy hides.
+    pub diff: Vec<u8>,
+}
+
+impl Workspace {
+    /// Returns every path at which the tree differs from `snapshot`. Files that git ignores count only if the run has written
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn find_drift(&self, snapshot: &Snapshot) -> Result<Vec<Drift>, WorkspaceError> {
+        let mut paths: BTreeSet<LogicalPath> = snapshot.files().keys().chain(snapshot.written()).cloned().collect();
+        paths.extend(self.touched_paths(&AtomicBool::new(false))?);
+        let mut drift = Vec::new();
+        for path in paths {
+            let expected = snapshot.files().get(&path).map_or(EntryState::Nothing, EntryState::of);
+            let found = self.entry_state(&path)?;
+            let is_no_file = matches!(found, EntryState::Nothing | EntryState::Folder | EntryState::Other);
+            if expected != found && !(expected == EntryState::Nothing && is_no_file) {
+                drift.push(Drift { path, expected, found });
+            }
+        }
+        Ok(drift)
+    }
+
+    /// Returns what is at `path` now.
+    fn entry_state(&self, path: &LogicalPath) -> Result<EntryState, WorkspaceError> {
+        let parent = match self.tree().root.open_parent(path) {
+            Ok(parent) => parent,
+            Err(GuardError::Missing | GuardError::NotADirectory) => return Ok(EntryState::Nothing),
+            Err(error) => {
+                error.unless_disk()?;
+                return Ok(EntryState::Other);
+            }
+        };
+        let Some(stat) = parent.stat()? else { return Ok(EntryState::Nothing) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new())?;
+                Ok(EntryState::Link { sha256: Sha256::of(target.as_bytes()) })
+            }
+            FileType::RegularFile => {
+                let mut file = open_file(&parent.dir, &*parent.name)?;
+                let (sha256, _) = copy_hashed(&mut file, &mut io::sink(), u64::MAX)?;
+                Ok(EntryState::File { sha256, executable: stat.st_mode & 0o111 != 0 })
+            }
+            FileType::Directory => Ok(EntryState::Folder),
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Ok(EntryState::Other),
+        }
+    }
+
+    /// Reads what was found at a path with drift, up to `max_bytes` of it, and computes the diff.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or the ledger fails, or the file has changed meanwhile.
+    pub fn inspect_drift(
+        &self,
+        rules: &Rules,
+        snapshot: &Snapshot,
+        drift: Drift,
+        contents: &dyn ContentStore,
+        max_bytes: u64,
+    ) -> Result<DriftEntry, WorkspaceError> {
+        let Drift { path, expected: old, found: new } = drift;
+        let bytes = match new {
+            EntryState::Nothing | EntryState::Folder | EntryState::Other => None,
+            EntryState::Link { .. } => Some(self.link_target(&path)?),
+            EntryState::File { .. } => self.bytes_at(&path, max_bytes)?,
+        };
+        if bytes.as_ref().is_some_and(|bytes| Some(Sha256::of(bytes)) != new.sha256()) {
+            return Err(io::Error::other("a file changed while it was read").into());
+        }
+        let shown = is_readable(rules, &path, false);
+        let diff = self.drift_diff(snapshot, &path, (new, bytes.as_deref()), shown, contents)?;
+        Ok(DriftEntry { path, old, new, bytes, diff })
+    }
+
+    fn link_target(&self, path: &LogicalPath) -> Result<Vec<u8>, WorkspaceError> {
+        let parent = self.tree().root.open_parent(path).map_err(|error| error.at(path))?;
+        Ok(rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new())?.into_bytes())
+    }
+
+    fn bytes_at(&self, path: &LogicalPath, max_bytes: u64) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        let parent = self.tree().root.open_parent(path).map_err(|error| error.at(path))?;
+        let mut bytes = Vec::new();
+        open_file(&parent.dir, &*parent.name)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
+        Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= max_bytes))
+    }
+}
+
+impl EntryState {
+    fn of(file: &SnapshotFile) -> Self {
+        if file.is_link {
+            Self::Link { sha256: file.sha256 }
+        } else {
+            Self::File { sha256: file.sha256, executable: file.mode & 0o111 != 0 }
+        }
+    }
+
+    /// Returns the hash of a file or link.
+    pub fn sha256(self) -> Option<Sha256> {
+        match self {
+            Self::File { sha256, .. } | Self::Link { sha256 } => Some(sha256),
+            Self::Nothing | Self::Folder | Self::Other => None,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Listing a folder of a snapshot.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::sync::atomic::AtomicBool;
+
+use model::{Access, Code, FileKind, LogicalPath, PathFacts, Rules};
+
+use super::read::not_in_snapshot;
+use super::{ContentLocation, ContentStore, Snapshot, SnapshotFile};
+use crate::error::{check_cancelled, not_a_directory};
+use crate::guard::Blocking;
+use crate::ignored::Scope;
+use crate::query::RANGED_READ_FACTOR;
+use crate::query::list::{ENTRY_OVERHEAD, is_machine_made};
+use crate::read::{HEAD_BYTES, is_binary, kind_of};
+use crate::{BoundedEntries, Entry, EntryType, ListQuery, Listing, Workspace, WorkspaceError};
+
+/// A listing under construction.
+struct Lister<'a> {
+    workspace: &'a Workspace,
+    rules: &'a Rules,
+    query: &'a ListQuery,
+    /// Whether the listed folder itself is ignored, or generated or vendored: then such entries are shown.
+    shows_ignored: bool,
+    shows_machine_made: bool,
+    /// The rules in force in each folder; `None` if its contents are not shown.
+    folders: HashMap<LogicalPath, Option<Scope>>,
+}
+
+impl Workspace {
+    /// Lists a folder of a snapshot. A folder existed as long as a file was in it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tree::list`](crate::Tree::list).
+    pub fn list_snapshot(
+        &self,
+        rules: &Rules,
+        snapshot: &Snapshot,
+        query: &ListQuery,
+        contents: &dyn ContentStore,
+        cancel: &AtomicBool,
+    ) -> Result<Listing, WorkspaceError> {
+        if !snapshot.has_files_under(&query.path) {
+            let by_name = rules.kind_of_path(&query.path);
+            self.tree().judge(rules, Access::Read, &query.path, None, by_name, Blocking::Allowed)?;
+            let is_file = snapshot.files.contains_key(&query.path);
+            let refusal = if is_file { not_a_directory(&query.path) } else { not_in_snapshot(&query.path) };
+            return Err(refusal.into());
+        }
+        let mut lister = Lister::new(self, rules, query)?;
+        let mut found = BoundedEntries::new(query.max_entries, ENTRY_OVERHEAD);
+        for (path, file) in snapshot.under(&query.path) {
+            check_cancelled(cancel)?;
+            lister.add(path, file, &mut found)?;
+        }
+        let (found, truncated) = found.finish();
+        let shown: Vec<_> = found.into_iter().collect();
+        let heads = self.base_heads(rules, &shown, cancel)?;
+        let mut entries = Vec::with_capacity(shown.len());
+        for (path, file) in shown {
+            check_cancelled(cancel)?;
+            entries.push(match file {
+                None => lister.folder_entry(&path)?,
+                Some(file) => lister.file_entry(&path, file, heads.get(&path), contents)?,
+            });
+        }
+        Ok(Listing { entries, truncated })
+    }
+
+    /// Reads the first bytes of base files whose kind cannot be detected from their names.
+    fn base_heads(
+        &self,
+        rules: &Rules,
+        shown: &[(LogicalPath, Option<&SnapshotFile>)],
+        cancel: &AtomicBool,
+    ) -> Result<HashMap<LogicalPath, Vec<u8>>, WorkspaceError> {
+        let loaded = self.base().load()?;
+        let wanted = shown.iter().filter_map(|(path, file)| {
+            let is_unknown = rules.kind_of_path(path) == FileKind::Unknown
+                && file.is_some_and(|file| !file.is_link && matches!(file.location, ContentLocation::Base { .. }));
+            Some((path, loaded.manifest.get(path.as_str().as_bytes()).filter(|_| is_unknown)?))
+        });
+        let wanted: Vec<_> = wanted.collect();
+        if wanted.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let heads = self.base().blobs().with(cancel, |blobs| {
+            let mut heads = HashMap::with_capacity(wanted.len());
+            for (path, file) in &wanted {
+                let mut head = Vec::new();
+                blobs.read(loaded.manifest.oid(*file), &mut |from, _| {
+                    from.take(HEAD_BYTES as u64).read_to_end(&mut head).map(drop)
+                })?;
+                heads.insert((*path).clone(), head);
+            }
+            Ok(heads)
+        });
+        Ok(heads?)
+    }
+}
+
+impl<'a> Lister<'a> {
+    fn new(workspace: &'a Workspace, rules: &'a Rules, query: &'a ListQuery) -> Result<Self, WorkspaceError> {
+        let scope = workspace.tree().scope_of(&query.path)?;
+        let shows_ignored = query.include_ignored || scope.excludes_folder_itself();
+        let shows_machine_made = query.include_ignored || is_machine_made(rules.kind_of_dir(&query.path));
+        let folders = HashMap::from([(query.path.clone(), Some(scope))]);
+        Ok(Self { workspace, rules, query, shows_ignored, shows_machine_made, folders })
+    }
+
+    /// Adds the file and the folders above it, down to the maximum depth.
+    fn add<'p>(
+        &mut self,
+        path: &LogicalPath,
+        file: &'p SnapshotFile,
+        found: &mut BoundedEntries<Option<&'p SnapshotFile>>,
+    ) -> Result<(), WorkspaceError> {
+        let depth = if self.query.path.is_root() { 0 } else { self.query.path.components().count() };
+        let names: Vec<&str> = path.components().collect();
+        let mut folder = self.query.path.clone();
+        for (level, name) in names.iter().enumerate().skip(depth) {
+            if level - depth >= self.query.max_depth as usize {
+                return Ok(());
+            }
+            let Ok(entry) = folder.child(name) else { return Ok(()) };
+            let is_folder = level + 1 < names.len();
+            if found.contains(&entry) && is_folder {
+                folder = entry;
+                continue;
+            }
+            if !self.shows(&folder, &entry, is_folder)? {
+                return Ok(());
+            }
+            found.insert(entry.clone(), (!is_folder).then_some(file));
+            folder = entry;
+        }
+        Ok(())
+    }
+
+    /// Whether the entry `path` of `folder` is shown.
+    fn shows(&mut self, folder: &LogicalPath, path: &LogicalPath, is_folder: bool) -> Result<bool, WorkspaceError> {
+        if is_folder && let Some(known) = self.folders.get(path) {
+            return Ok(known.is_some());
+        }
+        let kind = if is_folder { self.rules.kind_of_dir(path) } else { self.rules.kind_of_path(path) };
+        let hidden = !self.query.include_hidden && path.file_name().starts_with('.');
+        let shown = !hidden
+            && (self.shows_machine_made || !is_machine_made(kind))
+            && (self.shows_ignored || !self.ignores(folder, path, is_folder)?);
+        if is_folder {
+            let scope = if shown { Some(self.workspace.tree().scope_of(path)?) } else { None };
+            self.folders.insert(path.clone(), scope);
+        }
+        Ok(shown)
+    }
+
+    fn ignores(&self, folder: &LogicalPath, path: &LogicalPath, is_folder: bool) -> Result<bool, WorkspaceError> {
+        let Some(Some(scope)) = self.folders.get(folder) else { return Ok(false) };
+        Ok(self.workspace.tree().hides(scope, path.as_str().as_bytes(), is_folder)?)
+    }
+
+    fn folder_entry(&self, path: &LogicalPath) -> Result<Entry, WorkspaceError> {
+        let refused = self.refused(path, FileKind::Directory, true)?;
+        Ok(entry(path, EntryType::Directory, Some(self.rules.kind_of_dir(path)), None, refused))
+    }
+
+    fn file_entry(
+        &self,
+        path: &LogicalPath,
+        file: &SnapshotFile,
+        head: Option<&Vec<u8>>,
+        contents: &dyn ContentStore,
+    ) -> Result<Entry, WorkspaceError> {
+        if file.is_link {
+            return Ok(entry(path, EntryType::Symlink, None, None, Some(Code::NotAFile)));
+        }
+        let by_name = self.rules.kind_of_path(path);
+        let (size_bytes, kind, binary) = match file.location {
+            ContentLocation::Base { size_bytes } => {
+                (Some(size_bytes), head.map_or(by_name, |head| kind_of(self.rules, path, head)), false)
+            }
+            ContentLocation::Ledger { seq, kind } => {
+                let bytes = contents.content(seq, &file.sha256)?;
+                let binary = bytes.as_ref().is_some_and(|bytes| is_binary(kind, bytes));
+                (bytes.map(|bytes| bytes.len() as u64), kind, binary)
+            }
+        };
+        let max_bytes = self.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
+        let refused = match (self.refused(path, by_name, false)?, size_bytes) {
+            (Some(code), _) => Some(code),
+            (None, None) => Some(Code::NotFound),
+            (None, Some(size)) if size > max_bytes => Some(Code::FileTooLarge),
+            (None, Some(_)) => (binary || kind == FileKind::Binary).then_some(Code::UnsupportedBinary),
+        };
+        Ok(entry(path, EntryType::File, Some(kind), size_bytes, refused))
+    }
+
+    /// Returns the code that reading the entry would be refused with, by its path only.
+    fn refused(&self, path: &LogicalPath, kind: FileKind, is_folder: bool) -> Result<Option<Code>, WorkspaceError> {
+        let folder = path.parent().unwrap_or_else(LogicalPath::root);
+        let ignored = self.ignores(&folder, path, is_folder)?;
+        let facts = PathFacts { path, real_path: None, kind, ignored, hard_linked: false };
+        Ok(model::judge_path(self.rules, Access::Read, &facts).err().map(|refusal| refusal.code))
+    }
+}
+
+fn entry(
+    path: &LogicalPath,
+    entry_type: EntryType,
+    kind: Option<FileKind>,
+    size_bytes: Option<u64>,
+    refused: Option<Code>,
+) -> Entry {
+    let reason = refused.map(|code| code.as_str().to_owned());
+    Entry { path: path.to_string(), entry_type, kind, size_bytes, readable: refused.is_none(), reason }
+}

@@ -1,0 +1,269 @@
+//! Support for the tests of this crate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use model::{Code, LogicalPath, PolicyOverrides, Profiles, Rules, RunId};
+use tempfile::TempDir;
+
+use crate::guard::{Root, open_ambient_folder};
+use crate::ignored::Baseline;
+use crate::{
+    ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, Tree, Workspace, WorkspaceError, Workspaces,
+};
+
+/// The content of every file outside of a tree. No answer may contain it.
+pub(crate) const CANARY: &str = "canary-from-outside";
+
+/// A run's folder in a temporary folder, with `outside/` beside it.
+pub(crate) struct TestTree {
+    dir: TempDir,
+}
+
+/// A base with given tracked paths.
+#[derive(Debug, Default)]
+pub(crate) struct TestBase {
+    /// The tracked paths; `None` for all.
+    pub(crate) tracked: Option<BTreeSet<String>>,
+    pub(crate) gitignores: Vec<(String, Vec<u8>)>,
+}
+
+impl TestTree {
+    pub(crate) fn new() -> Self {
+        let fixture = Self { dir: tempfile::tempdir().unwrap() };
+        for name in ["repo", "tmp", "outside"] {
+            fs::create_dir(fixture.dir.path().join(name)).unwrap();
+        }
+        fs::write(fixture.outside("secret.txt"), CANARY).unwrap();
+        fixture
+    }
+
+    /// Creates the folder with these files, each with its text.
+    pub(crate) fn with(files: &[(&str, &str)]) -> Self {
+        let fixture = Self::new();
+        for (path, text) in files {
+            fixture.write(path, text);
+        }
+        fixture
+    }
+
+    pub(crate) fn repo(&self, path: &str) -> PathBuf {
+        self.dir.path().join("repo").join(path)
+    }
+
+    pub(crate) fn outside(&self, path: &str) -> PathBuf {
+        self.dir.path().join("outside").join(path)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
+        let file = self.repo(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
+    }
+
+    /// Creates a symbolic link at `path` in the tree.
+    pub(crate) fn link(&self, path: &str, target: impl AsRef<Path>) {
+        let link = self.repo(path);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(target, link).unwrap();
+    }
+
+    pub(crate) fn root(&self) -> Root {
+        Root::of_run(open_ambient_folder(&self.repo("")).unwrap())
+    }
+
+    /// Returns the tree, with all files tracked.
+    pub(crate) fn tree(&self) -> Tree {
+        self.tree_on(TestBase::default())
+    }
+
+    pub(crate) fn tree_on(&self, base: TestBase) -> Tree {
+        Tree::of_run(open_ambient_folder(&self.repo("")).unwrap(), Arc::new(base))
+    }
+}
+
+impl TestBase {
+    pub(crate) fn tracking(paths: &[&str]) -> Self {
+        Self { tracked: Some(paths.iter().map(|path| (*path).to_owned()).collect()), gitignores: Vec::new() }
+    }
+
+    #[must_use]
+    pub(crate) fn with_rules(mut self, folder: &str, rules: &str) -> Self {
+        self.gitignores.push((folder.to_owned(), rules.as_bytes().to_vec()));
+        self
+    }
+}
+
+impl Baseline for TestBase {
+    fn is_loaded(&self) -> bool {
+        true
+    }
+
+    fn tracks(&self, path: &str) -> io::Result<bool> {
+        Ok(self.tracked.as_ref().is_none_or(|tracked| tracked.contains(path)))
+    }
+
+    fn tracks_under(&self, path: &str) -> io::Result<bool> {
+        let prefix = format!("{path}/");
+        Ok(self.tracked.as_ref().is_none_or(|tracked| tracked.iter().any(|path| path.starts_with(&prefix))))
+    }
+
+    fn gitignores(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
+        Ok(self.gitignores.clone())
+    }
+}
+
+pub(crate) fn path(raw: &str) -> LogicalPath {
+    LogicalPath::parse(raw).unwrap()
+}
+
+/// Returns the rules of the default profile.
+pub(crate) fn rules() -> Rules {
+    rules_with(&PolicyOverrides::default())
+}
+
+pub(crate) fn rules_with(overrides: &PolicyOverrides) -> Rules {
+    Profiles::built_in().resolve(overrides).unwrap()
+}
+
+/// Returns the code that a call was refused with.
+pub(crate) fn code<T: std::fmt::Debug>(answer: Result<T, WorkspaceError>) -> Code {
+    match answer {
+        Err(WorkspaceError::Refused(refusal)) => refusal.code,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Returns a cancel flag that is not set.
+pub(crate) fn not_cancelled() -> AtomicBool {
+    AtomicBool::new(false)
+}
+
+/// A service's workspaces in a temporary folder, with one import root beside them.
+pub(crate) struct TestWorkspaces {
+    dir: TempDir,
+    pub(crate) workspaces: Workspaces,
+}
+
+/// An observer that does nothing.
+pub(crate) struct NoObserver;
+
+impl ImportObserver for NoObserver {
+    fn progress(&self, _: &'static str, _: u64, _: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+impl TestWorkspaces {
+    pub(crate) fn new() -> Self {
+        Self::with_limits(ImportLimits::default())
+    }
+
+    pub(crate) fn with_limits(limits: ImportLimits) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("roots")).unwrap();
+        let workspaces = Workspaces::open(&dir.path().join("data"), &[dir.path().join("roots")]).unwrap();
+        Self { workspaces: workspaces.with_limits(limits), dir }
+    }
+
+    /// Creates a folder under the import root.
+    pub(crate) fn root(&self, name: &str) -> PathBuf {
+        let path = self.dir.path().join("roots").join(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    /// Returns a folder outside of the import root.
+    pub(crate) fn outside(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    pub(crate) fn run(&self, run: &str) -> PathBuf {
+        self.data().join("workspaces").join(run)
+    }
+
+    pub(crate) fn repo(&self, run: &str) -> PathBuf {
+        self.run(run).join("repo")
+    }
+
+    pub(crate) fn import(&self, run: &str, source: ImportSource<'_>) -> Result<ImportedRun, ImportError> {
+        self.workspaces.import(&RunId::parse(run).unwrap(), source, &rules(), &NoObserver)
+    }
+
+    /// Imports a run with these files.
+    pub(crate) fn with_files(&self, run: &str, files: &[(&str, &str)]) -> Arc<Workspace> {
+        let source = self.root(&format!("source-{run}"));
+        for (path, text) in files {
+            fs::create_dir_all(source.join(path).parent().unwrap()).unwrap();
+            fs::write(source.join(path), text).unwrap();
+        }
+        self.import(run, ImportSource::Directory(source)).unwrap().workspace
+    }
+
+    /// Runs git on a run's base.
+    pub(crate) fn base_git(&self, run: &str, args: &[&str]) -> String {
+        git(&self.run(run).join("base.git"), args)
+    }
+
+    /// Returns the names in `workspaces/`, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.data().join("workspaces")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Runs git in `dir` without the configuration of any user.
+pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .current_dir(dir)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .args(["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "init.defaultBranch=main"])
+        .args(["-c", "commit.gpgsign=false", "-c", "core.excludesFile=/dev/null"])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Returns every file and link under `dir`: its path, its mode, and its bytes or target.
+pub(crate) fn tree_of(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            if meta.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = if meta.is_symlink() {
+                fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+            } else {
+                fs::read(&path).unwrap()
+            };
+            found.insert(path.strip_prefix(dir).unwrap().to_owned(), (meta.permissions().mode() & 0o7777, bytes));
+        }
+    }
+    found
+}
