@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ledger::{Entry, Preconditions, Reply};
 use model::{
-    Code, DiskChange, Draft, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, Usage, Verdict, canonical_json,
+    DiskChange, Draft, Outcome, Refusal, RunId, Sha256, ToolCallId, Usage, Verdict, canonical_json,
 };
 use serde_json::{Map, Value};
 

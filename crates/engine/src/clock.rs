@@ -78,11 +78,6 @@ pub fn new_secret(prefix: &str) -> String {
     format!("{prefix}_{}", Sha256::from_bytes(random))
 }
 
-/// A new token of 256 bits, with what it is for in front and a checksum at its end.
-pub fn new_token(prefix: &str) -> String {
-    crate::admission::tokens::token_of(prefix, rand::random)
-}
-
 /// `prefix`, `_` and a UUIDv7.
 fn new_id<T>(prefix: &str, parse: fn(&str) -> Result<T, IdInvalid>) -> T {
     let raw = format!("{prefix}_{}", uuid::Uuid::now_v7());

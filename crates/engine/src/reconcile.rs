@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use ledger::JournalEntry;
 use model::{LogicalPath, RunId, Sha256, Step};
-use workspace::{Applied, Replay};
+use workspace::Replay;
 
 use crate::CallError;
 use crate::call_error::refusals::{needs_repair, run_not_found};
@@ -21,6 +21,7 @@ use crate::history::content_integrity::damaged_step;
 use crate::history::touched_paths::touched_paths;
 use crate::runs::open_run::OpenRun;
 use crate::runs::path_locks::PathGuard;
+use crate::transaction::fsync_worker::fsync;
 use crate::transaction::staged_files;
 
 /// Locks `paths` once the tree has everything that is recorded.
@@ -287,24 +288,4 @@ pub async fn mark_for_repair(engine: &Engine, run: &OpenRun, changed: &[LogicalP
 async fn set_needs_repair(engine: &Engine, run: &OpenRun) -> Result<(), CallError> {
     run.needs_repair.store(true, Ordering::Release);
     Ok(engine.ledger.set_needs_repair(&run.run_id, true).await?)
-}
-
-/// Syncs what was applied. A sync that failed must not be repeated, since the kernel may have dropped the data: the process
-/// ends, and the next start repeats the steps from the journal.
-pub fn fsync(applied: &[Applied]) {
-    if let Err(error) = Applied::sync_all(applied) {
-        abort_after(&error);
-    }
-}
-
-/// Ends the process where `error` comes from a sync that failed.
-pub fn abort_on_failed_fsync(error: &std::io::Error) {
-    if workspace::is_fsync_failure(error) {
-        abort_after(error);
-    }
-}
-
-fn abort_after(error: &std::io::Error) -> ! {
-    tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
-    std::process::abort();
 }

@@ -161,7 +161,7 @@ impl Engine {
         if !stored || self.imports.get(run).is_some() {
             return Err(still_importing().into());
         }
-        // StorageTotals from here on, so that nobody opens a second one while the files go.
+        // Held from here on, so that nobody opens a second one while the files go.
         let live = self.open(run).await.ok();
         if let Some(live) = &live {
             live.set_state(RunState::Deleted);

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use workspace::{StagedFile, Transfer};
 
+use crate::CallError;
 use crate::call::disclosure::Disclosure;
 use crate::call::{Answer, CallContext, Failed};
 use crate::engine::{Caller, Engine};
@@ -18,7 +19,7 @@ use crate::runs::quota::Reservation;
 use crate::tools::files::INLINE_BYTES;
 use crate::tools::files::{self, NewContent, PutFile};
 use crate::transaction::Operation;
-use crate::{CallError, reconcile};
+use crate::transaction::fsync_worker::abort_on_failed_fsync;
 
 /// What a call of the files plane says beside the file.
 #[derive(Clone, Debug, Default)]
@@ -233,7 +234,7 @@ fn stage(live: &OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, 
     if let Some(refusal) = from.over_quota.take() {
         return Err(refusal.into());
     }
-    staged.inspect_err(reconcile::abort_on_failed_fsync).map_err(|error| match error.kind() {
+    staged.inspect_err(abort_on_failed_fsync).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => Refusal::new(
             model::Code::FileTooLarge,
             format!("the file has more than {limit} bytes"),

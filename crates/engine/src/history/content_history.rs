@@ -1,4 +1,4 @@
-//! EarlierCalls versions of a run's files: from the ledger, which keeps what calls have written, and from the base.
+//! Earlier versions of a run's files: from the ledger, which keeps what calls have written, and from the base.
 
 use std::io;
 use std::sync::Arc;

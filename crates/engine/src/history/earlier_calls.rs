@@ -1,4 +1,4 @@
-//! EarlierCalls calls that a plan needs.
+//! Earlier calls that a plan needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

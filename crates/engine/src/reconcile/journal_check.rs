@@ -15,7 +15,7 @@ const PAGE: u32 = 500;
 /// The first journal entry that does not match its record.
 #[derive(Debug, thiserror::Error)]
 #[error("the journal of {run} holds what no record of its chain says: record {seq}: {problem}")]
-pub(super) struct JournalMismatch {
+pub(crate) struct JournalMismatch {
     run: RunId,
     seq: u64,
     problem: String,
@@ -26,7 +26,7 @@ pub(super) struct JournalMismatch {
 /// # Errors
 ///
 /// Where the ledger fails.
-pub(super) async fn find_mismatch(
+pub(crate) async fn find_mismatch(
     ledger: &dyn Ledger,
     run: &RunId,
     open: &[JournalEntry],

@@ -61,7 +61,7 @@ pub struct CreateRunRequest {
 /// A read-only tree that a run shall have.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MountRequest {
+pub(crate) struct MountRequest {
     /// What tools call it by.
     #[schema(pattern = "^[a-z0-9][a-z0-9_-]{0,63}$", example = "docs")]
     name: String,
@@ -278,7 +278,7 @@ fn top_level(path: &Path, rules: &Rules) -> Result<Vec<String>, Refusal> {
 }
 
 /// A second attempt that fails says nothing of the first.
-pub(super) fn still_in_doubt(error: LedgerError) -> LedgerError {
+pub(crate) fn still_in_doubt(error: LedgerError) -> LedgerError {
     LedgerError::InDoubt(Box::new(error))
 }
 

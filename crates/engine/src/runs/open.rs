@@ -143,7 +143,7 @@ fn broken(run: &RunId, what: &str, cause: &(dyn Error + 'static)) -> CallError {
 }
 
 /// A run that the store answers for, but not with what this program can read.
-pub fn unreadable(run: &RunId, error: LedgerError) -> CallError {
+pub(crate) fn unreadable(run: &RunId, error: LedgerError) -> CallError {
     match error {
         LedgerError::Internal(_) => broken(run, "what the database holds of it", &error),
         error => error.into(),

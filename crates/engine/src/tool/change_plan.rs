@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Change, ChangeFacts, ChangeSet, Code, Content, Counts, Disk, DiskChange, Effect, FileDiff, FileKind, FileState,
+    Change, ChangeFacts, ChangeSet, Code, Content, Counts, DiskChange, Effect, FileDiff, FileKind, FileState,
     LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};

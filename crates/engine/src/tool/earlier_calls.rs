@@ -1,4 +1,4 @@
-//! EarlierCalls calls of a run, which a plan that undoes them needs.
+//! Earlier calls of a run, which a plan that undoes them needs.
 
 use std::collections::BTreeMap;
 

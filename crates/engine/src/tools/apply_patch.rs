@@ -24,7 +24,7 @@ const MAX_KEPT_BYTES: usize = 64 * 1024;
 /// The permission bits of a new file whose section names none.
 const NEW_FILE_MODE: u32 = 0o644;
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "apply_patch",
     description: "Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or \
                   many files: all of it or nothing. Hunks must match what is there; a hunk that fits at one other place \
@@ -41,7 +41,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"patch": "--- a/hello.txt\n+++ b/hello.txt\n -1 +1 \n-hello\n+hello, world\n", "reason": "greet everyone"}))]
-pub struct ApplyPatchInput {
+pub(crate) struct ApplyPatchInput {
     /// The unified diff.
     patch: String,
     /// The commit that the run must have started from.
@@ -55,7 +55,7 @@ pub struct ApplyPatchInput {
 /// What `apply_patch` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ApplyPatchOutput {
+pub(crate) struct ApplyPatchOutput {
     /// Whether the tree has changed: false for a dry run.
     applied: bool,
     /// Whether this was a dry run.
@@ -76,7 +76,7 @@ pub struct ApplyPatchOutput {
 /// One file of a patch.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PatchedFile {
+pub(crate) struct PatchedFile {
     /// Where it is afterwards; where it was, if it is gone.
     path: LogicalPath,
     /// Where it came from, if it was renamed or copied.

@@ -11,7 +11,7 @@ use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::input::{file_path, parse};
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "delete_file",
     description: "Deletes one file. Give as expectedSha256 the sha256 that read_file told. Folders are not deleted.",
     is_expensive: false,
@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
     "expectedSha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
     "reason": "no longer used"
 }))]
-pub struct DeleteFileInput {
+pub(crate) struct DeleteFileInput {
     /// The file.
     path: String,
     /// The version that goes.
@@ -41,7 +41,7 @@ pub struct DeleteFileInput {
 /// What `delete_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DeleteFileOutput {
+pub(crate) struct DeleteFileOutput {
     /// The file, cleaned.
     path: LogicalPath,
     /// Hash of what was there.

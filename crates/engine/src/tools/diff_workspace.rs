@@ -11,9 +11,9 @@ use crate::tool::output::{ReadOutput, skip_text_member};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The most diff text that one call tells, in bytes.
-pub(super) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
+pub(crate) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "diff_workspace",
     description: "Shows everything that differs from what the run started with, as one unified diff with counts. Use \
                   statOnly first where much has changed. In a large tree checkTree=false is quicker and looks only at what \
@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"statOnly": true}))]
-pub struct DiffWorkspaceInput {
+pub(crate) struct DiffWorkspaceInput {
     /// Only this file or folder.
     #[serde(default)]
     path: Option<String>,
@@ -64,7 +64,7 @@ fn default_check_tree() -> bool {
 /// What `diff_workspace` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DiffWorkspaceOutput<'a> {
+pub(crate) struct DiffWorkspaceOutput<'a> {
     /// The commit that the run started from.
     base_commit: &'a str,
     /// How many files differ.

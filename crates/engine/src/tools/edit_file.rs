@@ -9,7 +9,7 @@ use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::input::{file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
     description: "Replaces oldString by newString in one text file. oldString must stand in the file exactly once, \
                   unless replaceAll is set; give enough lines around it. Everything else stays as it is, byte for byte.",
@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
     "newString": "let limit = 20;",
     "reason": "allow more"
 }))]
-pub struct EditFileInput {
+pub(crate) struct EditFileInput {
     /// The file.
     path: String,
     /// What goes. LF in it also stands for CRLF.
@@ -48,7 +48,7 @@ pub struct EditFileInput {
 /// What `edit_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct EditFileOutput {
+pub(crate) struct EditFileOutput {
     /// The file, cleaned.
     path: LogicalPath,
     /// Always false: an edit needs a file.

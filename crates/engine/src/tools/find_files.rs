@@ -9,12 +9,12 @@ use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The most globs of one call.
-pub(super) const MAX_GLOBS: usize = 100;
+pub(crate) const MAX_GLOBS: usize = 100;
 
 /// The most files that are told.
-pub(super) const MAX_RESULTS: u64 = 10_000;
+pub(crate) const MAX_RESULTS: u64 = 10_000;
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "find_files",
     description: "Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/**/*.ts`. Files \
                   that git ignores or that are generated or vendored are left out unless path lies within them.",
@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"glob": ["*.rs"], "path": "src", "sort": "modified"}))]
-pub struct FindFilesInput {
+pub(crate) struct FindFilesInput {
     /// Globs on the path from the root of the tree. `*` stays within a name, `**` goes through folders, and a glob without
     /// `/` is for names at any depth.
     #[schema(min_items = 1, max_items = 100)]
@@ -56,7 +56,7 @@ fn two_hundred() -> u64 {
 /// What `find_files` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FindFilesOutput {
+pub(crate) struct FindFilesOutput {
     /// The files, in the order that was asked for.
     entries: Vec<FoundFile>,
     /// Whether files are missing because there were too many: more than `maxResults`, or than 2 MiB of them.

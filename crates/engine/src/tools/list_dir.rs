@@ -10,11 +10,11 @@ use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The deepest listing.
-pub(super) const MAX_DEPTH: u64 = 20;
+pub(crate) const MAX_DEPTH: u64 = 20;
 /// The most entries of a listing.
-pub(super) const MAX_ENTRIES: u64 = 10_000;
+pub(crate) const MAX_ENTRIES: u64 = 10_000;
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "list_dir",
     description: "Lists the files and folders in a folder, sorted by path. Hidden entries, and entries that git ignores \
                   or that are generated or vendored, are left out unless asked for. With atSeq it lists the folder as it \
@@ -31,7 +31,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schema(example = json!({"path": "src", "maxDepth": 2}))]
-pub struct ListDirInput {
+pub(crate) struct ListDirInput {
     /// The folder.
     path: String,
     /// How deep to look: 1 is the folder's own entries. Taken as 20 where it is more.
@@ -66,7 +66,7 @@ impl Default for ListDirInput {
 /// What `list_dir` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ListDirOutput {
+pub(crate) struct ListDirOutput {
     /// The folder, cleaned.
     path: LogicalPath,
     /// What is in it, sorted by path.

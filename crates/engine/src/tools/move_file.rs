@@ -11,7 +11,7 @@ use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::input::{file_path, parse};
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "move_file",
     description: "Moves or renames one file; nothing may be at the new path. Give as expectedSha256 the sha256 that \
                   read_file told.",
@@ -32,7 +32,7 @@ pub(super) const TOOL: Tool = Tool {
     "expectedSha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
     "reason": "a better name"
 }))]
-pub struct MoveFileInput {
+pub(crate) struct MoveFileInput {
     /// Where the file is.
     from: String,
     /// Where it goes. Missing folders are made.
@@ -45,7 +45,7 @@ pub struct MoveFileInput {
 /// What `move_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct MoveFileOutput {
+pub(crate) struct MoveFileOutput {
     /// Where the file was, cleaned.
     from: LogicalPath,
     /// Where it is now, cleaned.

@@ -10,14 +10,14 @@ use crate::tool::output::{ReadOutput, skip_text_member};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The most content that one call tells, in bytes.
-pub(super) const MAX_CONTENT_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_CONTENT_BYTES: usize = 64 * 1024;
 /// Larger files are read on a thread of their own, even where they are in memory.
 const MAX_PROMPT_BYTES: u64 = 256 * 1024;
 
 /// The most lines that one call tells.
-pub(super) const MAX_LINES: u64 = 1000;
+pub(crate) const MAX_LINES: u64 = 1000;
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "read_file",
     description: "Reads lines of a text file, 200 unless asked for more, and tells the file's sha256, which write_file \
                   and apply_patch take as the version that you saw. Go on with nextStartLine. With atSeq it reads the \
@@ -34,7 +34,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/main.rs", "startLine": 1, "maxLines": 200}))]
-pub struct ReadFileInput {
+pub(crate) struct ReadFileInput {
     /// The file.
     path: String,
     /// The first line, from 1.
@@ -66,7 +66,7 @@ fn two_hundred() -> u64 {
 /// What `read_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ReadFileOutput<'a> {
+pub(crate) struct ReadFileOutput<'a> {
     /// The file, cleaned.
     path: &'a LogicalPath,
     /// Number of the first line told.

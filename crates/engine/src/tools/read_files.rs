@@ -12,11 +12,11 @@ use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The most files that one call names.
-pub(super) const MAX_PATHS: usize = 50;
+pub(crate) const MAX_PATHS: usize = 50;
 /// The most content that one call tells, in bytes, over all files; the first is told whole, whatever its size.
-pub(super) const MAX_CONTENT_BYTES: usize = 512 * 1024;
+pub(crate) const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "read_files",
     description: "Reads up to 50 whole text files at once. Each has its own status; a file that cannot be read does \
                   not fail the others.",
@@ -32,7 +32,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"paths": ["README.md", "src/main.rs"]}))]
-pub struct ReadFilesInput {
+pub(crate) struct ReadFilesInput {
     /// The files.
     #[schema(min_items = 1, max_items = 50)]
     paths: Vec<String>,
@@ -41,7 +41,7 @@ pub struct ReadFilesInput {
 /// What `read_files` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ReadFilesOutput {
+pub(crate) struct ReadFilesOutput {
     /// Each file by the path that the call named.
     files: BTreeMap<String, OneFile>,
 }
@@ -49,7 +49,7 @@ pub struct ReadFilesOutput {
 /// One file of `read_files`.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct OneFile {
+pub(crate) struct OneFile {
     /// `OK`, or why there is no content: `NOT_FOUND`, `FILE_TOO_LARGE`, `PATH_REJECTED`, `IGNORED`,
     /// `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `UNSUPPORTED_BINARY`, `NOT_A_FILE`.
     status: String,

@@ -17,11 +17,11 @@ use crate::tool::input::parse;
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
 /// The most calls that are named at once.
-pub(super) const MAX_CALLS: usize = 100;
+pub(crate) const MAX_CALLS: usize = 100;
 /// Of files with more bytes none are looked at: that they go or come is told, and how large they are.
 const MAX_SHOWN_BYTES: u64 = 1 << 20;
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "revert_calls",
     description: "Undoes earlier mutations of this run, newest first, all or nothing: those named by toolCallIds, or \
                   every one after the record toSeq. Files of any kind come back byte for byte. Refused where a file has \
@@ -38,7 +38,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"toolCallIds": ["tc_7"], "reason": "it broke the build"}))]
-pub struct RevertCallsInput {
+pub(crate) struct RevertCallsInput {
     /// The calls.
     #[serde(default)]
     #[schema(max_items = 100)]
@@ -51,7 +51,7 @@ pub struct RevertCallsInput {
 /// What `revert_calls` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RevertCallsOutput {
+pub(crate) struct RevertCallsOutput {
     /// The calls that were undone, newest first.
     reverted: Vec<ToolCallId>,
     /// Every path that changes.

@@ -14,18 +14,18 @@ use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 /// The longest query, in bytes.
-pub(super) const MAX_QUERY_BYTES: usize = 4096;
+pub(crate) const MAX_QUERY_BYTES: usize = 4096;
 /// The most globs of either kind.
-pub(super) const MAX_GLOBS: usize = 100;
+pub(crate) const MAX_GLOBS: usize = 100;
 
 /// The most matches that are told.
-pub(super) const MAX_MATCHES: u64 = 1000;
+pub(crate) const MAX_MATCHES: u64 = 1000;
 /// The most lines of context on either side.
-pub(super) const MAX_CONTEXT_LINES: u64 = 3;
+pub(crate) const MAX_CONTEXT_LINES: u64 = 3;
 /// A search ends then, with what it has found.
-pub(super) const MAX_TIME: Duration = Duration::from_secs(30);
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(30);
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "search_text",
     description: "Searches text files for a literal text or, with mode `regex`, for a regular expression, line by \
                   line, and tells the first matches in path order. Narrow with path, includeGlob and excludeGlob. Without \
@@ -42,7 +42,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"query": "fn main", "includeGlob": ["**/*.rs"], "maxMatches": 20}))]
-pub struct SearchTextInput {
+pub(crate) struct SearchTextInput {
     /// What to search for, within one line.
     query: String,
     /// How the query is read; `regex` needs the permission `file:read` too.
@@ -87,7 +87,7 @@ fn one_hundred() -> u64 {
 /// What `search_text` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SearchTextOutput<'a> {
+pub(crate) struct SearchTextOutput<'a> {
     /// The query.
     query: &'a str,
     /// Matching lines, in path order.

@@ -8,7 +8,7 @@ use crate::tool::input::{any_path, file_path, parse};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "stat_path",
     description: "Tells what is at a path: whether it exists, its type, kind, size, time, permission bits, whether it \
                   may be read and written, and the hash of a file. A missing path is no error.",
@@ -24,7 +24,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/main.rs"}))]
-pub struct StatPathInput {
+pub(crate) struct StatPathInput {
     /// The path.
     path: String,
 }
@@ -32,7 +32,7 @@ pub struct StatPathInput {
 /// What `stat_path` answers. Where nothing is there, there is no more than `path`, `exists`, `readable` and `writable`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct StatPathOutput {
+pub(crate) struct StatPathOutput {
     /// The path, cleaned.
     path: LogicalPath,
     /// Whether anything is there.

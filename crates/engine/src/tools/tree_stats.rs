@@ -8,7 +8,7 @@ use crate::tool::input::{any_path, parse, root};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "tree_stats",
     description: "Counts files, folders, bytes and lines beneath a folder, by kind and by extension: a first look at an \
                   unknown tree. What git ignores is left out.",
@@ -24,7 +24,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src"}))]
-pub struct TreeStatsInput {
+pub(crate) struct TreeStatsInput {
     /// The folder.
     #[serde(default = "root")]
     #[schema(default = ".")]
@@ -34,7 +34,7 @@ pub struct TreeStatsInput {
 /// What `tree_stats` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TreeStatsOutput {
+pub(crate) struct TreeStatsOutput {
     /// The folder, cleaned.
     path: LogicalPath,
     #[serde(flatten)]

@@ -12,7 +12,7 @@ use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
 
-pub(super) const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "write_file",
     description: "Writes the whole content of one text file. To replace a file, give as expectedSha256 the sha256 that \
                   read_file told: if the file has changed since, nothing is written. Prefer apply_patch for small \
@@ -29,7 +29,7 @@ pub(super) const TOOL: Tool = Tool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/hello.txt", "content": "hello\n", "mode": "CREATE_NEW", "reason": "greet"}))]
-pub struct WriteFileInput {
+pub(crate) struct WriteFileInput {
     /// The file. Missing folders are made.
     path: String,
     /// All its text.
@@ -46,7 +46,7 @@ pub struct WriteFileInput {
 /// What may be at the path already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum WriteMode {
+pub(crate) enum WriteMode {
     /// Nothing.
     CreateNew,
     /// A file.
@@ -59,7 +59,7 @@ pub enum WriteMode {
 /// What `write_file` answers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WriteFileOutput {
+pub(crate) struct WriteFileOutput {
     /// The file, cleaned.
     path: LogicalPath,
     /// Whether the file is new.
@@ -136,7 +136,7 @@ impl Mutation for WriteFile {
 
 impl ChangePlan {
     /// Fills in the answer of a tool that changes the one file at `path`.
-    pub(super) fn describe_one(&mut self, path: &LogicalPath) -> Result<(), Refusal> {
+    pub(crate) fn describe_one(&mut self, path: &LogicalPath) -> Result<(), Refusal> {
         let Some((change, content)) = self.at(path).and_then(|change| Some((change, change.after.as_ref()?))) else {
             return Err(Refusal::not_found(path));
         };
@@ -157,7 +157,7 @@ impl ChangePlan {
 }
 
 /// The members of `output`, which is a struct.
-pub(super) fn members(output: &impl Serialize) -> Map<String, Value> {
+pub(crate) fn members(output: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(output) {
         Ok(Value::Object(members)) => members,
         // A struct of strings, numbers and lists always is an object.
@@ -166,7 +166,7 @@ pub(super) fn members(output: &impl Serialize) -> Map<String, Value> {
 }
 
 /// Something is at `path`, where nothing may be.
-pub(super) fn already_exists(path: &LogicalPath) -> Refusal {
+pub(crate) fn already_exists(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
         format!("`{path}` exists already"),
@@ -179,7 +179,7 @@ pub(super) fn already_exists(path: &LogicalPath) -> Refusal {
 const ABSENT_HINT: &str = "Leave expectedSha256 out to create the file, or use find_files to see where it is.";
 
 /// Checks that the version at `path` is the one that the caller expects. Replacing needs one.
-pub(super) fn expect_version(
+pub(crate) fn expect_version(
     path: &LogicalPath,
     current: Option<Sha256>,
     expected: Option<Sha256>,

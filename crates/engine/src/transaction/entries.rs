@@ -11,10 +11,10 @@ use crate::tool::change_plan::{ChangePlan, record_files};
 use crate::transaction::judge::{JudgedChange, JudgedItem};
 
 /// The `status` of a stored reply that holds the members of an answer. Any other holds a refusal.
-pub const DONE: u16 = 200;
+pub(crate) const DONE: u16 = 200;
 
 /// The answer of a call whose record is not appended yet.
-pub enum PendingAnswer {
+pub(crate) enum PendingAnswer {
     /// Of a mutation: its members as JSON text, without `seq` and `headHash`.
     Mutation(String),
     /// Of a read: all of it.
@@ -23,7 +23,7 @@ pub enum PendingAnswer {
 
 impl PendingAnswer {
     /// Completes the answer with the call's record.
-    pub fn complete(self, call: &CallContext, seq: u64, hash: Option<Sha256>) -> Answer {
+    pub(crate) fn complete(self, call: &CallContext, seq: u64, hash: Option<Sha256>) -> Answer {
         match self {
             Self::Mutation(members) => mutation_answer(call, &members, seq, hash),
             Self::Read(answer) => answer,
@@ -32,7 +32,7 @@ impl PendingAnswer {
 }
 
 /// The entry and the answer of a call that takes effect.
-pub fn committed(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
+pub(crate) fn committed(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
     let JudgedChange { plan, reasons, usage } = match item {
         JudgedItem::Change(change) => change,
         JudgedItem::Read(mut output) => {
@@ -60,7 +60,7 @@ pub fn committed(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer)
 }
 
 /// The entry and the answer of a call that only shows what it would do.
-pub fn dry_run(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
+pub(crate) fn dry_run(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
     let JudgedChange { plan, reasons, .. } = match item {
         JudgedItem::Change(change) => change,
         read @ JudgedItem::Read(_) => return committed(call, read),
@@ -94,7 +94,7 @@ fn answer_members(
 }
 
 /// The answer with the given `members` as JSON text, and the call's record.
-pub fn mutation_answer(call: &CallContext, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
+pub(crate) fn mutation_answer(call: &CallContext, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
     let mut output = format!("{{\"seq\":{seq}");
     if let Some(hash) = hash {
         output.extend([",\"headHash\":\"", &hash.to_string(), "\""]);

@@ -9,8 +9,6 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use workspace::Applied;
 
-use crate::reconcile;
-
 /// Changes that may wait for their sync. A mutation beyond that waits with its answer.
 const MAX_WAITING: usize = 1024;
 /// Changes that are synced together.
@@ -81,7 +79,7 @@ async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
             done.extend(one.seqs.into_iter().map(|seq| (one.run_id.clone(), seq)));
             applied.push(one.applied);
         }
-        if let Err(error) = tokio::task::spawn_blocking(move || reconcile::fsync(&applied)).await {
+        if let Err(error) = tokio::task::spawn_blocking(move || fsync(&applied)).await {
             tracing::error!(%error, "changes could not be synced; the next start does them again");
             return;
         }
@@ -113,4 +111,24 @@ async fn gather(receiver: &mut mpsc::Receiver<Waiting>, batch: &mut Vec<Waiting>
             Ok(_) => {}
         }
     }
+}
+
+/// Syncs what was applied. A sync that failed must not be repeated, since the kernel may have dropped the data: the process
+/// ends, and the next start repeats the steps from the journal.
+pub fn fsync(applied: &[Applied]) {
+    if let Err(error) = Applied::sync_all(applied) {
+        abort_after(&error);
+    }
+}
+
+/// Ends the process where `error` comes from a sync that failed.
+pub fn abort_on_failed_fsync(error: &std::io::Error) {
+    if workspace::is_fsync_failure(error) {
+        abort_after(error);
+    }
+}
+
+fn abort_after(error: &std::io::Error) -> ! {
+    tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
+    std::process::abort();
 }

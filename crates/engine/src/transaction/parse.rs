@@ -109,7 +109,7 @@ impl Parsed {
 }
 
 /// Waits until no call under an ID of `calls` is under way, and keeps others out until the guards are dropped.
-pub async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec<InFlightGuard<'a>> {
+pub(crate) async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec<InFlightGuard<'a>> {
     let ids: BTreeSet<_> = calls.iter().filter(|call| call.client_supplied_id).map(|call| &call.tool_call_id).collect();
     let mut guards = Vec::with_capacity(ids.len());
     // All transactions lock in the same order, so that no two wait for each other.

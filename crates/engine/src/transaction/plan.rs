@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use model::{Code, LogicalPath, Refusal, Sha256, judge_call_bytes, judge_file_count, judge_new_text};
+use model::{Code, Refusal, Sha256, judge_call_bytes, judge_file_count, judge_new_text};
 use serde_json::Value;
 use workspace::Target;
 

@@ -4,10 +4,10 @@ use model::{Code, Content, Effect, LogicalPath, Refusal, Sha256, Step, StepBytes
 
 use crate::CallError;
 use crate::call_error::refusals::changed_meanwhile;
-use crate::reconcile::abort_on_failed_fsync;
 use crate::runs::open_run::OpenRun;
 use crate::tool::change_plan::ChangePlan;
 use crate::tools::files::INLINE_BYTES;
+use crate::transaction::fsync_worker::abort_on_failed_fsync;
 
 /// Copies the large files that the plan moves to `tmp/`: all, or none.
 ///

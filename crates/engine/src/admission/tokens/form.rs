@@ -1,12 +1,12 @@
 //! The form of tokens: what this service can never have made is known by its look, and costs no question to anybody.
 //!
 //! A token is `wsr_` or `wso_`, 43 characters of base 62 (256 random bits) and 6 more for the CRC-32 of what comes before
-//! them. EarlierCalls versions made `wsr_` and 64 of hex, without a checksum.
+//! them. Earlier versions made `wsr_` and 64 of hex, without a checksum.
 
 /// What is before the random part of a run's token.
-pub const RUN_PREFIX: &str = "wsr";
+pub(crate) const RUN_PREFIX: &str = "wsr";
 /// What is before the random part of an operator's token.
-pub const OPERATOR_PREFIX: &str = "wso";
+pub(crate) const OPERATOR_PREFIX: &str = "wso";
 /// Characters of base 62 that hold 256 bits.
 const SECRET_CHARS: usize = 43;
 /// Characters of base 62 that hold a CRC-32.
@@ -17,7 +17,7 @@ const BASE_62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno
 
 /// How a run's token may look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenForm {
+pub(crate) enum TokenForm {
     /// With a good checksum.
     Checked,
     /// Of an earlier version.
@@ -28,7 +28,7 @@ pub enum TokenForm {
 
 impl TokenForm {
     /// The form of `token`.
-    pub fn of(token: &str) -> Self {
+    pub(crate) fn of(token: &str) -> Self {
         let Some(rest) = token.strip_prefix(RUN_PREFIX).and_then(|rest| rest.strip_prefix('_')) else {
             return Self::Foreign;
         };
@@ -44,8 +44,13 @@ impl TokenForm {
     }
 }
 
-/// A token with what it is for in front, of `random` characters of base 62.
-pub fn token_of(prefix: &str, mut random: impl FnMut() -> u8) -> String {
+/// Creates a token of 256 bits with the given prefix.
+pub(crate) fn new_token(prefix: &str) -> String {
+    token_of(prefix, rand::random)
+}
+
+/// A token with the given prefix, of `random` bytes.
+fn token_of(prefix: &str, mut random: impl FnMut() -> u8) -> String {
     let mut token = format!("{prefix}_");
     let digit = |number: u8| char::from(BASE_62[usize::from(number) % BASE_62.len()]);
     while token.len() < prefix.len() + 1 + SECRET_CHARS {

@@ -9,13 +9,13 @@ use governor::{DefaultKeyedRateLimiter, Quota};
 
 /// Counts requests without a good token, by the address that they come from. Good tokens are never counted and never kept
 /// waiting, whatever else comes from their address: behind a proxy all callers have one.
-pub struct PeerFailures {
+pub(crate) struct PeerFailures {
     rate: Option<DefaultKeyedRateLimiter<IpAddr>>,
 }
 
 impl PeerFailures {
     /// At most so many a minute; 0 is no limit.
-    pub fn new(per_minute: u32) -> Self {
+    pub(crate) fn new(per_minute: u32) -> Self {
         let quota = NonZeroU32::new(per_minute).map(Quota::per_minute);
         Self { rate: quota.map(DefaultKeyedRateLimiter::keyed) }
     }
@@ -25,13 +25,13 @@ impl PeerFailures {
     /// # Errors
     ///
     /// How long to wait, where there were too many.
-    pub fn count(&self, peer: IpAddr) -> Result<(), Duration> {
+    pub(crate) fn count(&self, peer: IpAddr) -> Result<(), Duration> {
         let Some(rate) = &self.rate else { return Ok(()) };
         rate.check_key(&network_of(peer)).map_err(|refused| refused.wait_time_from(DefaultClock::default().now()))
     }
 
     /// Forgets addresses that have been quiet. Called now and then.
-    pub fn tidy(&self) {
+    pub(crate) fn tidy(&self) {
         if let Some(rate) = &self.rate {
             rate.retain_recent();
             rate.shrink_to_fit();

@@ -14,7 +14,7 @@ use crate::tool::earlier_calls::{EarlierCall, EarlierFile};
 const DEFAULT_MODE: u32 = 0o644;
 
 /// The files as they are after some calls were taken back: nothing where none is.
-pub(super) struct Undone<'a> {
+pub(crate) struct Undone<'a> {
     files: BTreeMap<LogicalPath, Option<File>>,
     earlier: &'a [EarlierFile],
 }
@@ -29,7 +29,7 @@ struct File {
 
 impl<'a> Undone<'a> {
     /// The files as they are now.
-    pub(super) fn of(targets: &[Target], earlier: &'a [EarlierFile]) -> Self {
+    pub(crate) fn of(targets: &[Target], earlier: &'a [EarlierFile]) -> Self {
         let file = |target: &Target| {
             target.before.as_ref().map(|(state, bytes)| File {
                 sha256: state.sha256,
@@ -42,7 +42,7 @@ impl<'a> Undone<'a> {
     }
 
     /// Takes one call back, if every file is as the call left it.
-    pub(super) fn undo(&mut self, call: &EarlierCall) -> Result<(), Refusal> {
+    pub(crate) fn undo(&mut self, call: &EarlierCall) -> Result<(), Refusal> {
         for file in &call.files {
             if self.at(&file.path).map(|there| there.sha256) != file.new_sha256 {
                 return Err(conflict(call, &file.path));
@@ -58,7 +58,7 @@ impl<'a> Undone<'a> {
     }
 
     /// What comes of it all.
-    pub(super) fn desired(mut self, rules: &Rules, targets: &[Target]) -> Result<Vec<DesiredFile>, Refusal> {
+    pub(crate) fn desired(mut self, rules: &Rules, targets: &[Target]) -> Result<Vec<DesiredFile>, Refusal> {
         let mut desired = Vec::new();
         let before = targets.iter().filter_map(|target| target.before.as_ref());
         let mut held_bytes: u64 = before.map(|(_, bytes)| bytes.len() as u64).sum();
