@@ -83,11 +83,10 @@ async fn open_service(
     lock: &DataDirLock,
     git: Option<Arc<dyn ConfineGit>>,
 ) -> Result<(Service, Option<String>), StartError> {
-    let database = |error: LedgerError| StartError::database(&error);
-    let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
+    let ledger = ledger::open(&config.database_url.0).await?;
     lock.bind(ledger.as_ref()).await?;
     let continuity = lock.take_over(ledger.as_ref()).await?;
-    let (tokens, first_token) = Tokens::load(token_settings(config), ledger.as_ref()).await.map_err(database)?;
+    let (tokens, first_token) = Tokens::load(token_settings(config), ledger.as_ref()).await?;
     let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let allowed_hosts = config.git_allow_hosts.clone();
@@ -101,7 +100,7 @@ async fn open_service(
     // Before recovery: the pending changes of a deleted run have no tree to go to.
     finish_deletions(ledger.as_ref()).await?;
     measure_unmeasured(ledger.as_ref(), &workspaces).await?;
-    let totals = ledger.storage_totals().await.map_err(database)?;
+    let totals = ledger.storage_totals().await?;
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
     let service = Service::new(engine, checkpoints);
     let recovered = reconcile::reconcile_all(&service).await;
@@ -114,7 +113,7 @@ async fn open_service(
 
 /// Completes the deletion of runs that an earlier process had started.
 async fn finish_deletions(ledger: &dyn Ledger) -> Result<(), StartError> {
-    for run in ledger.unpurged_runs().await.map_err(|error| StartError::database(&error))? {
+    for run in ledger.unpurged_runs().await? {
         match ledger.purge_content(&run).await {
             Ok(()) => tracing::info!(run.id = %run, "completed the deletion of a run"),
             // Concerns this run only; the next start retries.
@@ -122,7 +121,7 @@ async fn finish_deletions(ledger: &dyn Ledger) -> Result<(), StartError> {
                 let error = &error as &dyn Error;
                 tracing::error!(run.id = %run, error, "failed to complete the deletion of a run");
             }
-            Err(error) => return Err(StartError::database(&error)),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
@@ -130,13 +129,12 @@ async fn finish_deletions(ledger: &dyn Ledger) -> Result<(), StartError> {
 
 /// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas.
 async fn measure_unmeasured(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -> Result<(), StartError> {
-    let database = |error: LedgerError| StartError::database(&error);
-    for run in ledger.runs_without_disk_usage().await.map_err(database)? {
+    for run in ledger.runs_without_disk_usage().await? {
         let (started, workspaces, id) = (Instant::now(), Arc::clone(workspaces), run.clone());
         let measured = tokio::task::spawn_blocking(move || workspaces.get(&id)?.disk_usage()).await;
         match measured.map_err(io::Error::other).flatten() {
             Ok(disk) => {
-                ledger.set_disk_usage(&run, Some(disk)).await.map_err(database)?;
+                ledger.set_disk_usage(&run, Some(disk)).await?;
                 let millis = started.elapsed().as_millis();
                 tracing::info!(run.id = %run, disk.bytes, disk.files, millis, "measured the disk usage of a run");
             }

@@ -117,7 +117,7 @@ impl Confinement {
         match &self.state {
             State::Off => tracing::info!(sandbox = "off", "the sandbox is off"),
             State::Full => {
-                tracing::info!(sandbox = "landlock", "sandboxed: access is restricted to the required paths")
+                tracing::info!(sandbox = "landlock", "sandboxed: access is restricted to the required paths");
             }
             State::Partial => {
                 tracing::info!(sandbox = "landlock", "sandboxed as far as the Landlock version of this kernel allows");

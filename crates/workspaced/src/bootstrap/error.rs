@@ -32,14 +32,15 @@ impl StartError {
         }
     }
 
-    /// The database failed.
-    pub(crate) fn database(error: &LedgerError) -> Self {
-        Self::failed("the database", error)
-    }
-
     /// `what` is not available because of `error`.
     pub(crate) fn failed(what: impl Into<String>, error: &dyn Error) -> Self {
         Self::Failed { what: what.into(), cause: on_one_line(error) }
+    }
+}
+
+impl From<LedgerError> for StartError {
+    fn from(error: LedgerError) -> Self {
+        Self::failed("the database", &error)
     }
 }
 

@@ -36,7 +36,7 @@ impl CheckpointConfig {
     /// # Errors
     ///
     /// Fails with the first setting that cannot be used.
-    pub(super) fn check(
+    pub(crate) fn check(
         settings: &Settings,
         data_dir: &Path,
         env: &dyn Fn(&str) -> Option<String>,
@@ -58,6 +58,6 @@ impl CheckpointConfig {
 }
 
 /// Returns the checkpoint file.
-pub(super) fn file(given: Option<PathBuf>, data_dir: &Path) -> PathBuf {
+pub(crate) fn file(given: Option<PathBuf>, data_dir: &Path) -> PathBuf {
     given.unwrap_or_else(|| data_dir.join("checkpoints.log"))
 }

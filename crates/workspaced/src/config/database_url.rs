@@ -1,7 +1,5 @@
 //! The address of the database.
 
-#![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
-
 use std::fmt;
 use std::path::Path;
 
@@ -17,7 +15,7 @@ impl DatabaseUrl {
     /// # Errors
     ///
     /// Fails for other schemes than those of SQLite and PostgreSQL.
-    pub(super) fn check(given: Option<String>, data_dir: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn check(given: Option<String>, data_dir: &Path) -> Result<Self, ConfigError> {
         let Some(url) = given.filter(|url| !url.is_empty()) else {
             return Ok(Self(format!("sqlite://{}", data_dir.join("workspaced.db").display())));
         };

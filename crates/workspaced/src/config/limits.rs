@@ -11,7 +11,7 @@ use crate::config::settings::Settings;
 /// # Errors
 ///
 /// Fails if a number is outside its range.
-pub(super) fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
+pub(crate) fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
     let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
     let max_body_bytes = within("max-body-bytes", settings.max_body_bytes, 4 << 20, 1 << 30)?;
     Ok(Limits {

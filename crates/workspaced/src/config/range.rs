@@ -12,7 +12,7 @@ const MAX_SECONDS: u64 = 86_400;
 /// # Errors
 ///
 /// Fails if the number is not between 1 and `max`.
-pub(super) fn within(name: &str, given: Option<u64>, default: u64, max: u64) -> Result<u64, ConfigError> {
+pub(crate) fn within(name: &str, given: Option<u64>, default: u64, max: u64) -> Result<u64, ConfigError> {
     match given.unwrap_or(default) {
         number if (1..=max).contains(&number) => Ok(number),
         number => Err(ConfigError(format!("--{name} {number}: expected 1 to {max}"))),
@@ -20,11 +20,11 @@ pub(super) fn within(name: &str, given: Option<u64>, default: u64, max: u64) -> 
 }
 
 /// As [`within`], for counts.
-pub(super) fn count(name: &str, given: Option<u64>, default: u64, max: u64) -> Result<usize, ConfigError> {
+pub(crate) fn count(name: &str, given: Option<u64>, default: u64, max: u64) -> Result<usize, ConfigError> {
     within(name, given, default, max).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 
 /// As [`within`], for durations of up to a day.
-pub(super) fn seconds(name: &str, given: Option<u64>, default: u64) -> Result<Duration, ConfigError> {
+pub(crate) fn seconds(name: &str, given: Option<u64>, default: u64) -> Result<Duration, ConfigError> {
     within(name, given, default, MAX_SECONDS).map(Duration::from_secs)
 }

@@ -23,7 +23,7 @@ impl Secret {
     /// # Errors
     ///
     /// Fails if the token is not printable ASCII, or easy to guess.
-    pub(super) fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
+    pub(crate) fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
         let Some(secret) = env(name).filter(|secret| !secret.is_empty()) else { return Ok(None) };
         if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(ConfigError(format!("{name}: expected printable ASCII without spaces")));

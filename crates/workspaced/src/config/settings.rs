@@ -55,132 +55,132 @@ const RENAMED: [Renamed; 5] = [
 /// Settings as written. A missing one has a default.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// Address to listen on; port 0 selects a free port [default: 127.0.0.1:8080]
     #[arg(long, env = "WORKSPACED_LISTEN", value_name = "ADDRESS")]
-    pub(super) listen: Option<String>,
+    pub(crate) listen: Option<String>,
     /// Data folder: `workspaces/` and the SQLite database [default: ./data]
     #[arg(long, env = "WORKSPACED_DATA_DIR", value_name = "FOLDER")]
-    pub(super) data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
     /// Database, `sqlite://FILE` or `postgres://…` [default: a file in the data folder]
     #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
-    pub(super) database_url: Option<String>,
+    pub(crate) database_url: Option<String>,
     /// Folder that sources and mounts of runs may lie in; may be repeated [default: none]
     ///
     /// [env: `WORKSPACED_IMPORT_ROOTS`, with `:` between folders]
     #[arg(long = "import-root", value_name = "FOLDER")]
     #[serde(alias = "import-root")]
-    pub(super) import_roots: Option<Vec<PathBuf>>,
+    pub(crate) import_roots: Option<Vec<PathBuf>>,
     /// Host that git sources may name even if its addresses are private, loopback or link-local; may be repeated
     /// [default: none]
     ///
     /// [env: `WORKSPACED_GIT_ALLOW_HOSTS`, with `,` between hosts]
     #[arg(long = "git-allow-host", value_name = "HOST")]
     #[serde(alias = "git-allow-host")]
-    pub(super) git_allow_hosts: Option<Vec<String>>,
+    pub(crate) git_allow_hosts: Option<Vec<String>>,
     /// TOML file of policy profiles, in addition to the built-in ones [default: none]
     #[arg(long, env = "WORKSPACED_PROFILES", value_name = "FILE")]
-    pub(super) profiles: Option<PathBuf>,
+    pub(crate) profiles: Option<PathBuf>,
     /// Format of the log on standard error [default: text]
     #[arg(long, env = "WORKSPACED_LOG_FORMAT", value_name = "FORMAT")]
-    pub(super) log_format: Option<LogFormat>,
+    pub(crate) log_format: Option<LogFormat>,
     /// Log filter, such as `warn` or `info,workspaced=debug` [default: info]
     #[arg(long, env = "WORKSPACED_LOG", value_name = "FILTER")]
-    pub(super) log: Option<String>,
+    pub(crate) log: Option<String>,
     /// Whether the kernel restricts the process to the paths that it needs [default: auto, if the kernel supports it]
     #[arg(long, env = "WORKSPACED_SANDBOX", value_name = "WHEN")]
-    pub(super) sandbox: Option<SandboxMode>,
+    pub(crate) sandbox: Option<SandboxMode>,
     /// Maximum concurrent connections [default: 4096]
     #[arg(long, env = "WORKSPACED_MAX_CONNECTIONS", value_name = "N")]
-    pub(super) max_connections: Option<u64>,
+    pub(crate) max_connections: Option<u64>,
     /// Maximum time to receive a request head, and to its first byte on a new connection [default: 10]
     #[arg(long, env = "WORKSPACED_HEADER_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    pub(super) header_timeout_seconds: Option<u64>,
+    pub(crate) header_timeout_seconds: Option<u64>,
     /// Maximum time to receive a JSON body, and maximum stall of an upload or a download [default: 30]
     #[arg(long, env = "WORKSPACED_BODY_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    pub(super) body_timeout_seconds: Option<u64>,
+    pub(crate) body_timeout_seconds: Option<u64>,
     /// Minimum rate of an upload or a download, averaged over four times --body-timeout-seconds of waiting for the client
     /// [default: 1024]
     #[arg(long, env = "WORKSPACED_MIN_BYTES_PER_SECOND", value_name = "BYTES")]
-    pub(super) min_bytes_per_second: Option<u64>,
+    pub(crate) min_bytes_per_second: Option<u64>,
     /// Maximum idle time of a connection between two requests [default: 75]
     #[arg(long, env = "WORKSPACED_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    pub(super) idle_timeout_seconds: Option<u64>,
+    pub(crate) idle_timeout_seconds: Option<u64>,
     /// Maximum duration of a read, and maximum queueing time of other requests; mutations, imports and exports that have
     /// started are not interrupted [default: 60]
     #[arg(long, env = "WORKSPACED_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    pub(super) request_timeout_seconds: Option<u64>,
+    pub(crate) request_timeout_seconds: Option<u64>,
     /// Maximum size of a JSON body [default: 4194304]
     #[arg(long, env = "WORKSPACED_MAX_BODY_BYTES", value_name = "BYTES")]
-    pub(super) max_body_bytes: Option<u64>,
+    pub(crate) max_body_bytes: Option<u64>,
     /// Memory for JSON bodies of all requests, a quarter of it for bodies of at most 64 KiB. Others queue until the body
     /// timeout [default: 268435456, at least twice the largest body]
     #[arg(long, env = "WORKSPACED_MAX_BODY_MEMORY_BYTES", value_name = "BYTES")]
-    pub(super) max_body_memory_bytes: Option<u64>,
+    pub(crate) max_body_memory_bytes: Option<u64>,
     /// Memory for large responses, until their clients have received them. Others queue until the body timeout, and are
     /// then refused [default: 268435456]
     #[arg(long, env = "WORKSPACED_MAX_ANSWER_MEMORY_BYTES", value_name = "BYTES")]
-    pub(super) max_answer_memory_bytes: Option<u64>,
+    pub(crate) max_answer_memory_bytes: Option<u64>,
     /// Maximum size of an uploaded archive, as sent [default: 1073741824]
     #[arg(long, env = "WORKSPACED_MAX_ARCHIVE_BYTES", value_name = "BYTES")]
-    pub(super) max_archive_bytes: Option<u64>,
+    pub(crate) max_archive_bytes: Option<u64>,
     /// Maximum requests per second of one token; 0 means no limit [default: 0]
     #[arg(long, env = "WORKSPACED_RATE_LIMIT_PER_SECOND", value_name = "N")]
-    pub(super) rate_limit_per_second: Option<u32>,
+    pub(crate) rate_limit_per_second: Option<u32>,
     /// Maximum burst of requests of one token [default: twice the rate]
     #[arg(long, env = "WORKSPACED_RATE_LIMIT_BURST", value_name = "N")]
-    pub(super) rate_limit_burst: Option<u32>,
+    pub(crate) rate_limit_burst: Option<u32>,
     /// Maximum requests per minute without a valid token from one address; further ones are answered with 429. Requests
     /// with a valid token are not affected. Behind a proxy all clients share one address. 0 means no limit [default: 6000]
     #[arg(long, env = "WORKSPACED_AUTH_FAILURES_PER_MINUTE", value_name = "N")]
-    pub(super) auth_failures_per_minute: Option<u32>,
+    pub(crate) auth_failures_per_minute: Option<u32>,
     /// Maximum concurrent requests of one token; at most half of them may be streams [default: 256]
     #[arg(long, env = "WORKSPACED_TOKEN_CONCURRENCY", value_name = "N")]
-    pub(super) token_concurrency: Option<u64>,
+    pub(crate) token_concurrency: Option<u64>,
     /// Maximum concurrent reads. Others queue until the request timeout [default: 4 per core]
     #[arg(long, env = "WORKSPACED_READ_CONCURRENCY", alias = "read-threads", value_name = "N")]
-    pub(super) read_concurrency: Option<u64>,
+    pub(crate) read_concurrency: Option<u64>,
     /// Maximum concurrent searches and diffs. Others queue until the request timeout [default: 1 per core]
     #[arg(long, env = "WORKSPACED_SEARCH_CONCURRENCY", alias = "search-threads", value_name = "N")]
-    pub(super) search_concurrency: Option<u64>,
+    pub(crate) search_concurrency: Option<u64>,
     /// Maximum concurrent exports (archives, patches, bundles); one run may use a quarter of them
     /// [default: 4 per core, at least 8]
     #[arg(long, env = "WORKSPACED_EXPORT_CONCURRENCY", alias = "export-threads", value_name = "N")]
-    pub(super) export_concurrency: Option<u64>,
+    pub(crate) export_concurrency: Option<u64>,
     /// Maximum concurrent mutations, and separately uploads of large files, of which one run may use a quarter
     /// [default: 4 per core]
     #[arg(long, env = "WORKSPACED_WRITE_CONCURRENCY", alias = "write-threads", value_name = "N")]
-    pub(super) write_concurrency: Option<u64>,
+    pub(crate) write_concurrency: Option<u64>,
     /// Maximum concurrent imports, and separately archive uploads. Others queue until the request timeout [default: 2]
     #[arg(long, env = "WORKSPACED_IMPORT_CONCURRENCY", alias = "import-threads", value_name = "N")]
-    pub(super) import_concurrency: Option<u64>,
+    pub(crate) import_concurrency: Option<u64>,
     /// Maximum open runs; others are opened on demand [default: 1024]
     #[arg(long, env = "WORKSPACED_MAX_LIVE_RUNS", value_name = "N")]
-    pub(super) max_live_runs: Option<u64>,
+    pub(crate) max_live_runs: Option<u64>,
     /// Maximum number of runs that are not deleted; 0 means no limit [default: 0]
     #[arg(long, env = "WORKSPACED_MAX_RUNS", value_name = "N")]
-    pub(super) max_runs: Option<u64>,
+    pub(crate) max_runs: Option<u64>,
     /// Maximum size of the files of all runs, including imports and uploads in progress; 0 means no limit [default: 0]
     #[arg(long, env = "WORKSPACED_MAX_DISK_BYTES", value_name = "BYTES")]
-    pub(super) max_disk_bytes: Option<u64>,
+    pub(crate) max_disk_bytes: Option<u64>,
     /// Maximum time to drain requests at shutdown [default: 20]
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
-    pub(super) drain_seconds: Option<u64>,
+    pub(crate) drain_seconds: Option<u64>,
     /// Maximum seconds until a checkpoint covers a record [default: 5]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_SECONDS", value_name = "SECONDS")]
-    pub(super) checkpoint_seconds: Option<u64>,
+    pub(crate) checkpoint_seconds: Option<u64>,
     /// Maximum number of records that no checkpoint covers yet [default: 1000]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_RECORDS", value_name = "N")]
-    pub(super) checkpoint_records: Option<u64>,
+    pub(crate) checkpoint_records: Option<u64>,
     /// File that signed checkpoints are appended to [default: checkpoints.log in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
-    pub(super) checkpoint_file: Option<PathBuf>,
+    pub(crate) checkpoint_file: Option<PathBuf>,
     /// Name of the log in its checkpoints [default: generated with the key at the first start]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_ORIGIN", value_name = "NAME")]
-    pub(super) checkpoint_origin: Option<String>,
+    pub(crate) checkpoint_origin: Option<String>,
     /// Restore checkpoints that are missing from the checkpoint file; otherwise nothing is signed then [default: false]
     #[arg(long, env = "WORKSPACED_RENEW_CHECKPOINT_FILE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub(super) renew_checkpoint_file: Option<bool>,
+    pub(crate) renew_checkpoint_file: Option<bool>,
 }
 
 impl Settings {
@@ -189,7 +189,7 @@ impl Settings {
     /// # Errors
     ///
     /// Fails if the file cannot be read or has an unknown or invalid setting.
-    pub(super) fn read(file: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn read(file: &Path) -> Result<Self, ConfigError> {
         let bad = |why: String| ConfigError(format!("--config {}: {why}", file.display()));
         let text = std::fs::read_to_string(file).map_err(|error| bad(error.to_string()))?;
         Self::parse(&text).map_err(|error| bad(on_one_line(&text, &error)))
@@ -216,7 +216,7 @@ impl Settings {
     /// # Errors
     ///
     /// Fails if a value cannot be parsed.
-    pub(super) fn with_env(mut self, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+    pub(crate) fn with_env(mut self, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         self.import_roots = self.import_roots.or_else(|| {
             let roots = env("WORKSPACED_IMPORT_ROOTS")?;
             Some(roots.split(':').map(PathBuf::from).collect())
@@ -236,12 +236,12 @@ impl Settings {
     }
 
     /// Returns the data folder.
-    pub(super) fn data_dir(&self) -> PathBuf {
+    pub(crate) fn data_dir(&self) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| PathBuf::from("./data"))
     }
 
     /// Returns these settings, completed by `other`.
-    pub(super) fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         macro_rules! or {
             ($($field:ident)*) => {
                 Self { $($field: self.$field.or(other.$field)),* }

@@ -58,13 +58,13 @@ pub(crate) async fn clean_up(
         );
     }
     let mut removed = blocking(workspaces, Workspaces::sweep).await?;
-    let with_files = runs_with_files(ledger).await.map_err(|error| StartError::database(&error))?;
+    let with_files = runs_with_files(ledger).await?;
     for folder in blocking(workspaces, Workspaces::folders).await? {
         let run = folder.run.clone();
         let state = if with_files.contains(run.as_str()) {
             Some(RunState::Open)
         } else {
-            ledger.run(&run).await.map_err(|error| StartError::database(&error))?.map(|stored| stored.run.state)
+            ledger.run(&run).await?.map(|stored| stored.run.state)
         };
         match Fate::of(&folder, state, is_older) {
             Fate::Keep if folder.is_unfinished => blocking(workspaces, move |all| all.confirm(&run)).await?,

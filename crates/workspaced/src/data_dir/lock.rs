@@ -11,7 +11,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use engine::clock::new_secret;
-use ledger::{Ledger, LedgerError};
+use ledger::Ledger;
 use rustix::fs::FlockOperation;
 
 use crate::bootstrap::error::StartError;
@@ -113,7 +113,7 @@ impl DataDirLock {
     /// Fails if they do not belong together, or one of them cannot be read.
     pub(crate) async fn bind(&self, ledger: &dyn Ledger) -> Result<(), StartError> {
         let of_folder = self.identity().map_err(|error| io_error(&error))?;
-        let of_database = ledger.setting(SETTING).await.map_err(database)?;
+        let of_database = ledger.setting(SETTING).await?;
         self.compare(of_folder.as_deref(), of_database.as_deref())?;
         if of_database.is_some() {
             return Ok(());
@@ -122,7 +122,7 @@ impl DataDirLock {
         if of_folder.is_none() {
             self.set_identity(&fresh).map_err(|error| io_error(&error))?;
         }
-        let known = ledger.set_setting_once(SETTING, &fresh).await.map_err(database)?;
+        let known = ledger.set_setting_once(SETTING, &fresh).await?;
         Ok(self.compare(Some(&fresh), Some(&known))?)
     }
 
@@ -147,7 +147,7 @@ impl DataDirLock {
     /// Fails if they do not belong together, if the folder is an older copy, or if one of them cannot be read.
     pub(crate) async fn check(&self, ledger: &dyn Ledger) -> Result<Continuity, StartError> {
         let of_folder = self.identity().map_err(|error| io_error(&error))?;
-        let of_database = ledger.setting(SETTING).await.map_err(database)?;
+        let of_database = ledger.setting(SETTING).await?;
         self.compare(of_folder.as_deref(), of_database.as_deref())?;
         Ok(self.inspect(ledger).await?.continuity)
     }
@@ -164,7 +164,7 @@ impl DataDirLock {
         let (note, next) = note.begin(stored.as_deref().and_then(Instance::parse).as_ref());
         self.note.write(&note).map_err(|error| io_error(&error))?;
         failpoint::hit("instance.begun");
-        if !ledger.take_over(stored.as_deref(), &next.to_string()).await.map_err(database)? {
+        if !ledger.take_over(stored.as_deref(), &next.to_string()).await? {
             return Err(self.refused("another workspaced is starting with this database").into());
         }
         failpoint::hit("instance.stored");
@@ -179,8 +179,8 @@ impl DataDirLock {
 
     /// Reads the note of the folder and compares it with the database.
     async fn inspect(&self, ledger: &dyn Ledger) -> Result<Inspection, StartError> {
-        let stored = ledger.setting(ledger::INSTANCE).await.map_err(database)?;
-        let latest = ledger.latest_checkpoint().await.map_err(database)?;
+        let stored = ledger.setting(ledger::INSTANCE).await?;
+        let latest = ledger.latest_checkpoint().await?;
         let checkpoint_size = latest.map_or(0, |latest| latest.size);
         let note = self.note.read().map_err(|error| io_error(&error))?;
         let continuity = note.continuity(stored.as_deref().and_then(Instance::parse).as_ref());
@@ -224,10 +224,6 @@ impl DataDirLock {
         let is_run = |name: std::ffi::OsString| !name.to_string_lossy().starts_with('.');
         entries.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_run(entry.file_name()))))
     }
-}
-
-fn database(error: LedgerError) -> StartError {
-    StartError::database(&error)
 }
 
 fn io_error(error: &io::Error) -> StartError {

@@ -59,6 +59,7 @@ pub(crate) fn log_response<B>(response: &axum::http::Response<B>, latency: Durat
 }
 
 /// Logs a panic and answers it as an internal error.
+#[expect(clippy::needless_pass_by_value, reason = "tower-http passes it by value")]
 pub(crate) fn panic_response(panic: Box<dyn Any + Send>) -> Response {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");

@@ -19,7 +19,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// # Errors
 ///
 /// `INVALID_REQUEST` if `parse` fails.
-pub(super) fn last_event_id<T>(
+pub(crate) fn last_event_id<T>(
     headers: &HeaderMap,
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>, Refusal> {
@@ -34,7 +34,7 @@ pub(super) fn last_event_id<T>(
 
 /// Returns a response that sends each of `items` as an event, and ends at the first error: the client reconnects with
 /// `Last-Event-ID` and misses nothing.
-pub(super) fn respond<T>(
+pub(crate) fn respond<T>(
     items: impl Stream<Item = Result<T, CallError>> + Send + 'static,
     to_event: impl Fn(T) -> Event + Send + 'static,
 ) -> Response {

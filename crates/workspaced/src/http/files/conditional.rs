@@ -5,30 +5,30 @@ use model::{Code, Refusal, Sha256};
 
 use crate::http::problem::Problem;
 
-/// Returns the ETag of a file: its quoted hash.
-pub(super) fn etag(hash: &Sha256) -> HeaderValue {
+/// Returns the `ETag` of a file: its quoted hash.
+pub(crate) fn etag(hash: &Sha256) -> HeaderValue {
     // A quoted hash is always a valid header value.
     HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
 
-/// Parses the ETag of `If-Match`.
+/// Parses the `ETag` of `If-Match`.
 ///
 /// # Errors
 ///
 /// `INVALID_REQUEST` if it is not one quoted hash.
-pub(super) fn parse_etag(value: &HeaderValue) -> Result<Sha256, Refusal> {
+pub(crate) fn parse_etag(value: &HeaderValue) -> Result<Sha256, Refusal> {
     let quoted = value.to_str().ok().and_then(|text| text.trim().strip_prefix('"')?.strip_suffix('"'));
     quoted.and_then(|raw| Sha256::parse(raw).ok()).ok_or_else(invalid_precondition)
 }
 
-/// Returns whether the list of ETags in `If-None-Match` contains `etag`. The comparison is weak.
-pub(super) fn matches_etag(list: &HeaderValue, etag: &HeaderValue) -> bool {
+/// Returns whether the list of `ETag`s in `If-None-Match` contains `etag`. The comparison is weak.
+pub(crate) fn matches_etag(list: &HeaderValue, etag: &HeaderValue) -> bool {
     let (Ok(list), Ok(etag)) = (list.to_str(), etag.to_str()) else { return false };
     list.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
 }
 
 /// Refuses a mutation without a precondition.
-pub(super) fn missing_precondition() -> Refusal {
+pub(crate) fn missing_precondition() -> Refusal {
     Refusal::new(
         Code::PreconditionRequired,
         "missing precondition",
@@ -37,13 +37,13 @@ pub(super) fn missing_precondition() -> Refusal {
 }
 
 /// Refuses a mutation whose precondition is malformed.
-pub(super) fn invalid_precondition() -> Refusal {
+pub(crate) fn invalid_precondition() -> Refusal {
     Refusal::invalid("invalid precondition", "Send either `If-Match: \"sha256\"` or `If-None-Match: *`.")
 }
 
 /// The bytes that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Requested {
+pub(crate) enum Requested {
     /// The whole file: there is no range, or none that is supported.
     Whole,
     /// From the first byte (inclusive) to the last (exclusive).
@@ -54,7 +54,7 @@ pub(super) enum Requested {
 
 impl Requested {
     /// Returns what `headers` ask for of a file of `size` bytes with this `etag`.
-    pub(super) fn of(headers: &HeaderMap, etag: &HeaderValue, size: u64) -> Self {
+    pub(crate) fn of(headers: &HeaderMap, etag: &HeaderValue, size: u64) -> Self {
         let is_current = headers.get(header::IF_RANGE).is_none_or(|wanted| wanted == etag);
         match headers.get(header::RANGE).filter(|_| is_current) {
             Some(range) => Self::parse(range, size),
@@ -87,7 +87,7 @@ impl Requested {
 }
 
 /// Refuses a range that selects no byte of a file of `size` bytes.
-pub(super) fn unsatisfiable_range(size: u64) -> Problem {
+pub(crate) fn unsatisfiable_range(size: u64) -> Problem {
     let message = format!("the range selects no byte of the file, which has {size} bytes");
     let refusal = Refusal::invalid(message, "Request bytes that the file has, or omit the range.")
         .with_details(|details| details.actual = Some(size));

@@ -36,7 +36,7 @@ enum State {
 
 /// Tracks the bodies of one connection's requests, one after another.
 #[derive(Clone, Debug)]
-pub(super) struct BodyTracker(Arc<Tracked>);
+pub(crate) struct BodyTracker(Arc<Tracked>);
 
 #[derive(Debug)]
 struct Tracked {
@@ -47,12 +47,12 @@ struct Tracked {
 
 impl BodyTracker {
     /// Makes the tracker of a new connection.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(Tracked { state: Mutex::new(State::Read), released: Notify::new() }))
     }
 
     /// Starts tracking the body of `request`.
-    pub(super) fn track(&self, request: Request<Incoming>) -> Request {
+    pub(crate) fn track(&self, request: Request<Incoming>) -> Request {
         if request.body().is_end_stream() {
             *self.0.state.lock() = State::Read;
             return request.map(Body::new);
@@ -64,7 +64,7 @@ impl BodyTracker {
 
     /// Drains what `response`, which is about to be sent, left unread of the request's body. If that fails, makes the
     /// response close the connection and returns true.
-    pub(super) async fn drain_or_close(&self, response: &mut Response) -> bool {
+    pub(crate) async fn drain_or_close(&self, response: &mut Response) -> bool {
         let closes = has_close(response.headers());
         let read = match self.released().await {
             State::Read => true,

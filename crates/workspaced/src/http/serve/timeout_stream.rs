@@ -30,21 +30,21 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// What a connection waits for. Shared between the stream and the service.
 #[derive(Clone, Debug)]
-pub(super) struct Phase(Arc<AtomicU8>);
+pub(crate) struct Phase(Arc<AtomicU8>);
 
 impl Phase {
     /// Makes the phase of a new connection.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(AtomicU8::new(NEW)))
     }
 
     /// Makes the phase of a connection whose input is not read.
-    pub(super) fn unread() -> Self {
+    pub(crate) fn unread() -> Self {
         Self(Arc::new(AtomicU8::new(UNREAD)))
     }
 
     /// Notes that the head of a request is complete.
-    pub(super) fn begin_response(&self) {
+    pub(crate) fn begin_response(&self) {
         self.0.store(BUSY, Ordering::Relaxed);
     }
 
@@ -64,7 +64,7 @@ impl Phase {
 
 /// How long each phase may last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timeouts {
+pub(crate) struct Timeouts {
     head: Duration,
     idle: Duration,
     write: MinRate,
@@ -72,12 +72,12 @@ pub(super) struct Timeouts {
 
 impl Timeouts {
     /// Returns the timeouts of the settings.
-    pub(super) fn of(limits: &Limits) -> Self {
+    pub(crate) fn of(limits: &Limits) -> Self {
         Self { head: limits.header_timeout, idle: limits.idle_timeout, write: MinRate::of(limits) }
     }
 
     /// Returns a timeout that is longer than that of any read.
-    pub(super) fn longest_read(&self) -> Duration {
+    pub(crate) fn longest_read(&self) -> Duration {
         self.head.max(self.idle) + Duration::from_secs(5)
     }
 }
@@ -110,7 +110,7 @@ impl Timer {
 
 /// A stream that fails when its phase lasts too long, or when the client receives too slowly.
 #[derive(Debug)]
-pub(super) struct TimeoutStream<S> {
+pub(crate) struct TimeoutStream<S> {
     stream: S,
     phase: Phase,
     timeouts: Timeouts,
@@ -127,7 +127,7 @@ pub(super) struct TimeoutStream<S> {
 
 impl<S> TimeoutStream<S> {
     /// Applies `timeouts` to `stream`.
-    pub(super) fn new(stream: S, phase: Phase, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(stream: S, phase: Phase, timeouts: Timeouts) -> Self {
         let (read, write, linger) = (Timer::default(), Timer::default(), Timer::default());
         let write_rate = RateMeter::new(timeouts.write);
         Self { stream, phase, timeouts, read, read_for: NEW, write, write_rate, is_shut_down: false, linger }
@@ -247,7 +247,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
 
 /// A response body that ends the response in the connection's phase when it is dropped.
 #[derive(Debug)]
-pub(super) struct NotifyOnDropBody<B> {
+pub(crate) struct NotifyOnDropBody<B> {
     body: B,
     phase: Phase,
     unread: bool,
@@ -255,7 +255,7 @@ pub(super) struct NotifyOnDropBody<B> {
 
 impl<B> NotifyOnDropBody<B> {
     /// Wraps `body`. `unread` says whether a part of the request stays unread.
-    pub(super) fn new(body: B, phase: Phase, unread: bool) -> Self {
+    pub(crate) fn new(body: B, phase: Phase, unread: bool) -> Self {
         Self { body, phase, unread }
     }
 }
