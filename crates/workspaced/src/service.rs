@@ -8,7 +8,6 @@ use engine::Engine;
 use crate::answer_memory::AnswerMemory;
 use crate::checkpoints::Checkpoints;
 
-pub(crate) use engine::clock::now;
 pub(crate) use engine::engine::*;
 
 /// The engine, and what only HTTP needs beside it. Cheap to clone.
