@@ -245,7 +245,6 @@ impl Opened {
         Self::new(file, None)
     }
 
-    /// Returns its type.
     pub(crate) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
     }

@@ -160,7 +160,6 @@ impl SnapshotFile {
         Self { sha256: file.sha256, mode: file.mode, is_link: file.is_link, location }
     }
 
-    /// Returns its git mode.
     fn git_mode(&self) -> u32 {
         if self.is_link { MODE_LINK } else { self.mode }
     }

@@ -10,10 +10,10 @@ use std::sync::Weak;
 
 use model::{LogicalPath, Rules, Sha256, Verdict};
 use rustix::fs::FileType;
-use sha2::Digest as _;
 
 use super::Base;
 use super::manifest::{MODE_EXECUTABLE, MODE_FILE, Row};
+use crate::apply::copy_hashed;
 use crate::git::{Bounds, GitError, hex, parse_oid};
 use crate::guard::Blocking;
 use crate::stamp::FileStamp;
@@ -60,28 +60,27 @@ impl Workspace {
 
 impl Base {
     /// Stores a file's bytes in the base's repository.
-    fn store(&self, path: &LogicalPath, executable: bool, file: File) -> io::Result<Row> {
-        let mut from = HashingReader { from: file, sha256: sha2::Sha256::new(), size: 0 };
-        let output = self.git.run(&["hash-object", "-w", "--stdin"], &Bounds::seconds(SECONDS), |mut stdin, stdout| {
-            io::copy(&mut from, &mut stdin)?;
+    fn store(&self, path: &LogicalPath, executable: bool, mut file: File) -> io::Result<Row> {
+        let stored = self.git.run(&["hash-object", "-w", "--stdin"], &Bounds::seconds(SECONDS), |mut stdin, stdout| {
+            let (sha256, size) = copy_hashed(&mut file, &mut stdin, u64::MAX)?;
             drop(stdin);
             let mut output = String::new();
             stdout.take(256).read_to_string(&mut output)?;
-            Ok(output)
+            Ok((sha256, size, parse_oid(output.trim())))
         });
-        let output = output.map_err(|error| match error {
+        let (sha256, size, oid) = stored.map_err(|error| match error {
             GitError::Io(error) => error,
             error => io::Error::other(error),
         })?;
-        let oid = parse_oid(output.trim()).ok_or_else(|| io::Error::other("git hash-object printed no object id"))?;
+        let oid = oid.ok_or_else(|| io::Error::other("git hash-object printed no object id"))?;
         self.sync_object(&oid)?;
         Ok(Row {
             path: path.as_str().as_bytes().to_vec(),
             mode: if executable { MODE_EXECUTABLE } else { MODE_FILE },
             oid,
-            sha256: from.sha256.finalize().into(),
+            sha256: *sha256.as_bytes(),
             // The other parts of the stamp are unknown, so that it never proves the file unchanged.
-            stamp: FileStamp { size: from.size, ..FileStamp::default() },
+            stamp: FileStamp { size, ..FileStamp::default() },
         })
     }
 
@@ -148,20 +147,4 @@ fn parse(row: &[u8]) -> Option<Row> {
     let (oid, sha256) = (parse_oid(parts.next()?)?, Sha256::parse(parts.next()?).ok()?);
     let path = parts.next()?.as_bytes().to_vec();
     Some(Row { path, mode, oid, sha256: *sha256.as_bytes(), stamp: FileStamp { size, ..FileStamp::default() } })
-}
-
-/// A reader that hashes the bytes it reads.
-struct HashingReader {
-    from: File,
-    sha256: sha2::Sha256,
-    size: u64,
-}
-
-impl Read for HashingReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(buffer)?;
-        self.sha256.update(&buffer[..count]);
-        self.size += count as u64;
-        Ok(count)
-    }
 }

@@ -147,7 +147,6 @@ impl Manifest {
         self.folders[range.start as usize..range.end as usize].iter().map(|folder| self.bytes(&folder.name))
     }
 
-    /// Whether `folder` has a `.gitignore`.
     pub(crate) fn has_gitignore(&self, folder: FolderIndex) -> bool {
         self.folders[folder.0 as usize].has_gitignore
     }
@@ -169,7 +168,6 @@ impl Manifest {
         Some(FileIndex(files.start + u32::try_from(at).ok()?))
     }
 
-    /// Returns the file at `path`.
     pub(crate) fn get(&self, path: &[u8]) -> Option<FileIndex> {
         let (folder, name) = format::split(path);
         self.find(self.files_in(self.folder(folder)?), name)
@@ -190,7 +188,6 @@ impl Manifest {
         LogicalPath::parse(std::str::from_utf8(&self.path(folder, file)).ok()?).ok()
     }
 
-    /// Returns the file's name.
     pub(crate) fn name(&self, file: FileIndex) -> &[u8] {
         self.bytes(&self.files[file.0 as usize].name)
     }
@@ -200,7 +197,6 @@ impl Manifest {
         self.files[file.0 as usize].mode
     }
 
-    /// Returns the file's size.
     pub(crate) fn size(&self, file: FileIndex) -> u64 {
         self.files[file.0 as usize].stamp.size
     }

@@ -378,7 +378,6 @@ impl Now {
         Some(Self { stamp: FileStamp::of(stat), is_link, mode: stat.st_mode & 0o7777, hard_linked })
     }
 
-    /// Returns its git mode.
     pub(crate) fn git_mode(&self) -> u32 {
         if self.is_link {
             MODE_LINK

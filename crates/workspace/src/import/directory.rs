@@ -73,7 +73,6 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Returns the folder's identity.
 pub(super) fn identity(fd: &OwnedFd) -> io::Result<FolderId> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))

@@ -29,7 +29,6 @@ impl WalkPath {
         Ok(Self { shown: self.shown.child(name)?, real })
     }
 
-    /// Returns the real path.
     pub(crate) fn real(&self) -> &LogicalPath {
         self.real.as_ref().unwrap_or(&self.shown)
     }

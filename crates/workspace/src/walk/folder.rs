@@ -16,7 +16,6 @@ use crate::{Tree, WorkspaceError};
 /// A file that a walk may visit, described by its name.
 #[derive(Debug)]
 pub(crate) struct Candidate {
-    /// Its path.
     pub(crate) at: WalkPath,
     /// Its name in its folder.
     pub(crate) name: CString,

@@ -121,7 +121,7 @@ impl<'a> Scanner<'a> {
             FileKind::Unknown => kind_of(self.rules, at.real(), &self.buffer),
             known => known,
         };
-        let mut sink = Lines::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
+        let mut sink = MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
         let searched = self.searcher.search_slice(&self.pattern, &self.buffer, &mut sink);
         sink.finish(&searched)
     }
@@ -165,7 +165,7 @@ impl<'a> Scanner<'a> {
 
     /// Searches a file that is too large to hold, with bounded memory.
     fn stream(&mut self, file: &OwnedFd, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
-        let mut sink = Lines::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
+        let mut sink = MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
         let file = File::from(file.try_clone()?);
         let searched = self.searcher.search_file(&self.pattern, &file, &mut sink);
         sink.finish(&searched)
@@ -199,7 +199,7 @@ fn fill(buffer: &mut Vec<u8>, file: &OwnedFd, from: usize, count: usize) -> io::
 }
 
 /// Collects matching lines with their context.
-struct Lines<'a> {
+struct MatchCollector<'a> {
     pattern: &'a BoundedPattern<'a>,
     at: &'a WalkPath,
     kind: FileKind,
@@ -211,7 +211,7 @@ struct Lines<'a> {
     binary: bool,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> MatchCollector<'a> {
     fn new(
         pattern: &'a BoundedPattern<'a>,
         at: &'a WalkPath,
@@ -254,7 +254,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-impl Sink for Lines<'_> {
+impl Sink for MatchCollector<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {

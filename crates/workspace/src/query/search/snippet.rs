@@ -10,7 +10,6 @@ const CHARS_BEFORE: usize = 120;
 const MAX_CHAR_BYTES: usize = 4;
 const CUT: char = '…';
 
-/// Returns a line without its line ending.
 pub(super) fn without_ending(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)

@@ -20,7 +20,6 @@ const MAX_BYTES: usize = 256 * 1024;
 /// How many files that were not searched are named.
 const MAX_SKIPPED: usize = 20;
 
-/// A search.
 pub(super) struct SearchVisitor<'a> {
     pub(super) tree: &'a Tree,
     pub(super) rules: &'a Rules,
