@@ -1,4 +1,4 @@
-//! A section applied to a file.
+//! Applies a file patch to a file's bytes.
 
 mod line_endings;
 mod mismatch;
@@ -9,31 +9,30 @@ use std::ops::Range;
 use super::file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
 use super::locate::{Finder, Matching};
 use crate::{Conflict, Counts};
-use line_endings::Form;
-use position::Wanted;
+use line_endings::NormalizedText;
+use position::Target;
 
-/// Conflicts that are told of one file.
+/// The most conflicts that are reported for one file.
 const MAX_CONFLICTS: usize = 100;
 
-/// Why a section does not apply.
+/// Why a file patch does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchFault {
     /// These hunks do not match, at most the first hundred.
     Conflicts(Vec<Conflict>),
-    /// Every hunk matches, and puts in characters that the file's encoding does not have.
+    /// Every hunk matches, but inserts characters that the file's encoding lacks.
     NotEncodable,
 }
 
 impl FilePatch {
-    /// Applies the hunks to `before`, the whole file as it is (empty for a created one).
+    /// Applies the hunks to `before`, the whole file (empty for a created one).
     ///
-    /// A hunk applies where its context stands, or, where that place is unique, elsewhere; never with fuzz. As git has it,
-    /// a hunk that begins at line 1 belongs to the start of the file, and one without context behind its change to the
-    /// end; a hunk without any context applies exactly where it says or not at all. Once a hunk has moved, those behind it
-    /// have to be unique as well.
+    /// A hunk applies at its stated line, or elsewhere if it matches at one position only; never with fuzz. As in Git, a hunk
+    /// that begins at line 1 belongs to the start of the file, and one without trailing context to the end; a hunk without
+    /// any context applies at its stated line or not at all. Once a hunk has moved, later ones have to be unique too.
     ///
-    /// Hunks whose lines end in LF apply to lines that end in CRLF; what they put in ends as its neighbours do. Lines of
-    /// text in an older encoding or UTF-16 are compared by their characters. Everything else stays bit by bit.
+    /// Hunks with LF apply to lines with CRLF; inserted lines then end as their neighbours do. Text in an older encoding or
+    /// in UTF-16 is compared by its characters. All other bytes stay the same.
     ///
     /// # Errors
     ///
@@ -41,15 +40,12 @@ impl FilePatch {
     pub fn apply(&self, before: &[u8]) -> Result<PatchResult, PatchFault> {
         if self.ignores_content {
             let deletions = split(before).len() as u64;
-            return Ok(PatchResult {
-                bytes: Vec::new(),
-                offsets: Vec::new(),
-                counts: Counts { insertions: 0, deletions },
-            });
+            let counts = Counts { insertions: 0, deletions };
+            return Ok(PatchResult { bytes: Vec::new(), offsets: Vec::new(), counts });
         }
-        let form = Form::of(self, before);
-        let (bytes, offsets) = self.apply_to(form.lines_of()).map_err(PatchFault::Conflicts)?;
-        let bytes = form.restore(bytes).ok_or(PatchFault::NotEncodable)?;
+        let normalized = NormalizedText::of(self, before);
+        let (bytes, offsets) = self.apply_to(normalized.text()).map_err(PatchFault::Conflicts)?;
+        let bytes = normalized.restore(bytes).ok_or(PatchFault::NotEncodable)?;
         if self.operation == PatchOperation::Delete && !bytes.is_empty() {
             return Err(PatchFault::Conflicts(vec![mismatch::leftover(self, &bytes)]));
         }
@@ -59,23 +55,25 @@ impl FilePatch {
 
     fn apply_to(&self, before: &[u8]) -> Result<(Vec<u8>, Vec<HunkOffset>), Vec<Conflict>> {
         let lines = split(before);
-        let crlf = lines.iter().any(|line| line.ends_with(b"\r\n"));
+        let has_crlf = lines.iter().any(|line| line.ends_with(b"\r\n"));
         let mut finder = Finder::new(&lines);
         let mut taken: Vec<Range<usize>> = Vec::with_capacity(self.hunks.len());
         let mut offsets = Vec::new();
         let mut conflicts = Vec::new();
         let mut out = Output { lines: &lines, done: 0, bytes: Vec::with_capacity(before.len()) };
         for (number, hunk) in (1..).zip(&self.hunks) {
-            let wanted = Wanted::of(hunk, crlf);
-            match wanted.place(&mut finder, &lines, &taken, !offsets.is_empty()) {
+            let target = Target::of(hunk, has_crlf);
+            match target.find_position(&mut finder, &lines, &taken, !offsets.is_empty()) {
                 Ok(at) => {
-                    if let Some(offset) = wanted.offset_of(at).filter(|offset| *offset != 0) {
+                    if let Some(offset) = target.offset_of(at).filter(|offset| *offset != 0) {
                         offsets.push(HunkOffset { hunk: number, offset });
                     }
-                    taken.push(at..at + wanted.old.len());
-                    out.put(hunk, at, wanted.matching);
+                    taken.push(at..at + target.old.len());
+                    out.write_hunk(hunk, at, target.matching);
                 }
-                Err(missed) => conflicts.push(missed.tell(self, number, &wanted, &mut finder, &lines)),
+                Err(mismatch) => {
+                    conflicts.push(mismatch.into_conflict(self, number, &target, &mut finder, &lines));
+                }
             }
             if conflicts.len() == MAX_CONFLICTS {
                 break;
@@ -94,15 +92,15 @@ fn count(counts: Counts, line: &HunkLine) -> Counts {
     }
 }
 
-/// The lines of `text`, each with its end.
+/// The lines of `text`, each with its ending.
 fn split(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
-/// The file as it shall be, as far as it is written.
+/// The new file, as far as it is written.
 struct Output<'a> {
     lines: &'a [&'a [u8]],
-    /// Lines of the file that are copied or gone.
+    /// Lines of the old file that are copied or deleted.
     done: usize,
     bytes: Vec<u8>,
 }
@@ -115,8 +113,8 @@ impl Output<'_> {
         self.done = end;
     }
 
-    /// Writes `hunk`, whose old lines stand at line `at`; what stays is the file's own bytes.
-    fn put(&mut self, hunk: &Hunk, at: usize, matching: Matching) {
+    /// Writes `hunk`, whose old lines are at line `at`. Context keeps the file's own bytes.
+    fn write_hunk(&mut self, hunk: &Hunk, at: usize, matching: Matching) {
         self.copy_to(at);
         for line in &hunk.lines {
             match line {
@@ -133,10 +131,10 @@ impl Output<'_> {
         }
     }
 
-    /// How the file's lines end here: as the line before, else as the line behind.
+    /// The line ending at the current position: that of the line before, else of the line after.
     fn ending(&self) -> &'static [u8] {
-        let (before, behind) = self.lines.split_at(self.done);
-        let mut near = before.iter().rev().chain(behind).filter(|line| line.ends_with(b"\n"));
-        if near.next().is_some_and(|line| line.ends_with(b"\r\n")) { b"\r\n" } else { b"\n" }
+        let (before, after) = self.lines.split_at(self.done);
+        let mut neighbours = before.iter().rev().chain(after).filter(|line| line.ends_with(b"\n"));
+        if neighbours.next().is_some_and(|line| line.ends_with(b"\r\n")) { b"\r\n" } else { b"\n" }
     }
 }

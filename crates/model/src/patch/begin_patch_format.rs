@@ -1,4 +1,4 @@
-//! The form that begins with `*** Begin Patch`: hunks without numbers, found by their context alone.
+//! The format that begins with `*** Begin Patch`: hunks without line numbers, located by their context.
 
 use super::check::RawFilePatch;
 use super::fault::{invalid, shown};
@@ -7,7 +7,7 @@ use super::hunk::parse_line;
 use super::lines::Lines;
 use crate::Refusal;
 
-const FORM_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \
+const FORMAT_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \
      `*** Add File: PATH` with lines that begin with `+`, or `*** Delete File: PATH`, and at the end `*** End Patch`.";
 
 /// Reads a whole patch.
@@ -15,38 +15,42 @@ pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> 
     let lines = &mut lines;
     lines.skip_blank();
     lines.next();
-    let mut sections = Vec::new();
+    let mut files = Vec::new();
     loop {
         lines.skip_blank();
         let (number, Some(line)) = (lines.number(), lines.peek()) else {
-            return Err(invalid(lines.number(), "the patch ends without `*** End Patch`", FORM_HINT));
+            return Err(invalid(lines.number(), "the patch ends without `*** End Patch`", FORMAT_HINT));
         };
         if line.trim_ascii_end() == b"*** End Patch" {
             lines.next();
             break;
         }
-        let section = if let Some(path) = lines.next_after("*** Add File: ") {
+        let file = if let Some(path) = lines.next_after("*** Add File: ") {
             let hunks = parse_added(lines)?;
-            RawFilePatch { hunks, ..section(number, PatchOperation::Create, path) }
+            RawFilePatch { hunks, ..file_patch(number, PatchOperation::Create, path) }
         } else if let Some(path) = lines.next_after("*** Delete File: ") {
-            RawFilePatch { ignores_content: true, ..section(number, PatchOperation::Delete, path) }
+            RawFilePatch { ignores_content: true, ..file_patch(number, PatchOperation::Delete, path) }
         } else if let Some(path) = lines.next_after("*** Update File: ") {
             parse_updated(lines, number, path)?
         } else {
-            return Err(invalid(number, format!("`{}` is no part of a patch of this form", shown(line)), FORM_HINT));
+            return Err(invalid(
+                number,
+                format!("`{}` is not valid in a patch of this format", shown(line)),
+                FORMAT_HINT,
+            ));
         };
-        sections.push(section);
+        files.push(file);
     }
     if !lines.only_blank_from(0) {
         return Err(invalid(lines.number(), "text follows `*** End Patch`", "Send one patch alone."));
     }
-    if sections.is_empty() {
-        return Err(invalid(1, "the patch changes no file", FORM_HINT));
+    if files.is_empty() {
+        return Err(invalid(1, "the patch changes no file", FORMAT_HINT));
     }
-    Ok(sections)
+    Ok(files)
 }
 
-fn section(number: usize, operation: PatchOperation, path: &[u8]) -> RawFilePatch {
+fn file_patch(number: usize, operation: PatchOperation, path: &[u8]) -> RawFilePatch {
     let path = path.trim_ascii().to_vec();
     RawFilePatch { number, operation, from: path.clone(), path, mode: None, hunks: Vec::new(), ignores_content: false }
 }
@@ -64,7 +68,7 @@ fn parse_added(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
                 lines.skip_blank();
                 break;
             }
-            let hint = "Begin every line of a new file with `+`, empty ones too.";
+            let hint = "Begin every line of a new file with `+`, including empty ones.";
             return Err(invalid(lines.number(), format!("`{}` does not begin with `+`", shown(line)), hint));
         };
         added.push(HunkLine::Insert([rest, b"\n"].concat()));
@@ -73,11 +77,11 @@ fn parse_added(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
     if added.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(vec![Hunk { old_start: Some(0), new_start: Some(1), lines: added, below: Vec::new(), at_end: false }])
+    Ok(vec![Hunk { old_start: Some(0), new_start: Some(1), lines: added, anchors: Vec::new(), at_end: false }])
 }
 
 fn parse_updated(lines: &mut Lines<'_>, number: usize, path: &[u8]) -> Result<RawFilePatch, Refusal> {
-    let mut updated = section(number, PatchOperation::Modify, path);
+    let mut updated = file_patch(number, PatchOperation::Modify, path);
     if let Some(to) = lines.next_after("*** Move to: ") {
         updated.operation = PatchOperation::Rename;
         updated.path = to.trim_ascii().to_vec();
@@ -89,20 +93,16 @@ fn parse_updated(lines: &mut Lines<'_>, number: usize, path: &[u8]) -> Result<Ra
         updated.hunks.push(hunk);
     }
     if updated.hunks.is_empty() && updated.operation == PatchOperation::Modify {
-        return Err(invalid(
-            number,
-            "the section changes nothing",
-            "Give the hunks of each file, or leave the file out.",
-        ));
+        return Err(invalid(number, "the file's section changes nothing", "Add the file's hunks, or remove the file."));
     }
     Ok(updated)
 }
 
 fn parse_hunk(lines: &mut Lines<'_>) -> Result<Hunk, Refusal> {
     let number = lines.number();
-    let mut hunk = Hunk { old_start: None, new_start: None, lines: Vec::new(), below: Vec::new(), at_end: false };
+    let mut hunk = Hunk { old_start: None, new_start: None, lines: Vec::new(), anchors: Vec::new(), at_end: false };
     while let Some(head) = lines.next_after("@@") {
-        hunk.below.extend(anchor(head));
+        hunk.anchors.extend(anchor(head));
     }
     while let Some(line) = lines.peek().filter(|line| !is_marker(line) && !line.starts_with(b"@@")) {
         if lines.is_blank_up_to(|line| is_marker(line) || line.starts_with(b"@@")) {
@@ -111,7 +111,7 @@ fn parse_hunk(lines: &mut Lines<'_>) -> Result<Hunk, Refusal> {
         }
         let Some(line) = parse_line(line) else {
             let hint = "Begin every line of a hunk with ` `, `-` or `+`.";
-            return Err(invalid(lines.number(), format!("`{}` is no line of a hunk", shown(line)), hint));
+            return Err(invalid(lines.number(), format!("`{}` is not a line of a hunk", shown(line)), hint));
         };
         hunk.lines.push(line);
         lines.next();
@@ -121,17 +121,18 @@ fn parse_hunk(lines: &mut Lines<'_>) -> Result<Hunk, Refusal> {
         hunk.at_end = true;
     }
     if hunk.lines.iter().all(|line| matches!(line, HunkLine::Context(_))) {
-        return Err(invalid(number, "the hunk changes nothing", "Leave hunks without `-` and `+` lines out."));
+        return Err(invalid(number, "the hunk changes nothing", "Remove hunks without `-` and `+` lines."));
     }
     if hunk.old_lines().next().is_none() && !hunk.at_end {
-        let message = "the hunk has no line of the old file, so nothing proves where its lines belong";
-        let hint = "Give lines of context round what you insert, or put `*** End of File` behind what goes to the end.";
+        let message = "the hunk has no line of the old file, so the position of its lines is not certain";
+        let hint =
+            "Add lines of context around the insertion, or put `*** End of File` after lines that belong at the end.";
         return Err(invalid(number, message, hint));
     }
     Ok(hunk)
 }
 
-/// The line that a hunk's head names; numbers, as of a unified diff, say nothing in this form.
+/// The line that a hunk's header names. Line numbers, as in a unified diff, are ignored.
 fn anchor(head: &[u8]) -> Option<Vec<u8>> {
     let text = head.trim_ascii();
     let text = text.strip_suffix(b"@@").unwrap_or(text).trim_ascii();

@@ -1,4 +1,4 @@
-//! From names in a patch to paths, and what sections may not do together.
+//! Turns names in a patch into paths, and checks what its files do together.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::fault::{invalid, shown};
 use super::file_patch::{FilePatch, Hunk, PatchOperation};
 use crate::{Code, LogicalPath, Refusal};
 
-/// A section whose names are not judged yet.
+/// A file patch whose names are not checked yet.
 pub(super) struct RawFilePatch {
     /// Line of the patch at which it begins.
     pub(super) number: usize,
@@ -18,70 +18,68 @@ pub(super) struct RawFilePatch {
     pub(super) ignores_content: bool,
 }
 
-/// Judges the sections' names, each by itself and all together.
-pub(super) fn sections(raw: Vec<RawFilePatch>) -> Result<Vec<FilePatch>, Refusal> {
-    let mut uses = Uses::default();
-    let mut sections = Vec::with_capacity(raw.len());
+/// Checks the names of all files, each by itself and all together.
+pub(super) fn files(raw: Vec<RawFilePatch>) -> Result<Vec<FilePatch>, Refusal> {
+    let mut uses = PathUses::default();
+    let mut files = Vec::with_capacity(raw.len());
     let mut rejected: Option<Refusal> = None;
-    for section in raw {
-        match paths(&section) {
+    for file in raw {
+        match paths(&file) {
             Ok((from, path)) => {
-                uses.note(section.number, section.operation, &from, &path)?;
-                sections.push(FilePatch {
-                    operation: section.operation,
+                uses.add(file.number, file.operation, &from, &path)?;
+                files.push(FilePatch {
+                    operation: file.operation,
                     from,
                     path,
-                    mode: section.mode,
-                    hunks: section.hunks,
-                    ignores_content: section.ignores_content,
+                    mode: file.mode,
+                    hunks: file.hunks,
+                    ignores_content: file.ignores_content,
                 });
             }
-            // What is wrong with the patch as such comes first, wherever it stands.
+            // Faults of the patch itself take precedence over rejected paths, wherever they are.
             Err(refusal) => rejected = rejected.or(Some(refusal)),
         }
     }
-    uses.check_ways()?;
-    rejected.map_or(Ok(sections), Err)
+    uses.check_nesting()?;
+    rejected.map_or(Ok(files), Err)
 }
 
-fn paths(section: &RawFilePatch) -> Result<(LogicalPath, LogicalPath), Refusal> {
-    Ok((path(&section.from)?, path(&section.path)?))
+fn paths(file: &RawFilePatch) -> Result<(LogicalPath, LogicalPath), Refusal> {
+    Ok((path(&file.from)?, path(&file.path)?))
 }
 
 fn path(name: &[u8]) -> Result<LogicalPath, Refusal> {
     let Ok(text) = std::str::from_utf8(name) else {
         let message = format!("`{}` is not UTF-8", shown(name));
-        return Err(Refusal::new(
-            Code::PathRejected,
-            message,
-            "Name files in UTF-8; others are out of reach of patches.",
-        )
-        .with_details(|details| details.path = Some(shown(name))));
+        let hint = "Name files in UTF-8; a patch cannot change files with other names.";
+        return Err(
+            Refusal::new(Code::PathRejected, message, hint).with_details(|details| details.path = Some(shown(name)))
+        );
     };
     LogicalPath::parse_file(text).map_err(|rule| Refusal::path(text, rule))
 }
 
-/// What the sections so far do with each path.
+/// What the patch does with each path so far.
 #[derive(Default)]
-struct Uses {
-    of: HashMap<LogicalPath, Use>,
-    /// The line of the section that leaves a file at the path.
+struct PathUses {
+    by_path: HashMap<LogicalPath, PathUse>,
+    /// The line of the patch that leaves a file at the path.
     files: HashMap<LogicalPath, usize>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Use {
-    /// The line of the section that writes the path, or takes it away without a successor.
+struct PathUse {
+    /// The line of the patch that writes or deletes the path.
     written: Option<usize>,
-    /// The line of the section that renames it away.
+    /// The line of the patch that renames it to another path.
     renamed: Option<usize>,
-    /// Whether what is written is a file of its own, in the place of one that is renamed away.
-    anew: bool,
+    /// Whether the path is written as a new file, which may replace one that is renamed.
+    is_new: bool,
 }
 
-impl Uses {
-    /// Adds a section; refuses it where the patch does something else with its paths already.
-    fn note(
+impl PathUses {
+    /// Adds a file; refuses it if the patch already uses its paths in a conflicting way.
+    fn add(
         &mut self,
         number: usize,
         operation: PatchOperation,
@@ -90,37 +88,37 @@ impl Uses {
     ) -> Result<(), Refusal> {
         if operation == PatchOperation::Rename {
             if from == path {
-                return Err(invalid(number, format!("`{path}` is renamed to itself"), "Leave the rename out.").at(path));
+                return Err(invalid(number, format!("`{path}` is renamed to itself"), "Remove the rename.").at(path));
             }
-            let used = self.of.entry(from.clone()).or_default();
-            if let Some(other) = used.renamed.or(used.written.filter(|_| !used.anew)) {
-                return Err(twice(number, other, from));
+            let used = self.by_path.entry(from.clone()).or_default();
+            if let Some(other) = used.renamed.or(used.written.filter(|_| !used.is_new)) {
+                return Err(changed_twice(number, other, from));
             }
             used.renamed = Some(number);
         }
-        let used = self.of.entry(path.clone()).or_default();
-        let anew = matches!(operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
-        if let Some(other) = used.written.or(used.renamed.filter(|_| !anew)) {
-            return Err(twice(number, other, path));
+        let used = self.by_path.entry(path.clone()).or_default();
+        let is_new = matches!(operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
+        if let Some(other) = used.written.or(used.renamed.filter(|_| !is_new)) {
+            return Err(changed_twice(number, other, path));
         }
-        *used = Use { written: Some(number), anew, ..*used };
+        *used = PathUse { written: Some(number), is_new, ..*used };
         if operation != PatchOperation::Delete {
             self.files.insert(path.clone(), number);
         }
         Ok(())
     }
 
-    /// Refuses a patch that wants a file and something beneath it: whatever the tree holds, no order of its sections works.
-    fn check_ways(&self) -> Result<(), Refusal> {
-        let Some((above, beneath)) = LogicalPath::find_nested(self.files.keys()) else { return Ok(()) };
-        let (other, number) = (self.files[above], self.files[beneath]);
-        let message = format!("`{beneath}` lies beneath `{above}`, which line {other} wants to be a file");
-        Err(invalid(number, message, "Give one of the two another name, or delete the file in the way.").at(beneath))
+    /// Refuses a patch that leaves a file at a path and another one under it, which no tree can have.
+    fn check_nesting(&self) -> Result<(), Refusal> {
+        let Some((above, below)) = LogicalPath::find_nested(self.files.keys()) else { return Ok(()) };
+        let (other, number) = (self.files[above], self.files[below]);
+        let message = format!("`{below}` is under `{above}`, which line {other} makes a file");
+        Err(invalid(number, message, "Rename one of the two, or delete the file that is in the way.").at(below))
     }
 }
 
-fn twice(number: usize, other: usize, path: &LogicalPath) -> Refusal {
-    let message = format!("`{path}` is changed here and at line {other} already");
-    invalid(number, message, "Put all hunks of a file into one section; send what builds on it as a second patch.")
+fn changed_twice(number: usize, other: usize, path: &LogicalPath) -> Refusal {
+    let message = format!("`{path}` is already changed at line {other}");
+    invalid(number, message, "Put all hunks of a file together; send changes that build on them as a second patch.")
         .at(path)
 }

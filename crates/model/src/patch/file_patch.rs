@@ -5,21 +5,22 @@ use crate::{Counts, LogicalPath};
 /// What a patch does to one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePatch {
-    /// What kind of change.
+    /// The kind of change.
     pub operation: PatchOperation,
-    /// The file that is read: equal to `path` but for renames and copies.
+    /// The file that is read; differs from `path` for renames and copies only.
     pub from: LogicalPath,
-    /// The file that is written. Whether a name may be a new one ([`LogicalPath::check_new`]) is the caller's to check.
+    /// The file that is written. The caller checks whether a new file may have this name
+    /// ([`LogicalPath::check_new`]).
     pub path: LogicalPath,
-    /// The mode that a created file asks for, or that an existing one shall get (`new mode`): `0o644` or `0o755`.
+    /// The mode of a created file, or the new mode of an existing one: `0o644` or `0o755`.
     pub mode: Option<u32>,
-    /// What changes, in the order of the file; none for a pure rename or mode change.
+    /// The changes, in the order of the file; empty for a pure rename or change of mode.
     pub hunks: Vec<Hunk>,
-    /// Whether a deletion takes the file whatever it holds: the form `*** Delete File` tells no lines.
+    /// Whether a deletion applies to any content: the form `*** Delete File` lists no lines.
     pub ignores_content: bool,
 }
 
-/// What a section does.
+/// What a patch does with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum PatchOperation {
@@ -30,18 +31,18 @@ pub enum PatchOperation {
     Copy,
 }
 
-/// One hunk. Lines keep their line ending; the last may have none.
+/// One hunk. Each line includes its ending; the last may have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hunk {
-    /// First line in the old file, from 1; 0 where the old side is empty. `None` where the form has no numbers.
+    /// First line in the old file, from 1; 0 if the old side is empty. `None` in the form without numbers.
     pub old_start: Option<u64>,
     /// First line in the new file.
     pub new_start: Option<u64>,
     /// The lines.
     pub lines: Vec<HunkLine>,
-    /// Lines of the file above the hunk that say which of several places is meant; only in the form without numbers.
-    pub below: Vec<Vec<u8>>,
-    /// Whether the hunk says that it ends where the file ends; only in the form without numbers.
+    /// Lines above the hunk that select one of several positions; only in the form without numbers.
+    pub anchors: Vec<Vec<u8>>,
+    /// Whether the hunk states that it ends at the end of the file; only in the form without numbers.
     pub at_end: bool,
 }
 
@@ -54,30 +55,30 @@ pub enum HunkLine {
     Insert(Vec<u8>),
 }
 
-/// A file as a section leaves it.
+/// A file after a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchResult {
     /// All its bytes.
     pub bytes: Vec<u8>,
-    /// For each hunk that did not stand where it said: by how many lines it was moved.
+    /// Hunks that were not at their stated lines, and by how many lines they moved.
     pub offsets: Vec<HunkOffset>,
     /// Lines added and removed.
     pub counts: Counts,
 }
 
-/// A hunk that applied elsewhere.
+/// A hunk that applied at another line than stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HunkOffset {
     /// The hunk, counted from 1 within its file.
     pub hunk: u32,
-    /// Lines between where it said and where it applied.
+    /// Lines from the stated line to the one where it applied.
     pub offset: i64,
 }
 
 impl FilePatch {
-    /// The section that undoes this one; `None` for a copy, which is undone by a deletion that it does not hold the lines
-    /// of, for a change of mode, and for forms that do not tell enough.
+    /// The patch that reverses this one; `None` for a copy, a change of mode, and a deletion that lists no lines, which
+    /// lack what is needed.
     pub fn reversed(&self) -> Option<Self> {
         let operation = match self.operation {
             PatchOperation::Create => PatchOperation::Delete,
@@ -96,7 +97,7 @@ impl FilePatch {
 
 impl Hunk {
     fn reversed(&self) -> Self {
-        let turn = |line: &HunkLine| match line {
+        let reverse = |line: &HunkLine| match line {
             HunkLine::Context(bytes) => HunkLine::Context(bytes.clone()),
             HunkLine::Delete(bytes) => HunkLine::Insert(bytes.clone()),
             HunkLine::Insert(bytes) => HunkLine::Delete(bytes.clone()),
@@ -104,13 +105,13 @@ impl Hunk {
         Self {
             old_start: self.new_start,
             new_start: self.old_start,
-            lines: self.lines.iter().map(turn).collect(),
-            below: self.below.clone(),
+            lines: self.lines.iter().map(reverse).collect(),
+            anchors: self.anchors.clone(),
             at_end: self.at_end,
         }
     }
 
-    /// The lines that the old file has.
+    /// The lines of the old file.
     pub(super) fn old_lines(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.lines.iter().filter_map(|line| match line {
             HunkLine::Context(bytes) | HunkLine::Delete(bytes) => Some(bytes.as_slice()),

@@ -5,15 +5,15 @@ use super::file_patch::{Hunk, HunkLine};
 use super::lines::Lines;
 use crate::Refusal;
 
-/// What a hunk's head says.
-struct Head {
-    /// Where it stands in the patch.
+/// The header of a hunk.
+struct Header {
+    /// Its line in the patch.
     line: usize,
     old: Range,
     new: Range,
 }
 
-/// Lines of one side.
+/// The lines of one side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Range {
     start: u64,
@@ -21,12 +21,12 @@ struct Range {
 }
 
 impl Range {
-    /// The line behind the last one; of an empty range, the line behind its place.
+    /// The line after the last one; for an empty range, the line after its position.
     fn end(self) -> u64 {
         if self.count == 0 { self.start + 1 } else { self.start + self.count }
     }
 
-    /// The first line; of an empty range, the line behind its place.
+    /// The first line; for an empty range, the line after its position.
     fn first(self) -> u64 {
         if self.count == 0 { self.start + 1 } else { self.start }
     }
@@ -36,25 +36,25 @@ impl Range {
 pub(super) fn parse_all(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
     let mut hunks = Vec::new();
     let mut ended = Ended::default();
-    let mut free = 0;
+    let mut free_from = 0;
     loop {
         let Some(text) = lines.peek().filter(|line| line.starts_with(b"@@")) else { return Ok(hunks) };
-        let head = Head::parse(lines.number(), text)?;
-        if head.old.first() < free {
+        let head = Header::parse(lines.number(), text)?;
+        if head.old.first() < free_from {
             let message = format!(
-                "hunk {} begins at line {} of the file, but the one before it reaches to line {}",
+                "hunk {} begins at line {} of the file, but the previous hunk ends at line {}",
                 hunks.len() + 1,
                 head.old.start,
-                free - 1
+                free_from - 1
             );
             let hint = "Put the hunks in the order of the file and join those that overlap.";
             return Err(at_hunk(invalid(head.line, message, hint), hunks.len()));
         }
-        free = head.old.end();
+        free_from = head.old.end();
         lines.next();
         let hunk = parse_body(lines, &head, &mut ended).map_err(|refusal| at_hunk(refusal, hunks.len()))?;
         hunks.push(hunk);
-        // A blank line is none of a hunk's whose counts are filled; what follows must be understood all the same.
+        // Blank lines after a complete hunk are ignored; any other line must begin something.
         lines.skip_blank();
     }
 }
@@ -63,7 +63,7 @@ fn at_hunk(refusal: Refusal, before: usize) -> Refusal {
     refusal.with_details(|details| details.hunk = u32::try_from(before + 1).ok())
 }
 
-impl Head {
+impl Header {
     fn parse(line: usize, text: &[u8]) -> Result<Self, Refusal> {
         let parsed = text.strip_prefix(b"@@ -").and_then(|rest| {
             let (old, rest) = parse_range(rest)?;
@@ -72,7 +72,7 @@ impl Head {
             Some(Self { line, old, new })
         });
         let Some(head) = parsed else {
-            let message = format!("`{}` does not say where the hunk stands", shown(text));
+            let message = format!("`{}` has no line numbers", shown(text));
             return Err(invalid(line, message, NUMBERS_HINT));
         };
         if [head.old, head.new].iter().any(|range| range.start == 0 && range.count > 0) {
@@ -82,7 +82,7 @@ impl Head {
         Ok(head)
     }
 
-    fn says(&self) -> String {
+    fn to_text(&self) -> String {
         let range = |range: Range| {
             if range.count == 1 { range.start.to_string() } else { format!("{},{}", range.start, range.count) }
         };
@@ -101,22 +101,22 @@ fn parse_range(text: &[u8]) -> Option<(Range, &[u8])> {
 
 fn parse_number(text: &[u8]) -> Option<(u64, &[u8])> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    // Far more lines than a file can have, and far less than what overflows.
+    // More digits than the line numbers of a file need, and too few to overflow.
     let value = (1..=12)
         .contains(&digits)
         .then(|| text[..digits].iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))?;
     Some((value, &text[digits..]))
 }
 
-/// Sides whose last line was told to have no end: nothing may follow it.
+/// Sides whose last line has no newline, so that no line may follow it.
 #[derive(Clone, Copy, Default)]
 struct Ended {
     old: bool,
     new: bool,
 }
 
-/// Reads as many lines as the head says.
-fn parse_body(lines: &mut Lines<'_>, head: &Head, ended: &mut Ended) -> Result<Hunk, Refusal> {
+/// Reads as many lines as the header states.
+fn parse_body(lines: &mut Lines<'_>, head: &Header, ended: &mut Ended) -> Result<Hunk, Refusal> {
     let first = lines.number();
     let (mut old, mut new) = (0, 0);
     let mut body = Vec::new();
@@ -128,12 +128,8 @@ fn parse_body(lines: &mut Lines<'_>, head: &Head, ended: &mut Ended) -> Result<H
         lines.next();
         let (on_old, on_new) = sides(&line);
         if (on_old && ended.old) || (on_new && ended.new) {
-            let message = "a line follows the one that was told to be the file's last, without a newline";
-            return Err(invalid(
-                number,
-                message,
-                "Put `\\ No newline at end of file` behind a file's very last line only.",
-            ));
+            let message = "a line follows `\\ No newline at end of file`";
+            return Err(invalid(number, message, "Put `\\ No newline at end of file` only after a file's last line."));
         }
         (old, new) = (old + u64::from(on_old), new + u64::from(on_new));
         body.push(line);
@@ -149,7 +145,7 @@ fn parse_body(lines: &mut Lines<'_>, head: &Head, ended: &mut Ended) -> Result<H
             *ended = Ended { old: ended.old || on_old, new: ended.new || on_new };
         }
     }
-    // A line that looks like the next file's `---` is that; any other belongs to this hunk and was not counted.
+    // A line that looks like the next file's `---` begins that file; any other belongs to this hunk but was not counted.
     if lines.peek().is_some_and(|line| goes_on(lines, line)) {
         return Err(miscounted(lines, head, &body));
     }
@@ -160,7 +156,7 @@ fn parse_body(lines: &mut Lines<'_>, head: &Head, ended: &mut Ended) -> Result<H
 pub(super) fn parse_line(line: &[u8]) -> Option<HunkLine> {
     let ended = |rest: &[u8]| [rest, b"\n"].concat();
     match line {
-        // An empty line is an empty context line whose blank was lost on the way, as git takes it.
+        // An empty line is an empty context line that lost its space in transit, as in Git.
         [] => Some(HunkLine::Context(b"\n".to_vec())),
         [b' ', rest @ ..] => Some(HunkLine::Context(ended(rest))),
         [b'-', rest @ ..] => Some(HunkLine::Delete(ended(rest))),
@@ -177,7 +173,7 @@ fn sides(line: &HunkLine) -> (bool, bool) {
     }
 }
 
-/// Whether a line behind a hunk that is filled would be one of its lines.
+/// Whether a line after a complete hunk looks like another line of it.
 fn goes_on(lines: &Lines<'_>, line: &[u8]) -> bool {
     let next_file = line.starts_with(b"--- ") && lines.peek_at(1).is_some_and(|next| next.starts_with(b"+++ "));
     matches!(line.first(), Some(b' ' | b'+' | b'-' | b'\\'))
@@ -186,8 +182,8 @@ fn goes_on(lines: &Lines<'_>, line: &[u8]) -> bool {
         && !lines.is_signature()
 }
 
-/// Says what the counts are, if all that looks like the hunk's lines is counted.
-fn miscounted(lines: &mut Lines<'_>, head: &Head, body: &[HunkLine]) -> Refusal {
+/// The refusal of a hunk whose header states other counts than its lines have.
+fn miscounted(lines: &mut Lines<'_>, head: &Header, body: &[HunkLine]) -> Refusal {
     let count = |(old, new): (u64, u64), line: &HunkLine| {
         let (on_old, on_new) = sides(line);
         (old + u64::from(on_old), new + u64::from(on_new))
@@ -198,8 +194,8 @@ fn miscounted(lines: &mut Lines<'_>, head: &Head, body: &[HunkLine]) -> Refusal 
         counts = parse_line(line).iter().fold(counts, count);
     }
     let message = format!(
-        "the hunk's head `{}` says {} old and {} new lines, but {} old and {} new lines follow",
-        head.says(),
+        "the hunk's header `{}` states {} old and {} new lines, but {} old and {} new lines follow",
+        head.to_text(),
         head.old.count,
         head.new.count,
         counts.0,
@@ -212,24 +208,24 @@ fn miscounted(lines: &mut Lines<'_>, head: &Head, body: &[HunkLine]) -> Refusal 
     })
 }
 
-fn check(head: &Head, first: usize, lines: Vec<HunkLine>) -> Result<Hunk, Refusal> {
+fn check(head: &Header, first: usize, lines: Vec<HunkLine>) -> Result<Hunk, Refusal> {
     if lines.iter().all(|line| matches!(line, HunkLine::Context(_))) {
-        let hint = "Leave hunks without `-` and `+` lines out.";
+        let hint = "Remove hunks without `-` and `+` lines.";
         return Err(invalid(first, "the hunk changes nothing", hint));
     }
     if head.old.count == 0 && head.old.start > 0 {
-        let message = "the hunk has no line of the old file, so nothing proves where its lines belong";
+        let message = "the hunk has no line of the old file, so the position of its lines is not certain";
         return Err(invalid(
             head.line,
             message,
-            "Give lines of context round what you insert: make the diff with `-U3`.",
+            "Add lines of context around the insertion: create the diff with `-U3`.",
         ));
     }
     Ok(Hunk {
         old_start: Some(head.old.start),
         new_start: Some(head.new.start),
         lines,
-        below: Vec::new(),
+        anchors: Vec::new(),
         at_end: false,
     })
 }

@@ -1,6 +1,6 @@
-//! A patch's lines, read one after the other.
+//! Reads a patch line by line.
 
-/// A patch's lines without their ends, and how far they are read.
+/// A patch's lines without their endings, and the reading position.
 pub(super) struct Lines<'a> {
     lines: Vec<&'a [u8]>,
     at: usize,
@@ -9,9 +9,9 @@ pub(super) struct Lines<'a> {
 impl<'a> Lines<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
         let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-        // What follows the last line's end is no line.
+        // The text after the last line's ending is not a line.
         lines.pop_if(|last| last.is_empty());
-        // The last line may be cut before its carriage return; of a single line nothing can be told.
+        // The last line may be cut before its carriage return. A single line proves nothing.
         let last = lines.len().saturating_sub(1);
         if last > 0 && lines[..last].iter().all(|line| line.ends_with(b"\r")) {
             for line in &mut lines {
@@ -26,7 +26,7 @@ impl<'a> Lines<'a> {
         self.peek_at(0)
     }
 
-    /// The line `ahead` lines behind the next one.
+    /// The line `ahead` lines after the next one.
     pub(super) fn peek_at(&self, ahead: usize) -> Option<&'a [u8]> {
         self.lines.get(self.at + ahead).copied()
     }
@@ -38,7 +38,7 @@ impl<'a> Lines<'a> {
         Some(line)
     }
 
-    /// Reads the next line if it begins with `prefix`; what follows that.
+    /// Reads the next line if it begins with `prefix`, and returns the rest of it.
     pub(super) fn next_after(&mut self, prefix: &str) -> Option<&'a [u8]> {
         let rest = self.peek()?.strip_prefix(prefix.as_bytes())?;
         self.at += 1;
@@ -50,19 +50,19 @@ impl<'a> Lines<'a> {
         self.at + 1
     }
 
-    /// Goes past lines of blanks only.
+    /// Skips lines that contain only white space.
     pub(super) fn skip_blank(&mut self) {
         while self.peek().is_some_and(|line| line.trim_ascii().is_empty()) {
             self.at += 1;
         }
     }
 
-    /// Whether nothing but blank lines stands from `ahead` lines ahead on.
+    /// Whether all lines from `ahead` lines after the next one are blank.
     pub(super) fn only_blank_from(&self, ahead: usize) -> bool {
         self.lines.iter().skip(self.at + ahead).all(|line| line.trim_ascii().is_empty())
     }
 
-    /// Whether empty lines, one at least, are all that stands before a line of which `ends` holds.
+    /// Whether one or more empty lines precede a line for which `ends` holds.
     pub(super) fn is_blank_up_to(&self, ends: impl Fn(&[u8]) -> bool) -> bool {
         let blank = self.lines[self.at..].iter().take_while(|line| line.is_empty()).count();
         blank > 0 && self.peek_at(blank).is_some_and(ends)
@@ -74,8 +74,8 @@ impl<'a> Lines<'a> {
         matches!(self.peek(), Some(b"-- " | b"--")) && self.peek_at(1).is_none_or(is_version) && self.only_blank_from(2)
     }
 
-    /// Whether the patch is of the form that begins with `*** Begin Patch`.
-    pub(super) fn is_begin_form(&self) -> bool {
+    /// Whether the patch has the format that begins with `*** Begin Patch`.
+    pub(super) fn is_begin_patch_format(&self) -> bool {
         let first = self.lines.iter().find(|line| !line.trim_ascii().is_empty());
         first.is_some_and(|line| line.starts_with(b"*** Begin Patch"))
     }

@@ -1,29 +1,29 @@
-//! Where a hunk's old lines stand in a file.
+//! Finds the lines of a file that match a hunk's old lines.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::text::Occurrences;
 
-/// Places of a hunk that a conflict tells.
-pub(super) const MAX_PLACES: usize = 20;
-/// Lines that the searches of one file may go over, together: some tenths of a second. A patch for which that is not
-/// enough has thousands of hunks, none of which stands where it says.
+/// The most offsets of a hunk that a conflict lists.
+pub(super) const MAX_OFFSETS: usize = 20;
+/// The most lines that all searches in one file may visit: some tenths of a second. Only a patch with thousands of hunks, all
+/// at wrong line numbers, exceeds it.
 const MAX_WORK: usize = 50_000_000;
-/// A line that stands more often than this in a file says nothing on where a hunk was meant to be.
-const TELLING: usize = 8;
+/// A line with more occurrences than this does not indicate where a hunk was meant to apply.
+const MAX_OCCURRENCES: usize = 8;
 
 /// How a hunk's lines are compared with the file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Matching {
     /// Byte by byte.
     Exact,
-    /// LF and CRLF are the same.
+    /// LF and CRLF are equal.
     AnyEnding,
 }
 
 impl Matching {
-    /// What is compared: the content, and whether the line has an end.
+    /// What is compared: the content, and whether the line has an ending.
     fn key(self, line: &[u8]) -> (&[u8], bool) {
         match (self, line.strip_suffix(b"\n")) {
             (Self::Exact, _) => (line, true),
@@ -32,12 +32,12 @@ impl Matching {
         }
     }
 
-    pub(super) fn same(self, one: &[u8], other: &[u8]) -> bool {
+    pub(super) fn is_same(self, one: &[u8], other: &[u8]) -> bool {
         self.key(one) == self.key(other)
     }
 }
 
-/// A file's lines, searched for hunks.
+/// Searches a file's lines for hunks.
 pub(super) struct Finder<'a> {
     lines: &'a [&'a [u8]],
     exact: Option<Index<'a>>,
@@ -45,7 +45,7 @@ pub(super) struct Finder<'a> {
     work: usize,
 }
 
-/// The file's lines by number, equal lines by the same: made for the first hunk that has to be searched for.
+/// The file's lines as numbers; equal lines have equal numbers. Built for the first hunk that needs a search.
 struct Index<'a> {
     numbers: HashMap<(&'a [u8], bool), u32>,
     lines: Vec<u32>,
@@ -56,15 +56,15 @@ impl<'a> Finder<'a> {
         Self { lines, exact: None, any_ending: None, work: 0 }
     }
 
-    /// Whether `old` stands at line `at`, counted from 0.
-    pub(super) fn stands(&self, old: &[&[u8]], matching: Matching, at: usize) -> bool {
-        let there = at.checked_add(old.len()).and_then(|end| self.lines.get(at..end));
-        there.is_some_and(|there| there.iter().zip(old).all(|(line, old)| matching.same(line, old)))
+    /// Whether the file has the lines `old` at line `at`, counted from 0.
+    pub(super) fn matches_at(&self, old: &[&[u8]], matching: Matching, at: usize) -> bool {
+        let found = at.checked_add(old.len()).and_then(|end| self.lines.get(at..end));
+        found.is_some_and(|found| found.iter().zip(old).all(|(line, old)| matching.is_same(line, old)))
     }
 
-    /// The first places, from line `from` on, at which `old` stands that touch none of `taken`, at most [`MAX_PLACES`];
-    /// `None` once the file's searches took too much. `taken` is in order.
-    pub(super) fn places(
+    /// The first offsets of `old`, from line `from` on, that do not overlap `taken`, at most [`MAX_OFFSETS`]; `None` once the
+    /// searches in this file exceed their bound. `taken` is sorted.
+    pub(super) fn find_all(
         &mut self,
         old: &[&[u8]],
         matching: Matching,
@@ -73,15 +73,15 @@ impl<'a> Finder<'a> {
     ) -> Option<Vec<usize>> {
         let (lines, pattern) = self.numbered(old, matching)?;
         let Some(pattern) = pattern.into_iter().collect::<Option<Vec<_>>>() else { return Some(Vec::new()) };
-        let free = |at: &usize| {
+        let is_free = |at: &usize| {
             let next = taken.partition_point(|range| range.end <= *at);
             taken.get(next).is_none_or(|range| *at + pattern.len() <= range.start)
         };
-        let found = Occurrences::new(lines, &pattern, from).filter(free).take(MAX_PLACES).collect();
+        let found = Occurrences::new(lines, &pattern, from).filter(is_free).take(MAX_OFFSETS).collect();
         Some(found)
     }
 
-    /// The place at which most of the telling lines of `old` would be where they are; `None` where none tells.
+    /// The offset at which most of the rare lines of `old` match; `None` without such lines.
     pub(super) fn likeliest(&mut self, old: &[&[u8]]) -> Option<usize> {
         let (lines, pattern) = self.numbered(old, Matching::AnyEnding)?;
         let mut wanted: HashMap<u32, (usize, Vec<usize>)> = HashMap::new();
@@ -90,27 +90,28 @@ impl<'a> Finder<'a> {
                 wanted.entry(number).or_insert((at, Vec::new()));
             }
         }
+        let is_rare = |offsets: &[usize]| offsets.len() <= MAX_OCCURRENCES;
         for (at, number) in lines.iter().enumerate() {
-            if let Some((_, places)) = wanted.get_mut(number).filter(|(_, places)| places.len() <= TELLING) {
-                places.push(at);
+            if let Some((_, offsets)) = wanted.get_mut(number).filter(|(_, offsets)| is_rare(offsets)) {
+                offsets.push(at);
             }
         }
         let mut votes: HashMap<usize, usize> = HashMap::new();
-        for (at, places) in wanted.into_values().filter(|(_, places)| places.len() <= TELLING) {
-            for start in places.into_iter().filter_map(|place| place.checked_sub(at)) {
+        for (at, offsets) in wanted.into_values().filter(|(_, offsets)| is_rare(offsets)) {
+            for start in offsets.into_iter().filter_map(|offset| offset.checked_sub(at)) {
                 *votes.entry(start).or_default() += 1;
             }
         }
         votes.into_iter().max_by_key(|(start, votes)| (*votes, usize::MAX - start)).map(|(start, _)| start)
     }
 
-    /// Charges one more look at every line; `None` once the file's searches took too much.
+    /// Counts a visit of every line; `None` once the searches in this file exceed their bound.
     pub(super) fn charge(&mut self, lines: usize) -> Option<()> {
         self.work += self.lines.len() + lines;
         (self.work <= MAX_WORK).then_some(())
     }
 
-    /// The file's lines and those of `old` as numbers; charges the search that they are for.
+    /// The file's lines and those of `old` as numbers. Charges the search that they are for.
     fn numbered(&mut self, old: &[&[u8]], matching: Matching) -> Option<(&[u32], Vec<Option<u32>>)> {
         self.charge(old.len())?;
         let index = match matching {

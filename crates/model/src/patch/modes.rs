@@ -1,30 +1,30 @@
-//! The modes that a diff of the service's own tells, file by file.
+//! Reads the modes in a diff that the service wrote.
 
 use super::name;
 use crate::LogicalPath;
 
-/// What a diff tells of one file's mode, in git's words (`0o100644`, `0o100755`, `0o120000`); `None` where it tells
-/// nothing: then the mode stays, or there is no such side.
+/// The modes of one file in a diff, as Git writes them (`0o100644`, `0o100755`, `0o120000`). `None` if the mode does not
+/// change or the side does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileModes {
-    /// Where the file was.
+    /// The path before the change.
     pub from: LogicalPath,
-    /// Where it is.
+    /// The path after it.
     pub path: LogicalPath,
-    /// Before the change.
+    /// The mode before the change.
     pub old: Option<u32>,
-    /// After it.
+    /// The mode after it.
     pub new: Option<u32>,
 }
 
-/// Reads the modes in `diff`, which [`diff_file`](crate::diff_file) wrote, binary files included. What has another form
-/// is left out.
+/// Reads the modes in `diff`, which [`diff_file`](crate::diff_file) wrote, of binary files too. Ignores what has another
+/// format.
 pub fn diff_modes(diff: &[u8]) -> Vec<FileModes> {
     let mut all: Vec<FileModes> = Vec::new();
-    // Lines of files begin with a mark of their own, never as the lines of a header do.
+    // Lines of files begin with ` `, `-` or `+`, so they are never taken for headers.
     for line in diff.split(|byte| *byte == b'\n') {
         if let Some(names) = line.strip_prefix(b"diff --git ") {
-            // A rename has two names, which come again.
+            // The two names of a rename follow in headers of their own.
             let path = name::same_in_git_line(names).and_then(|name| parse(&name)).unwrap_or_else(LogicalPath::root);
             all.push(FileModes { from: path.clone(), path, old: None, new: None });
             continue;
@@ -53,8 +53,8 @@ fn moved(line: &[u8], mark: &[u8]) -> Option<LogicalPath> {
 }
 
 fn mode(line: &[u8], marks: &[&str]) -> Option<u32> {
-    let told = marks.iter().find_map(|mark| line.strip_prefix(mark.as_bytes()))?;
-    u32::from_str_radix(std::str::from_utf8(told).ok()?, 8).ok()
+    let text = marks.iter().find_map(|mark| line.strip_prefix(mark.as_bytes()))?;
+    u32::from_str_radix(std::str::from_utf8(text).ok()?, 8).ok()
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_a_change_tells_its_modes() {
+    fn every_kind_of_change_has_its_modes() {
         let (a, odd, to) = (path("a b.txt"), path("ü \"x\".sh"), path("dir/to.sh"));
         let side = |path, bytes: &'static [u8], mode| Some(Side { path, bytes, mode });
         let text = b"diff --git a/x b/x\nold mode 100755\n";

@@ -1,6 +1,6 @@
-//! Names in a patch's headers: quoted or plain, with a prefix or without.
+//! Names in a patch's headers: quoted or plain, with or without a prefix.
 
-/// Prefixes that the two sides of a header have together; stripped only as a pair.
+/// Prefixes of the two sides of a header; removed only as a pair.
 const PREFIXES: [(&str, &str); 11] = [
     ("a/", "b/"),
     ("b/", "a/"),
@@ -15,7 +15,7 @@ const PREFIXES: [(&str, &str); 11] = [
     ("old/", "new/"),
 ];
 
-/// The name in a line `--- NAME`, `+++ NAME`, and what follows it behind a tab.
+/// The name in a line `--- NAME` or `+++ NAME`, and the text that follows after a tab.
 pub(super) fn with_tail(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     if text.starts_with(b"\"") {
         let (name, rest) = unquote(text)?;
@@ -29,7 +29,7 @@ pub(super) fn with_tail(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((text[..end].to_vec(), text.get(end + 1..).unwrap_or_default()))
 }
 
-/// The name that is the whole of `text`.
+/// The name, if it is all of `text`.
 pub(super) fn alone(text: &[u8]) -> Option<Vec<u8>> {
     match with_tail(text)? {
         (name, []) if !text.ends_with(b"\t") => Some(name),
@@ -37,7 +37,7 @@ pub(super) fn alone(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a name in quotes, with the escapes of C; what follows it.
+/// Reads a quoted name with the escapes of C. Returns the name and the rest.
 fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = text.strip_prefix(b"\"")?;
     let mut name = Vec::new();
@@ -56,7 +56,7 @@ fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Reads what follows a backslash.
+/// Reads an escape after its backslash.
 fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
     let (letter, rest) = text.split_first()?;
     let byte = match letter {
@@ -78,7 +78,7 @@ fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
     Some((byte, rest))
 }
 
-/// Two names without the prefixes of a pair, if they have some.
+/// Removes a pair of prefixes, if the names have one.
 pub(super) fn strip_pair(old: &[u8], new: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let stripped = PREFIXES.iter().find_map(|(first, second)| {
         Some((old.strip_prefix(first.as_bytes())?.to_vec(), new.strip_prefix(second.as_bytes())?.to_vec()))
@@ -86,12 +86,12 @@ pub(super) fn strip_pair(old: &[u8], new: &[u8]) -> (Vec<u8>, Vec<u8>) {
     stripped.unwrap_or_else(|| (old.to_vec(), new.to_vec()))
 }
 
-/// The one name of a file that is made or goes, without its side's prefix.
+/// Removes the prefix of the only name of a created or deleted file.
 pub(super) fn strip_one(name: &[u8], prefix: &str) -> Vec<u8> {
     name.strip_prefix(prefix.as_bytes()).unwrap_or(name).to_vec()
 }
 
-/// The name in `diff --git NAME NAME` if both are the same but for their prefixes; `None` where that cannot be told.
+/// The name in `diff --git NAME NAME` if both are the same except for their prefixes; `None` otherwise.
 pub(super) fn same_in_git_line(text: &[u8]) -> Option<Vec<u8>> {
     let same = |old: &[u8], new: &[u8]| {
         let (old, new) = strip_pair(old, new);
@@ -101,12 +101,12 @@ pub(super) fn same_in_git_line(text: &[u8]) -> Option<Vec<u8>> {
         let (old, rest) = unquote(text)?;
         return same(&old, &alone(rest.strip_prefix(b" ")?)?);
     }
-    // The names have the same length, prefixes included, unless one of them is quoted: then both are.
+    // Equal names have the same length, prefixes included; Git quotes both or neither.
     let (old, new) = text.split_at_checked(text.len() / 2)?;
     same(old, new.strip_prefix(b" ")?)
 }
 
-/// Whether `diff --git TEXT` names `old` and `new`, with whatever pair of prefixes.
+/// Whether `diff --git TEXT` names `old` and `new`, with any pair of prefixes.
 pub(super) fn git_line_names(text: &[u8], old: &[u8], new: &[u8]) -> bool {
     let with = |prefix: &str, name: &[u8]| [prefix.as_bytes(), name].concat();
     PREFIXES.iter().chain(&[("", "")]).any(|(first, second)| {
@@ -115,7 +115,7 @@ pub(super) fn git_line_names(text: &[u8], old: &[u8], new: &[u8]) -> bool {
     })
 }
 
-/// Reads `name`, in quotes or plain; what follows it.
+/// Reads `name`, quoted or plain. Returns the rest.
 fn take<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     match unquote(text) {
         Some((quoted, rest)) if quoted == name => Some(rest),
@@ -123,13 +123,16 @@ fn take<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Whether `old` and `new` are `from` and `to`, with whatever pair of prefixes.
+/// Whether `old` and `new` are `from` and `to`, with any pair of prefixes.
 pub(super) fn is_pair(old: &[u8], new: &[u8], from: &[u8], to: &[u8]) -> bool {
-    let stripped = |name: &[u8], prefix: &str, want: &[u8]| name.strip_prefix(prefix.as_bytes()) == Some(want);
-    PREFIXES.iter().chain(&[("", "")]).any(|(first, second)| stripped(old, first, from) && stripped(new, second, to))
+    let is_prefixed = |name: &[u8], prefix: &str, want: &[u8]| name.strip_prefix(prefix.as_bytes()) == Some(want);
+    PREFIXES
+        .iter()
+        .chain(&[("", "")])
+        .any(|(first, second)| is_prefixed(old, first, from) && is_prefixed(new, second, to))
 }
 
-/// Whether `told` is `name`, with whatever prefix.
-pub(super) fn is_one(told: &[u8], name: &[u8]) -> bool {
-    PREFIXES.iter().any(|(prefix, _)| told.strip_prefix(prefix.as_bytes()) == Some(name)) || told == name
+/// Whether `given` is `name`, with or without a prefix.
+pub(super) fn is_same(given: &[u8], name: &[u8]) -> bool {
+    PREFIXES.iter().any(|(prefix, _)| given.strip_prefix(prefix.as_bytes()) == Some(name)) || given == name
 }

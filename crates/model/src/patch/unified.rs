@@ -1,4 +1,4 @@
-//! Unified diffs: git's and plain ones, of many files.
+//! Unified diffs of many files: Git's and plain ones.
 
 mod git;
 
@@ -9,13 +9,13 @@ use super::lines::Lines;
 use super::{hunk, name};
 use crate::Refusal;
 
-/// What begins the head of a mail, or of a commit as git shows it.
+/// How the header of a mail, or of a commit as Git shows it, begins.
 const MAIL_STARTS: [&str; 6] = ["From ", "From: ", "Subject: ", "Date: ", "commit ", "Author: "];
 
 /// Reads a whole patch.
 pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
     let lines = &mut lines;
-    let mut sections = Vec::new();
+    let mut files = Vec::new();
     skip_mail(lines)?;
     loop {
         lines.skip_blank();
@@ -23,26 +23,26 @@ pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> 
         if lines.is_signature() {
             break;
         } else if let Some(names) = lines.next_after("diff --git ") {
-            sections.push(git::parse(lines, number, names)?);
+            files.push(git::parse(lines, number, names)?);
         } else if is_file_head(lines, 0) {
-            sections.push(parse_plain(lines)?);
+            files.push(parse_plain(lines)?);
         } else if is_announcement(lines) {
             lines.next();
         } else {
-            return Err(not_understood(number, line, sections.is_empty()));
+            return Err(not_understood(number, line, files.is_empty()));
         }
     }
-    if sections.is_empty() {
+    if files.is_empty() {
         return Err(invalid(1, "the patch changes no file", WHOLE_PATCH_HINT));
     }
-    Ok(sections)
+    Ok(files)
 }
 
-/// Goes past a mail's or commit's head in front of the first section.
+/// Skips the header of a mail or commit before the first file.
 fn skip_mail(lines: &mut Lines<'_>) -> Result<(), Refusal> {
     lines.skip_blank();
-    let starts = |line: &[u8]| MAIL_STARTS.iter().any(|start| line.starts_with(start.as_bytes()));
-    if !lines.peek().is_some_and(starts) {
+    let is_mail = |line: &[u8]| MAIL_STARTS.iter().any(|start| line.starts_with(start.as_bytes()));
+    if !lines.peek().is_some_and(is_mail) {
         return Ok(());
     }
     while let Some(line) = lines.peek() {
@@ -50,7 +50,7 @@ fn skip_mail(lines: &mut Lines<'_>) -> Result<(), Refusal> {
             return Ok(());
         }
         if ["@@ -", "+++ ", "*** ", "GIT binary patch"].iter().any(|mark| line.starts_with(mark.as_bytes())) {
-            let message = format!("`{}` stands before the first file's head", shown(line));
+            let message = format!("`{}` is before the first file's header", shown(line));
             return Err(invalid(lines.number(), message, "Send the diff alone, without the mail or commit around it."));
         }
         lines.next();
@@ -58,13 +58,13 @@ fn skip_mail(lines: &mut Lines<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a plain file's head stands `ahead` lines ahead.
+/// Whether the header of a plain file is `ahead` lines after the next one.
 fn is_file_head(lines: &Lines<'_>, ahead: usize) -> bool {
     let begins = |ahead, mark: &[u8]| lines.peek_at(ahead).is_some_and(|line| line.starts_with(mark));
     begins(ahead, b"--- ") && begins(ahead + 1, b"+++ ")
 }
 
-/// Whether the next line is one that diff tools write before a plain file's head.
+/// Whether the next line is one that diff tools write before the header of a plain file.
 fn is_announcement(lines: &Lines<'_>) -> bool {
     let Some(line) = lines.peek() else { return false };
     let begins = |mark: &str| line.starts_with(mark.as_bytes());
@@ -85,28 +85,28 @@ fn not_understood(number: usize, line: &[u8], first: bool) -> Refusal {
     if begins("```") || begins("~~~") {
         return invalid(
             number,
-            format!("`{shown}` is no part of a patch"),
+            format!("`{shown}` is not part of a patch"),
             "Send the diff alone, without Markdown fences.",
         );
     }
     if begins("diff --cc ") || begins("diff --combined ") {
-        return invalid(number, "a combined diff of a merge is not taken", "Send a diff between two versions.");
+        return invalid(number, "combined diffs of merges are not supported", "Send a diff between two versions.");
     }
     if begins("Only in ") {
-        let hint = "Make the diff with `diff -ruN`, so that it holds files of one side too.";
-        return invalid(number, format!("`{shown}` tells of a file that the patch does not hold"), hint);
+        let hint = "Create the diff with `diff -ruN`, which includes files of one side.";
+        return invalid(number, format!("`{shown}` names a file that the patch does not contain"), hint);
     }
     if begins("GIT binary patch") || (begins("Binary files ") && line.ends_with(b" differ")) {
         return git::binary(number);
     }
     if begins("--- ") || begins("+++ ") {
         let hint = "Write `--- a/PATH` and, on the very next line, `+++ b/PATH`.";
-        return invalid(number, format!("`{shown}` stands alone"), hint);
+        return invalid(number, format!("`{shown}` has no counterpart"), hint);
     }
-    invalid(number, format!("`{shown}` is no part of a patch"), WHOLE_PATCH_HINT)
+    invalid(number, format!("`{shown}` is not part of a patch"), WHOLE_PATCH_HINT)
 }
 
-/// Reads a section without git's headers.
+/// Reads a file without Git's headers.
 fn parse_plain(lines: &mut Lines<'_>) -> Result<RawFilePatch, Refusal> {
     let number = lines.number();
     let old = FileHead::parse(lines, "--- ")?;
@@ -118,7 +118,7 @@ fn parse_plain(lines: &mut Lines<'_>) -> Result<RawFilePatch, Refusal> {
     let creates = old.is_null() || (old.epoch && hunks[0].old_start == Some(0));
     let deletes = new.is_null() || (new.epoch && hunks[0].new_start == Some(0));
     let (operation, (from, path)) = match (creates, deletes) {
-        (true, true) => return Err(invalid(number, "both sides are missing", "Name the file on one side at least.")),
+        (true, true) => return Err(invalid(number, "both sides are missing", "Name the file on at least one side.")),
         (true, false) if old.is_null() => (PatchOperation::Create, same(name::strip_one(&new.name, "b/"))),
         (false, true) if new.is_null() => (PatchOperation::Delete, same(name::strip_one(&old.name, "a/"))),
         (true, false) => (PatchOperation::Create, name::strip_pair(&old.name, &new.name)),
@@ -139,7 +139,7 @@ fn same(name: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
 /// A line `--- NAME` or `+++ NAME`.
 struct FileHead {
     name: Vec<u8>,
-    /// Whether a time follows that stands for a file which is not there.
+    /// Whether the time is that of a file which does not exist.
     epoch: bool,
     /// Whether anything follows the name.
     tail: bool,
@@ -166,8 +166,8 @@ impl FileHead {
 }
 
 fn bad_name(number: usize, text: &[u8]) -> Refusal {
-    let hint = "Write the name as it is, or in double quotes with the escapes that git uses.";
-    invalid(number, format!("`{}` is no file name", shown(text)), hint)
+    let hint = "Write the name as it is, or in double quotes with Git's escapes.";
+    invalid(number, format!("`{}` is not a file name", shown(text)), hint)
 }
 
 fn names_disagree(number: usize, old: &[u8], new: &[u8]) -> Refusal {
@@ -182,22 +182,23 @@ fn no_hunks(lines: &Lines<'_>, number: usize) -> Refusal {
         Some(line) if !is_file_head(lines, 0) && !line.starts_with(b"diff ") => {
             not_understood(lines.number(), line, false)
         }
-        _ => invalid(number, "the file has no hunks", "Give the hunks of each file, or leave the file out."),
+        _ => invalid(number, "the file has no hunks", "Add the file's hunks, or remove the file."),
     }
 }
 
-/// Checks that a file which is made has no old lines and one that goes no new ones.
+/// Checks that a created file has no old lines and a deleted one no new lines.
 fn check_hunks(number: usize, operation: PatchOperation, hunks: &[Hunk]) -> Result<(), Refusal> {
     let all = |wanted: fn(&HunkLine) -> bool| hunks.iter().flat_map(|hunk| &hunk.lines).all(wanted);
     match operation {
         PatchOperation::Create if hunks.len() > 1 || !all(|line| matches!(line, HunkLine::Insert(_))) => {
-            let hint = "Begin every line of a new file with `+`, in one hunk headed `@@ -0,0 +1,COUNT @@`; to change a file \
-                        that exists, name it on both sides.";
-            Err(invalid(number, "the patch makes a new file but holds old lines of it", hint))
+            let hint = "Begin every line of a new file with `+`, in one hunk with the header `@@ -0,0 +1,COUNT @@`; to \
+                        change an existing file, name it on both sides.";
+            Err(invalid(number, "the patch creates a file but contains old lines of it", hint))
         }
         PatchOperation::Delete if hunks.len() > 1 || !all(|line| matches!(line, HunkLine::Delete(_))) => {
-            let hint = "Begin every line of a deleted file with `-`, in one hunk headed `@@ -1,COUNT +0,0 @@`.";
-            Err(invalid(number, "the patch deletes a file but leaves lines of it", hint))
+            let hint =
+                "Begin every line of a deleted file with `-`, in one hunk with the header `@@ -1,COUNT +0,0 @@`.";
+            Err(invalid(number, "the patch deletes a file but keeps lines of it", hint))
         }
         PatchOperation::Create
         | PatchOperation::Delete

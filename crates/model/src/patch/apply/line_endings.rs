@@ -1,4 +1,4 @@
-//! The bytes of a file that hunks are compared with, and the way back.
+//! The text of a file that hunks are compared with: without a byte order mark, in UTF-8, with an ending of its last line.
 
 use std::borrow::Cow;
 
@@ -7,63 +7,56 @@ use crate::{Decoded, Encoding, decode, encode};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// How a file's bytes are taken.
-pub(super) struct Form<'a> {
+/// A file's text, and what [`restore`](Self::restore) needs to return to the file's bytes.
+pub(super) struct NormalizedText<'a> {
     text: Cow<'a, [u8]>,
-    /// The encoding to go back to; `None` where the text is bytes of the file itself.
+    /// The encoding to return to; `None` if the text is the file's own bytes.
     encoding: Option<Encoding>,
-    /// Whether the file begins with a mark that the patch does not know of.
-    marked: bool,
-    /// The end that the last line was given though it has none.
-    completed: &'static [u8],
+    /// Whether the file begins with a byte order mark that the patch does not have.
+    has_bom: bool,
+    /// The ending that was added to the last line.
+    added_ending: &'static [u8],
 }
 
-impl<'a> Form<'a> {
-    pub(super) fn of(section: &FilePatch, before: &'a [u8]) -> Self {
-        let lines = || section.hunks.iter().flat_map(|hunk| &hunk.lines).map(HunkLine::bytes);
-        let mut form = Self { text: Cow::Borrowed(before), encoding: None, marked: false, completed: b"" };
+impl<'a> NormalizedText<'a> {
+    pub(super) fn of(file: &FilePatch, before: &'a [u8]) -> Self {
+        let lines = || file.hunks.iter().flat_map(|hunk| &hunk.lines).map(HunkLine::bytes);
+        let mut normalized = Self { text: Cow::Borrowed(before), encoding: None, has_bom: false, added_ending: b"" };
         if let Some(rest) = before.strip_prefix(BOM)
             && !lines().any(|line| line.starts_with(BOM))
         {
-            form.text = Cow::Borrowed(rest);
-            form.marked = true;
+            normalized.text = Cow::Borrowed(rest);
+            normalized.has_bom = true;
         } else if lines().all(|line| std::str::from_utf8(line).is_ok())
-            && let Some(Decoded { text, encoding }) = older(before)
+            && std::str::from_utf8(before).is_err()
+            && let Some(Decoded { text, encoding }) = decode(before)
         {
-            form.text = Cow::Owned(text.into_bytes());
-            form.encoding = Some(encoding);
+            normalized.text = Cow::Owned(text.into_bytes());
+            normalized.encoding = Some(encoding);
         }
-        // A form without numbers has no way to say that a file's last line has no end.
-        let numberless = section.hunks.iter().any(|hunk| hunk.old_start.is_none());
-        if numberless && !form.text.is_empty() && !form.text.ends_with(b"\n") {
-            let crlf = memchr::memmem::find(&form.text, b"\r\n").is_some();
-            form.completed = if crlf { b"\r\n" } else { b"\n" };
-            form.text.to_mut().extend_from_slice(form.completed);
+        // A hunk without line numbers cannot express that the file's last line has no ending.
+        let is_numberless = file.hunks.iter().any(|hunk| hunk.old_start.is_none());
+        if is_numberless && !normalized.text.is_empty() && !normalized.text.ends_with(b"\n") {
+            let has_crlf = memchr::memmem::find(&normalized.text, b"\r\n").is_some();
+            normalized.added_ending = if has_crlf { b"\r\n" } else { b"\n" };
+            normalized.text.to_mut().extend_from_slice(normalized.added_ending);
         }
-        form
+        normalized
     }
 
-    pub(super) fn lines_of(&self) -> &[u8] {
+    pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// The file's bytes again, now that `text` is its text; `None` where its encoding has no such characters.
+    /// The file's bytes for the changed `text`; `None` if its encoding lacks some character.
     pub(super) fn restore(&self, mut text: Vec<u8>) -> Option<Vec<u8>> {
-        if text.ends_with(self.completed) {
-            text.truncate(text.len() - self.completed.len());
+        if text.ends_with(self.added_ending) {
+            text.truncate(text.len() - self.added_ending.len());
         }
         match self.encoding {
             Some(encoding) => encode(&String::from_utf8(text).ok()?, encoding),
-            None if self.marked => Some([BOM, &text].concat()),
+            None if self.has_bom => Some([BOM, &text].concat()),
             None => Some(text),
         }
     }
-}
-
-/// The text of a file that is neither UTF-8 nor binary.
-fn older(bytes: &[u8]) -> Option<Decoded> {
-    if std::str::from_utf8(bytes).is_ok() {
-        return None;
-    }
-    decode(bytes)
 }

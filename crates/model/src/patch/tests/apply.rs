@@ -42,7 +42,7 @@ fn a_hunk_that_could_be_at_two_places_is_at_none() {
     let before = format!("0\n{}4\n5\n6\n", numbers(9));
     let conflicts = apply(&of_f(FIVE), &before).unwrap_err();
     assert_eq!(conflicts[0].applies_at, [5, 11]);
-    assert!(conflicts[0].reason.contains("2 places"), "{}", conflicts[0].reason);
+    assert!(conflicts[0].reason.contains("2 times"), "{}", conflicts[0].reason);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_hunk_of_the_files_start_or_end_stays_there() {
     assert_eq!(offsets(&apply(&end, "0\n1\n2\n3\n").unwrap()), [(1, 1)]);
     let conflicts = apply(&end, "0\n1\n2\n3\n5\n").unwrap_err();
     assert_eq!(conflicts[0].applies_at, [3]);
-    assert!(conflicts[0].reason.contains("no context behind"), "{}", conflicts[0].reason);
+    assert!(conflicts[0].reason.contains("no context after"), "{}", conflicts[0].reason);
 }
 
 #[test]

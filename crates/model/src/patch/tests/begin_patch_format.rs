@@ -102,20 +102,17 @@ fn what_is_not_of_the_form_is_refused_with_its_line() {
     let table = [
         (whole(""), "line 1 of the patch: the patch changes no file"),
         ("*** Begin Patch\n*** Delete File: f\n".to_owned(), "line 3 of the patch: the patch ends without"),
-        (whole("junk\n"), "line 2 of the patch: `junk` is no part"),
-        (whole("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"), "line 2 of the patch: `--- a/f` is no part"),
-        (whole("*** Update File: f\n"), "line 2 of the patch: the section changes nothing"),
+        (whole("junk\n"), "line 2 of the patch: `junk` is not valid"),
+        (whole("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"), "line 2 of the patch: `--- a/f` is not valid"),
+        (whole("*** Update File: f\n"), "line 2 of the patch: the file's section changes nothing"),
         (whole("*** Update File: f\n@@\n x\n"), "line 3 of the patch: the hunk changes nothing"),
         (whole("*** Update File: f\n@@\n"), "line 3 of the patch: the hunk changes nothing"),
         (whole("*** Update File: f\n@@\n+x\n"), "line 3 of the patch: the hunk has no line of the old file"),
-        (whole("*** Update File: f\n@@\n-x\nyes\n"), "line 5 of the patch: `yes` is no line of a hunk"),
+        (whole("*** Update File: f\n@@\n-x\nyes\n"), "line 5 of the patch: `yes` is not a line of a hunk"),
         (whole("*** Add File: f\n+x\nyes\n"), "line 4 of the patch: `yes` does not begin with `+`"),
-        (whole("*** Delete File: f\n-x\n"), "line 3 of the patch: `-x` is no part"),
+        (whole("*** Delete File: f\n-x\n"), "line 3 of the patch: `-x` is not valid"),
         (whole("*** Delete File: f\n") + "more\n", "line 4 of the patch: text follows"),
-        (
-            whole("*** Delete File: f\n*** Add File: ./f\n+x\n"),
-            "line 3 of the patch: `f` is changed here and at line 2",
-        ),
+        (whole("*** Delete File: f\n*** Add File: ./f\n+x\n"), "line 3 of the patch: `f` is already changed at line 2"),
     ];
     for (patch, want) in table {
         let refusal = Patch::parse(&patch).expect_err(&patch);

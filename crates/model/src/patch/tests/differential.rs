@@ -170,7 +170,7 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
     let (ours, conflicts, bare, unended) = match &parsed {
         Err(refusal) if refusal.message.contains("no line of the old file") => return Ok(Verdict::ByRule),
         // Numbers cut at the first line may overlap, which is no patch here.
-        Err(refusal) if refusal.message.contains("the one before it reaches") => return Ok(Verdict::ByRule),
+        Err(refusal) if refusal.message.contains("the previous hunk ends") => return Ok(Verdict::ByRule),
         Err(refusal) => return Err(format!("refused: {refusal}")),
         Ok(patch) => {
             let section = &patch.files[0];
@@ -200,7 +200,7 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
 
 /// Whether a conflict is one that git does not see: several places, or one out of order.
 fn by_rule(conflict: &Conflict) -> bool {
-    conflict.applies_at.len() > 1 || conflict.reason.contains("before a hunk that comes before")
+    conflict.applies_at.len() > 1 || conflict.reason.contains("before an earlier hunk")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -133,22 +133,22 @@ fn text_that_is_no_patch_is_refused_with_its_line() {
         (String::new(), "line 1 of the patch: the patch changes no file"),
         ("\n \n".to_owned(), "line 1 of the patch: the patch changes no file"),
         ("Subject: nothing\n\ntext\n".to_owned(), "line 1 of the patch: the patch changes no file"),
-        ("hello\n".to_owned(), "line 1 of the patch: `hello` is no part of a patch"),
-        (format!("```diff\n{}```\n", of_f(HUNK)), "line 1 of the patch: ````diff` is no part"),
+        ("hello\n".to_owned(), "line 1 of the patch: `hello` is not part of a patch"),
+        (format!("```diff\n{}```\n", of_f(HUNK)), "line 1 of the patch: ````diff` is not part"),
         (of_f(HUNK) + "```\n", "line 6 of the patch: "),
-        (of_f(HUNK) + "junk\n" + HUNK, "line 6 of the patch: `junk` is no part of a patch"),
+        (of_f(HUNK) + "junk\n" + HUNK, "line 6 of the patch: `junk` is not part of a patch"),
         (of_f(HUNK) + "junk\n", "line 6 of the patch: `junk`"),
-        ("From me\n@@ -1 +1 @@\n".to_owned(), "line 2 of the patch: `@@ -1 +1 @@` stands before the first file's head"),
-        ("--- a/f\n".to_owned() + HUNK, "line 1 of the patch: `--- a/f` stands alone"),
-        ("+++ b/f\n".to_owned() + HUNK, "line 1 of the patch: `+++ b/f` stands alone"),
-        (of_f("text\n"), "line 3 of the patch: `text` is no part"),
+        ("From me\n@@ -1 +1 @@\n".to_owned(), "line 2 of the patch: `@@ -1 +1 @@` is before the first file's header"),
+        ("--- a/f\n".to_owned() + HUNK, "line 1 of the patch: `--- a/f` has no counterpart"),
+        ("+++ b/f\n".to_owned() + HUNK, "line 1 of the patch: `+++ b/f` has no counterpart"),
+        (of_f("text\n"), "line 3 of the patch: `text` is not part"),
         (of_f("@@ -1234567890123 +1 @@\n-a\n+b\n"), "line 3 of the patch: "),
-        (git(""), "line 1 of the patch: the section changes nothing"),
-        (git("index 1..2 100644\n"), "line 1 of the patch: the section changes nothing"),
-        (git("junk\n"), "line 2 of the patch: `junk` is no part"),
+        (git(""), "line 1 of the patch: the file's section changes nothing"),
+        (git("index 1..2 100644\n"), "line 1 of the patch: the file's section changes nothing"),
+        (git("junk\n"), "line 2 of the patch: `junk` is not part"),
         (format!("--- /dev/null\n+++ /dev/null\n{HUNK}"), "line 1 of the patch: both sides are missing"),
-        ("diff --cc f\nindex 1,2..3\n".to_owned(), "line 1 of the patch: a combined diff of a merge"),
-        ("Only in new: g\n".to_owned(), "line 1 of the patch: `Only in new: g` tells of a file"),
+        ("diff --cc f\nindex 1,2..3\n".to_owned(), "line 1 of the patch: combined diffs of merges"),
+        ("Only in new: g\n".to_owned(), "line 1 of the patch: `Only in new: g` names a file"),
     ]);
 }
 
@@ -158,51 +158,51 @@ fn hunks_that_are_not_what_they_say_are_refused_with_their_line() {
         (HUNK.to_owned(), "line 1 of the patch: the hunk `@@ -1 +1 @@` belongs to no file"),
         (
             of_f(HUNK) + "-- \n2.47\n\nmore\n",
-            "line 3 of the patch: the hunk's head `@@ -1 +1 @@` says 1 old and 1 new lines, but 2 old and 1 new lines follow",
+            "line 3 of the patch: the hunk's header `@@ -1 +1 @@` states 1 old and 1 new lines, but 2 old and 1 new lines follow",
         ),
         (of_f(""), "line 1 of the patch: the file has no hunks"),
-        (of_f("@@\n-a\n+b\n"), "line 3 of the patch: `@@` does not say where the hunk stands"),
-        (of_f("@@ ... @@\n-a\n+b\n"), "line 3 of the patch: `@@ ... @@` does not say"),
-        (of_f("@@ -1,1 +1,1\n-a\n+b\n"), "line 3 of the patch: `@@ -1,1 +1,1` does not say"),
+        (of_f("@@\n-a\n+b\n"), "line 3 of the patch: `@@` has no line numbers"),
+        (of_f("@@ ... @@\n-a\n+b\n"), "line 3 of the patch: `@@ ... @@` has no line numbers"),
+        (of_f("@@ -1,1 +1,1\n-a\n+b\n"), "line 3 of the patch: `@@ -1,1 +1,1` has no line numbers"),
         (of_f("@@ -0,1 +1 @@\n-a\n+b\n"), "line 3 of the patch: `@@ -0,1 +1 @@` begins at line 0"),
         (
             of_f("@@ -1,3 +1,2 @@\n-a\n+b\n c\n"),
-            "line 3 of the patch: the hunk's head `@@ -1,3 +1,2 @@` says 3 old and 2 new lines, but 2 old and 2 new lines follow",
+            "line 3 of the patch: the hunk's header `@@ -1,3 +1,2 @@` states 3 old and 2 new lines, but 2 old and 2 new lines follow",
         ),
         (
             of_f("@@ -1 +1 @@\n-a\n+b\n c\n"),
-            "line 3 of the patch: the hunk's head `@@ -1 +1 @@` says 1 old and 1 new lines, but 2 old and 2 new lines follow",
+            "line 3 of the patch: the hunk's header `@@ -1 +1 @@` states 1 old and 1 new lines, but 2 old and 2 new lines follow",
         ),
-        (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n") + HUNK, "line 3 of the patch: the hunk's head"),
-        (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n!\n"), "line 3 of the patch: the hunk's head"),
+        (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n") + HUNK, "line 3 of the patch: the hunk's header"),
+        (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n!\n"), "line 3 of the patch: the hunk's header"),
         (
             of_f("@@ -1,2 +1 @@\n a\n b\n"),
-            "line 3 of the patch: the hunk's head `@@ -1,2 +1 @@` says 2 old and 1 new lines, but 2 old and 2 new lines follow",
+            "line 3 of the patch: the hunk's header `@@ -1,2 +1 @@` states 2 old and 1 new lines, but 2 old and 2 new lines follow",
         ),
         (of_f("@@ -1,2 +1,2 @@\n a\n b\n"), "line 4 of the patch: the hunk changes nothing"),
         (of_f("@@ -3,0 +4 @@\n+a\n"), "line 3 of the patch: the hunk has no line of the old file"),
         (
             of_f("@@ -5 +5 @@\n-a\n+b\n@@ -1 +1 @@\n-a\n+b\n"),
-            "line 6 of the patch: hunk 2 begins at line 1 of the file, but the one before it reaches to line 5",
+            "line 6 of the patch: hunk 2 begins at line 1 of the file, but the previous hunk ends at line 5",
         ),
         (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n c\n@@ -2 +2 @@\n-c\n+d\n"), "line 7 of the patch: hunk 2 begins at line 2"),
         (
             of_f("@@ -1,2 +1,2 @@\n-a\n\\ No newline at end of file\n+b\n c\n"),
-            "line 7 of the patch: a line follows the one",
+            "line 7 of the patch: a line follows `\\ No newline",
         ),
         (
             of_f("@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n@@ -2 +2 @@\n-c\n+d\n"),
-            "line 8 of the patch: a line follows the one",
+            "line 8 of the patch: a line follows `\\ No newline",
         ),
         (git("--- a/f\n+++ b/f\n"), "line 2 of the patch: the file has no hunks"),
         (git(HUNK), "line 2 of the patch: the hunk `@@ -1 +1 @@` belongs to no file"),
         (
             "--- /dev/null\n+++ b/f\n@@ -1 +1,2 @@\n a\n+b\n".to_owned(),
-            "line 1 of the patch: the patch makes a new file but holds old lines",
+            "line 1 of the patch: the patch creates a file but contains old lines",
         ),
         (
             "--- a/f\n+++ /dev/null\n@@ -1,2 +1 @@\n a\n-b\n".to_owned(),
-            "line 1 of the patch: the patch deletes a file but leaves lines",
+            "line 1 of the patch: the patch deletes a file but keeps lines",
         ),
     ]);
 }
@@ -210,35 +210,35 @@ fn hunks_that_are_not_what_they_say_are_refused_with_their_line() {
 #[test]
 fn what_no_patch_may_hold_is_refused_with_its_line() {
     are_refused(vec![
-        (git("index 1..2\nGIT binary patch\nliteral 0\n"), "line 3 of the patch: binary files are not patched"),
-        (git("index 1..2\nBinary files a/f and b/f differ\n"), "line 3 of the patch: binary files are not patched"),
-        ("Binary files a/f and b/f differ\n".to_owned(), "line 1 of the patch: binary files are not patched"),
-        (git("new file mode 120000\n"), "line 2 of the patch: symbolic links are not patched"),
-        (hunked("index 1..2 120000\n"), "line 2 of the patch: symbolic links are not patched"),
-        (git("old mode 100644\nnew mode 120000\n"), "line 3 of the patch: symbolic links are not patched"),
-        (git("new file mode 160000\n"), "line 2 of the patch: submodules are not patched"),
-        (hunked("index 1..2 160000\n"), "line 2 of the patch: submodules are not patched"),
-        (git("new file mode 040000\n"), "line 2 of the patch: `040000` is no mode of a file"),
-        (git("new file mode 644\n"), "line 2 of the patch: `644` is no mode of a file"),
-        (git("old mode 100644\n"), "line 1 of the patch: the change of the mode is not wholly told"),
-        (git("new mode 100755\n"), "line 1 of the patch: the change of the mode is not wholly told"),
-        (git("new file mode 100644\nnew file mode 100644\n"), "line 3 of the patch: `new file mode` stands twice"),
+        (git("index 1..2\nGIT binary patch\nliteral 0\n"), "line 3 of the patch: binary files cannot be patched"),
+        (git("index 1..2\nBinary files a/f and b/f differ\n"), "line 3 of the patch: binary files cannot be patched"),
+        ("Binary files a/f and b/f differ\n".to_owned(), "line 1 of the patch: binary files cannot be patched"),
+        (git("new file mode 120000\n"), "line 2 of the patch: symbolic links cannot be patched"),
+        (hunked("index 1..2 120000\n"), "line 2 of the patch: symbolic links cannot be patched"),
+        (git("old mode 100644\nnew mode 120000\n"), "line 3 of the patch: symbolic links cannot be patched"),
+        (git("new file mode 160000\n"), "line 2 of the patch: submodules cannot be patched"),
+        (hunked("index 1..2 160000\n"), "line 2 of the patch: submodules cannot be patched"),
+        (git("new file mode 040000\n"), "line 2 of the patch: `040000` is not a file mode"),
+        (git("new file mode 644\n"), "line 2 of the patch: `644` is not a file mode"),
+        (git("old mode 100644\n"), "line 1 of the patch: the change of mode is incomplete"),
+        (git("new mode 100755\n"), "line 1 of the patch: the change of mode is incomplete"),
+        (git("new file mode 100644\nnew file mode 100644\n"), "line 3 of the patch: `new file mode` occurs twice"),
         (
             git("new file mode 100644\ndeleted file mode 100644\n"),
-            "line 1 of the patch: the section's headers contradict each other",
+            "line 1 of the patch: the file's headers contradict each other",
         ),
         (
             "diff --git a/f b/g\n".to_owned() + "rename from f\nrename to g\ncopy from f\ncopy to g\n",
-            "line 1 of the patch: the section's headers contradict",
+            "line 1 of the patch: the file's headers contradict",
         ),
-        (hunked("new file mode 100644\n"), "line 1 of the patch: `/dev/null` is missing"),
+        (hunked("new file mode 100644\n"), "line 1 of the patch: `/dev/null` must be"),
         (
             git("new file mode 100644\n--- /dev/null\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"),
-            "line 1 of the patch: the patch makes a new file but holds old lines",
+            "line 1 of the patch: the patch creates a file but contains old lines",
         ),
         (
             git("deleted file mode 100644\n--- a/f\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n"),
-            "line 1 of the patch: the patch deletes a file but leaves lines",
+            "line 1 of the patch: the patch deletes a file but keeps lines",
         ),
     ]);
 }
@@ -246,7 +246,7 @@ fn what_no_patch_may_hold_is_refused_with_its_line() {
 #[test]
 fn names_that_disagree_are_refused_with_their_line() {
     are_refused(vec![
-        (git("rename from f\n"), "line 1 of the patch: only one name of the two is told"),
+        (git("rename from f\n"), "line 1 of the patch: only one of the two names is given"),
         (
             git("rename from f\nrename to g\n"),
             "line 1 of the patch: the header's names disagree: `a/f b/f` and `f -> g`",
@@ -267,41 +267,44 @@ fn names_that_disagree_are_refused_with_their_line() {
             git("new file mode 100644\n--- /dev/null\n+++ b/g\n@@ -0,0 +1 @@\n+a\n"),
             "line 1 of the patch: the header's names disagree: `f` and `b/g`",
         ),
-        (format!("--- \"a/f\n+++ \"b/f\"\n{HUNK}"), "line 1 of the patch: `\"a/f` is no file name"),
-        (format!("--- \"a/\\q\"\n+++ \"b/\\q\"\n{HUNK}"), "line 1 of the patch: `\"a/\\q\"` is no file name"),
-        (format!("--- \n+++ \n{HUNK}"), "line 1 of the patch: `` is no file name"),
+        (format!("--- \"a/f\n+++ \"b/f\"\n{HUNK}"), "line 1 of the patch: `\"a/f` is not a file name"),
+        (format!("--- \"a/\\q\"\n+++ \"b/\\q\"\n{HUNK}"), "line 1 of the patch: `\"a/\\q\"` is not a file name"),
+        (format!("--- \n+++ \n{HUNK}"), "line 1 of the patch: `` is not a file name"),
         (format!("--- a/f\r\n+++ b/f\r\n{HUNK}"), "line 1 of the patch: the header ends in CR LF"),
         (
             "diff --git a/f b/f\r\nold mode 100644\nnew mode 100755\n".to_owned(),
             "line 1 of the patch: the header ends in CR LF",
         ),
-        (git("--- a/f\ttext\n+++ b/f\n") + HUNK, "line 2 of the patch: text follows a file's name"),
+        (git("--- a/f\ttext\n+++ b/f\n") + HUNK, "line 2 of the patch: text follows the file's name"),
     ]);
 }
 
 #[test]
 fn a_path_in_two_sections_is_refused_with_its_line() {
     are_refused(vec![
-        (of_f(HUNK) + &of_f(HUNK), "line 6 of the patch: `f` is changed here and at line 1 already"),
-        (of_f(HUNK) + &of_f(HUNK).replace("/f", "/./f"), "line 6 of the patch: `f` is changed here"),
+        (of_f(HUNK) + &of_f(HUNK), "line 6 of the patch: `f` is already changed at line 1"),
+        (of_f(HUNK) + &of_f(HUNK).replace("/f", "/./f"), "line 6 of the patch: `f` is already changed"),
         (
             of_f(HUNK) + "diff --git a/f b/f\nold mode 100644\nnew mode 100755\n",
-            "line 6 of the patch: `f` is changed here",
+            "line 6 of the patch: `f` is already changed",
         ),
-        (of_f(HUNK) + "diff --git a/f b/g\nrename from f\nrename to g\n", "line 6 of the patch: `f` is changed here"),
+        (
+            of_f(HUNK) + "diff --git a/f b/g\nrename from f\nrename to g\n",
+            "line 6 of the patch: `f` is already changed",
+        ),
         (
             "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/f b/f\n".to_owned() + &of_f(HUNK),
-            "line 4 of the patch: `f` is changed here",
+            "line 4 of the patch: `f` is already changed",
         ),
         (
             "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/f b/h\nrename from f\nrename to h\n"
                 .to_owned(),
-            "line 4 of the patch: `f` is changed here",
+            "line 4 of the patch: `f` is already changed",
         ),
         (
             "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/h b/g\nrename from h\nrename to g\n"
                 .to_owned(),
-            "line 4 of the patch: `g` is changed here",
+            "line 4 of the patch: `g` is already changed",
         ),
         (
             "diff --git a/f b/f\nrename from f\nrename to f\n".to_owned(),
@@ -338,9 +341,9 @@ fn a_file_and_one_beneath_it_are_not_both_wanted() {
     let gone = |path: &str| format!("diff --git a/{path} b/{path}\n--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n");
     let away = "diff --git a/f b/g\nrename from f\nrename to g\n";
     are_refused(vec![
-        (make("f") + &make("f/g"), "line 6 of the patch: `f/g` lies beneath `f`, which line 1 wants to be a file"),
-        (make("f/g") + &make("f"), "line 1 of the patch: `f/g` lies beneath `f`, which line 6 wants to be a file"),
-        (away.to_owned() + &make("g/h/i"), "line 4 of the patch: `g/h/i` lies beneath `g`"),
+        (make("f") + &make("f/g"), "line 6 of the patch: `f/g` is under `f`, which line 1 makes a file"),
+        (make("f/g") + &make("f"), "line 1 of the patch: `f/g` is under `f`, which line 6 makes a file"),
+        (away.to_owned() + &make("g/h/i"), "line 4 of the patch: `g/h/i` is under `g`"),
     ]);
     assert_eq!(sections(&(gone("f") + &make("f/g"))).len(), 2);
     assert_eq!(sections(&(make("f") + &gone("f/g"))).len(), 2);

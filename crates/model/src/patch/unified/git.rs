@@ -1,4 +1,4 @@
-//! Sections that begin with `diff --git`.
+//! Files that begin with `diff --git`.
 
 use super::super::check::RawFilePatch;
 use super::super::fault::{invalid, shown};
@@ -8,7 +8,7 @@ use super::super::{hunk, name};
 use super::{FileHead, bad_name, check_hunks, is_file_head, names_disagree, no_hunks, not_understood};
 use crate::Refusal;
 
-/// Headers between `diff --git` and the hunks, in the order of [`Headers::slots`].
+/// Headers between `diff --git` and the hunks, in the order of [`Headers::set`].
 const HEADERS: [&str; 11] = [
     "old mode ",
     "new mode ",
@@ -23,7 +23,7 @@ const HEADERS: [&str; 11] = [
     "index ",
 ];
 
-/// Headers that stand for more than their text.
+/// The headers whose values are used.
 #[derive(Default)]
 struct Headers {
     old_mode: Option<u32>,
@@ -36,7 +36,7 @@ struct Headers {
     copy_to: Option<Vec<u8>>,
 }
 
-/// Reads a section whose first line, which names `names`, is line `number`.
+/// Reads a file whose first line is line `number` and contains `names`.
 pub(super) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Result<RawFilePatch, Refusal> {
     if names.ends_with(b"\r") {
         let hint = "End all lines of the patch's headers in LF; only the lines of files keep their CR.";
@@ -55,11 +55,7 @@ pub(super) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Resul
     if let Some((old, new)) = &heads
         && (old.tail || new.tail)
     {
-        return Err(invalid(
-            at,
-            "text follows a file's name",
-            "Put a name that holds a tab in double quotes, with `\\t`.",
-        ));
+        return Err(invalid(at, "text follows the file's name", "Put a name with a tab in double quotes, with `\\t`."));
     }
     let hunks = if heads.is_some() { hunk::parse_all(lines)? } else { Vec::new() };
     if heads.is_some() && hunks.is_empty() {
@@ -71,17 +67,17 @@ pub(super) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Resul
     if operation == PatchOperation::Modify && hunks.is_empty() && mode.is_none() {
         return Err(match lines.peek() {
             Some(line) if !line.is_empty() && !line.starts_with(b"diff ") => not_understood(lines.number(), line, true),
-            _ => invalid(number, "the section changes nothing", "Give the hunks of each file, or leave the file out."),
+            _ => invalid(number, "the file's section changes nothing", "Add the file's hunks, or remove the file."),
         });
     }
     check_hunks(number, operation, &hunks)?;
     Ok(RawFilePatch { number, operation, from, path, mode, hunks, ignores_content: false })
 }
 
-/// The refusal of content that a patch of text cannot hold.
+/// The refusal of binary content.
 pub(super) fn binary(number: usize) -> Refusal {
-    let hint = "Leave binary files out; they are stored as whole files by PUT /v1/runs/{run}/files/{path}.";
-    invalid(number, "binary files are not patched", hint)
+    let hint = "Remove binary files from the patch; store them with PUT /v1/runs/{run}/files/{path}.";
+    invalid(number, "binary files cannot be patched", hint)
 }
 
 impl Headers {
@@ -93,8 +89,8 @@ impl Headers {
             let found = HEADERS.iter().enumerate().find_map(|(at, mark)| Some((at, lines.next_after(mark)?)));
             let Some((at, text)) = found else { return Ok(headers) };
             if std::mem::replace(&mut seen[at], true) {
-                let message = format!("`{}` stands twice for one file", HEADERS[at].trim_end());
-                return Err(invalid(number, message, "Give each header once, and a `diff --git` line for each file."));
+                let message = format!("`{}` occurs twice for one file", HEADERS[at].trim_end());
+                return Err(invalid(number, message, "Write each header once, and a `diff --git` line for each file."));
             }
             headers.set(number, at, text)?;
         }
@@ -111,7 +107,7 @@ impl Headers {
             5 => self.rename_to = Some(name()?),
             6 => self.copy_from = Some(name()?),
             7 => self.copy_to = Some(name()?),
-            // Similarity says nothing that the hunks do not. An index line may tell the mode, which tells links.
+            // Similarity is not needed. An index line may contain the mode, which identifies links.
             _ => {
                 let mut words = text.split(|byte| *byte == b' ').skip(1);
                 if let Some(mode) = words.next().filter(|_| HEADERS[header] == "index ") {
@@ -129,7 +125,7 @@ impl Headers {
         let both = |one: &Option<Vec<u8>>, other: &Option<Vec<u8>>| match (one, other) {
             (None, None) => Ok(false),
             (Some(_), Some(_)) => Ok(true),
-            _ => Err(invalid(number, "only one name of the two is told", "Give both `… from` and `… to`.")),
+            _ => Err(invalid(number, "only one of the two names is given", "Write both `… from` and `… to`.")),
         };
         let renamed = both(&self.rename_from, &self.rename_to)?;
         let copied = both(&self.copy_from, &self.copy_to)?;
@@ -140,8 +136,8 @@ impl Headers {
             (false, false, true, false) => PatchOperation::Rename,
             (false, false, false, true) => PatchOperation::Copy,
             _ => {
-                let hint = "Say one thing of a file: that it is new, deleted, renamed or copied.";
-                return Err(invalid(number, "the section's headers contradict each other", hint));
+                let hint = "Mark a file as only one of new, deleted, renamed or copied.";
+                return Err(invalid(number, "the file's headers contradict each other", hint));
             }
         };
         let fits = null.is_none_or(|(old, new)| (old, new) == (created, deleted));
@@ -149,11 +145,11 @@ impl Headers {
             Ok(operation)
         } else {
             let hint = "Write `--- /dev/null` for a new file and `+++ /dev/null` for a deleted one.";
-            Err(invalid(number, "`/dev/null` is missing on the side that has no file", hint))
+            Err(invalid(number, "`/dev/null` must be on the side that has no file, and only there", hint))
         }
     }
 
-    /// The names of the file that is read and of the one that is written.
+    /// The names of the file to read and the file to write.
     fn names(
         &self,
         number: usize,
@@ -161,7 +157,7 @@ impl Headers {
         operation: PatchOperation,
         heads: Option<&(FileHead, FileHead)>,
     ) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
-        let told = heads.map(|(old, new)| (old.name.as_slice(), new.name.as_slice()));
+        let named = heads.map(|(old, new)| (old.name.as_slice(), new.name.as_slice()));
         let moved = self
             .rename_from
             .as_ref()
@@ -171,20 +167,20 @@ impl Headers {
             if !name::git_line_names(git_line, from, to) {
                 return Err(names_disagree(number, git_line, &[from, b" -> ".as_slice(), to].concat()));
             }
-            if let Some((old, new)) = told.filter(|(old, new)| !name::is_pair(old, new, from, to)) {
+            if let Some((old, new)) = named.filter(|(old, new)| !name::is_pair(old, new, from, to)) {
                 return Err(names_disagree(number, old, new));
             }
             return Ok((from.clone(), to.clone()));
         }
-        let (old, new) = match (operation, told) {
+        let (old, new) = match (operation, named) {
             (PatchOperation::Modify, Some((old, new))) => name::strip_pair(old, new),
-            (_, told) => {
+            (_, named) => {
                 let name = name::same_in_git_line(git_line).ok_or_else(|| {
                     invalid(number, format!("`{}` does not name one file twice", shown(git_line)), NAMES_HINT)
                 })?;
-                if let Some((old, new)) = told {
+                if let Some((old, new)) = named {
                     let one = if operation == PatchOperation::Create { new } else { old };
-                    if !name::is_one(one, &name) {
+                    if !name::is_same(one, &name) {
                         return Err(names_disagree(number, &name, one));
                     }
                 }
@@ -200,7 +196,7 @@ impl Headers {
         Ok((old, new))
     }
 
-    /// The mode that the section asks for.
+    /// The mode that the file is to have.
     fn mode(&self, number: usize, operation: PatchOperation) -> Result<Option<u32>, Refusal> {
         match (self.old_mode, self.new_mode) {
             (None, None) => Ok(self.created),
@@ -209,7 +205,7 @@ impl Headers {
             }
             _ => {
                 let hint = "Write `old mode` and `new mode` together, and only for a file that exists.";
-                Err(invalid(number, "the change of the mode is not wholly told", hint))
+                Err(invalid(number, "the change of mode is incomplete", hint))
             }
         }
     }
@@ -218,7 +214,7 @@ impl Headers {
 const NAMES_HINT: &str = "Write `diff --git a/PATH b/PATH`, the same path on both sides; for a rename, add `rename from` and \
      `rename to`.";
 
-/// Reads a file's mode; whether anyone may execute it is all that git keeps.
+/// Reads a file's mode. Git stores only whether it is executable.
 fn parse_mode(number: usize, text: &[u8]) -> Result<u32, Refusal> {
     let digits = std::str::from_utf8(text).ok().filter(|text| text.len() == 6);
     let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
@@ -226,15 +222,15 @@ fn parse_mode(number: usize, text: &[u8]) -> Result<u32, Refusal> {
         Some((0o100_000, 0)) => Ok(0o644),
         Some((0o100_000, _)) => Ok(0o755),
         Some((0o120_000, _)) => {
-            let hint = "Leave symbolic links out of the patch; no tool makes or changes them.";
-            Err(invalid(number, "symbolic links are not patched", hint))
+            let hint = "Remove symbolic links from the patch; no tool creates or changes them.";
+            Err(invalid(number, "symbolic links cannot be patched", hint))
         }
         Some((0o160_000, _)) => {
-            Err(invalid(number, "submodules are not patched", "Leave submodules out of the patch."))
+            Err(invalid(number, "submodules cannot be patched", "Remove submodules from the patch."))
         }
         _ => {
-            let message = format!("`{}` is no mode of a file", shown(text));
-            Err(invalid(number, message, "Write 100644, or 100755 for a file that can be executed."))
+            let message = format!("`{}` is not a file mode", shown(text));
+            Err(invalid(number, message, "Write 100644, or 100755 for an executable file."))
         }
     }
 }
