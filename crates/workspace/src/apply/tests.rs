@@ -37,7 +37,7 @@ fn put(at: &std::path::Path, text: &str) {
     fs::create_dir_all(at.parent().unwrap()).and_then(|()| fs::write(at, text)).unwrap();
 }
 
-/// Every folder of the tree.
+/// Returns every folder of the tree.
 fn folders(rig: &TestWorkspaces) -> Vec<PathBuf> {
     let (mut found, mut next) = (Vec::new(), vec![rig.repo("r")]);
     while let Some(folder) = next.pop() {
@@ -52,7 +52,7 @@ fn tmp_names(rig: &TestWorkspaces) -> usize {
     fs::read_dir(rig.run("r").join("tmp")).unwrap().count()
 }
 
-/// The tree's texts.
+/// Returns the texts of the tree.
 fn texts(rig: &TestWorkspaces) -> BTreeMap<PathBuf, String> {
     tree_of(&rig.repo("r")).into_iter().map(|(path, (_, bytes))| (path, String::from_utf8(bytes).unwrap())).collect()
 }
@@ -133,7 +133,7 @@ fn staging_moves_nothing_and_what_is_dropped_leaves_nothing() {
     assert_eq!(tmp_names(&rig), 0);
 }
 
-/// Something that is done to a target from outside, and the steps that must then do nothing at all.
+/// A change to a target from outside, and the steps that must then change nothing.
 type Meddling = (&'static str, fn(&std::path::Path), Step);
 
 fn meddlings() -> Vec<Meddling> {
@@ -246,7 +246,7 @@ fn steps_that_were_begun_are_finished_from_wherever_they_stopped() {
     for done in 0..=steps.len() {
         let rig = TestWorkspaces::new();
         let workspace = rig.with_files("r", &[("gone", "g"), ("from", "moved"), ("a", "a"), ("kept", "k")]);
-        // A killed process leaves the first steps done, the rest staged.
+        // A crash leaves the first steps applied and the others staged.
         carry_out(&workspace, &steps[..done]);
         std::mem::forget(workspace.stage(&steps[done..], &BTreeMap::new()).unwrap());
         let reopened = rig.workspaces.get(&model::RunId::parse("r").unwrap()).unwrap();
@@ -375,14 +375,14 @@ fn trees() -> impl Strategy<Value = (BTreeMap<String, String>, BTreeMap<String, 
     (tree.prop_map(without_nested), changes)
 }
 
-/// Puts a file into a tree, in the place of whatever is above or beneath it.
+/// Adds a file to a tree, and removes every file above or under it.
 fn insert(tree: &mut BTreeMap<String, String>, name: String, text: String) {
     let at = path(&name);
     tree.retain(|other, _| !path(other).is_under(&at) && !at.is_under(&path(other)));
     tree.insert(name, text);
 }
 
-/// The steps from one tree to another.
+/// Returns the steps from one tree to another.
 fn steps_between(from: &BTreeMap<String, String>, to: &BTreeMap<String, String>) -> Vec<Step> {
     let gone = from.iter().filter(|(name, _)| !to.contains_key(*name)).map(|(name, text)| delete(name, text));
     let there = to.iter().filter(|(name, text)| from.get(*name) != Some(*text));

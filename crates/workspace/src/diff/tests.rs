@@ -20,7 +20,7 @@ fn diff_of(workspace: &Workspace, path: &str) -> Result<WorkspaceDiff, Workspace
     workspace.diff(&rules(), &query, &AtomicBool::new(false))
 }
 
-/// What git says of `repo` against the run's base, new files included.
+/// Returns git's diff of `repo` against the run's base, new files included.
 fn git_says(rig: &TestWorkspaces, run: &str, args: &[&str]) -> String {
     let repo = rig.repo(run);
     let index = rig.outside().join("index");
@@ -136,7 +136,7 @@ fn secrets_ignored_files_and_what_policy_denies_are_never_told() {
         fs::write(repo.join(path), "the secret\n").unwrap();
     }
     fs::hard_link(repo.join(".env"), repo.join("alias")).unwrap();
-    // Nobody un-hides a file by other rules.
+    // Other rules do not reveal an ignored file.
     fs::write(repo.join(".gitignore"), "").unwrap();
     let overrides = PolicyOverrides { deny: Some(vec!["hidden/**".to_owned()]), ..PolicyOverrides::default() };
     let rules = Profiles::built_in().resolve(&overrides).unwrap();
@@ -233,7 +233,7 @@ fn a_change_that_keeps_size_and_times_is_found() {
     fs::write(&file, "new\n").unwrap();
     fs::File::options().write(true).open(&file).unwrap().set_modified(times).unwrap();
     assert_eq!(diff(&workspace).files.len(), 1);
-    // And as it was, under another stamp.
+    // And with the base's content, under another stamp.
     fs::write(&file, "old\n").unwrap();
     assert_eq!(diff(&workspace).files.len(), 0);
 }
@@ -283,7 +283,7 @@ fn what_was_diffed_before_is_told_as_if_it_was_not() {
         };
         let fresh = rig.with_files(&format!("r{number}"), BASE);
         bring(&format!("r{number}"));
-        // Planned by one, and looked at by the other.
+        // Planned by one call, and read by another.
         let overlay = PlannedFile {
             path: LogicalPath::parse("a").unwrap(),
             before: None,

@@ -57,7 +57,7 @@ fn a_link_that_leads_out_is_rejected_wherever_it_stands() {
     fixture.link("up", "..");
     fixture.link("file", "../outside/secret.txt");
     fixture.link("absolute", fixture.outside("secret.txt"));
-    // Even one that would come back: the kernel takes no absolute link beneath a root.
+    // Even one that leads back: the kernel follows no absolute link under a root.
     fixture.link("back", fixture.repo("a"));
     fixture.link("a/around", "../../repo/a/x");
     fixture.link("magic", "/proc/self/cwd");
@@ -144,7 +144,7 @@ fn a_mutation_follows_no_link_at_all() {
         assert!(matches!(place, Err(GuardError::Rejected(PathRejected::LinkInMutation))), "{raw}: {place:?}");
     }
     assert_eq!(fs::read_dir(fixture.outside("")).unwrap().count(), 1);
-    // The link itself is a place; what is there is told without following it.
+    // The link itself can be the target; its metadata is read without following it.
     let stat = root.open_parent(&path("file")).unwrap().stat().unwrap().unwrap();
     assert_eq!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink);
 }
@@ -184,7 +184,7 @@ fn the_self_test_passes_here_and_leaves_nothing() {
     assert_eq!(names, ["outside", "repo", "tmp"]);
 }
 
-/// Pieces of which hostile paths are made.
+/// The pieces of hostile paths.
 const PIECES: [&str; 39] = [
     "",
     ".",
@@ -260,7 +260,7 @@ proptest! {
     }
 }
 
-/// A tree with every way out that a tree can hold.
+/// Creates a tree with every way out that a tree can contain.
 fn hostile() -> (TestTree, Root) {
     let fixture = TestTree::with(&[("a/b/file", "inside"), ("file", "inside"), ("b/a/file", "inside")]);
     for (at, target) in

@@ -101,7 +101,7 @@ fn nobody_unhides_a_file_by_editing_rules() {
     {
         assert_eq!(ignored(&tree, raw), want, "{raw}");
     }
-    // New rules hide more, at once.
+    // New rules hide more at once.
     fixture.write(".gitignore", "new\n");
     assert!(ignored(&tree, "new"));
     fixture.write(".gitignore", "wen\n");

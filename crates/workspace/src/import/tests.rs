@@ -231,7 +231,7 @@ fn only_what_lies_under_an_import_root_is_allowed_and_every_refusal_is_the_same(
 fn the_services_own_folder_comes_in_by_no_way() {
     let rig = TestWorkspaces::new();
     fs::write(rig.data().join("checkpoint.key"), "secret").unwrap();
-    // As where it is mounted at a place that the paths say nothing of.
+    // As if it were mounted at a path that does not show it.
     let everything = rig.data().parent().unwrap().to_owned();
     let done = rig.import("r", ImportSource::Directory(everything)).unwrap();
     assert!(done.left_out.iter().any(|one| one.path == "data"), "{:?}", done.left_out);
@@ -317,7 +317,7 @@ fn what_is_set_aside_is_kept_whole_under_a_name_of_its_own() {
 fn a_secret_of_a_folder_comes_in_under_no_other_name() {
     let rig = TestWorkspaces::new();
     let source = rig.root("source");
-    // Before and after the secret's name, in the order of names.
+    // Names that sort before and after the secret's name.
     fs::write(source.join("-first.txt"), "K").unwrap();
     for name in [".env", ".env.local", "zz.txt"] {
         fs::hard_link(source.join("-first.txt"), source.join(name)).unwrap();

@@ -149,13 +149,13 @@ fn a_kept_hash_never_outlives_its_bytes() {
     let (tree, rules) = (fixture.tree(), rules());
     let old = vec![b'a'; 4096];
     fixture.write("a.txt", &old);
-    // Old enough for its hash to be kept.
+    // Old enough for its hash to be cached.
     let file = OpenOptions::new().write(true).open(fixture.repo("a.txt")).unwrap();
     thread::sleep(Duration::from_millis(2_100));
     for _ in 0..2 {
         assert_eq!(tree.read(&rules, &path("a.txt"), MAX).unwrap().sha256, Sha256::of(&old));
     }
-    // The same length, and a time of writing that is put back.
+    // The same length, and a time of writing that is set back.
     let before = file.metadata().unwrap().modified().unwrap();
     file.write_all_at(b"b", 0).unwrap();
     file.set_modified(before).unwrap();
@@ -178,7 +178,7 @@ fn a_read_that_may_not_wait_answers_as_one_that_may() {
     let rules = rules();
     for raw in ["src/a.rs", "link", ".env", "b.log", "missing", "src"] {
         let waited = tree.read(&rules, &path(raw), MAX);
-        // Everything is in memory now.
+        // Everything is cached now.
         let answer = tree.try_read(&rules, &path(raw), MAX).expect(raw);
         match (waited, answer) {
             (Ok(waited), Ok(answer)) => assert_eq!((waited.bytes, waited.sha256), (answer.bytes, answer.sha256)),

@@ -1,4 +1,4 @@
-//! Somebody exchanges a folder with a link that leads out, again and again, while tools look and make places.
+//! Races: a folder is repeatedly exchanged with a link that leads out of the tree, while tools read and write.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::tree::Existing;
 use crate::{SearchMode, SearchQuery};
 use crate::{Tree, WorkspaceError};
 
-/// A folder and a link, called `folder` and `link` in turn.
+/// Creates a folder and a link that exchange the names `folder` and `link`.
 fn fixture() -> TestTree {
     let fixture = TestTree::with(&[("folder/secret.txt", "inside\n"), ("folder/deep/er/secret.txt", "inside\n")]);
     fs::create_dir_all(fixture.outside("deep/er")).unwrap();
@@ -31,7 +31,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Runs `look` so many times while the exchange goes on; it says whether it got in.
+/// Calls `look` `rounds` times during the exchange. `look` returns whether it opened the folder.
 fn race(fixture: &TestTree, rounds: usize, mut look: impl FnMut(&Tree, usize) -> bool) {
     let tree = fixture.tree();
     let stop = AtomicBool::new(false);
@@ -154,8 +154,8 @@ fn no_place_is_made_outside() {
     assert_eq!(names, ["deep", "secret.txt"]);
 }
 
-/// A file under its own name and through a link, while somebody replaces it as mutations do: in exchange for another that
-/// lies outside the tree, which then goes.
+/// Reads a file under its own name and through a link, while it is replaced as mutations do it: in exchange for another file
+/// outside the tree, which is then removed.
 #[test]
 fn a_file_that_is_being_replaced_is_always_read() {
     const READERS: usize = 8;

@@ -36,7 +36,7 @@ fn a_mutation_is_refused_by_the_first_rule_that_any_of_its_paths_breaks() {
     std::os::unix::fs::symlink("../..", repo.join("out")).unwrap();
     let rules = rules_with(&PolicyOverrides { max_file_bytes: Some(1_000), ..PolicyOverrides::default() });
     let none = BTreeSet::new();
-    // In the order of refusal: each is told even if all that come later are asked for before it.
+    // In order of precedence: each refusal is returned although all later ones apply too.
     let order = [
         (&["link", "way/x", "out/y", "way/new"][..], Code::PathRejected),
         (&[".env", "new/id_rsa", "a.rs/.env"], Code::PolicyDeniedSecret),

@@ -51,7 +51,7 @@ fn folders_that_a_change_empties_go_and_no_others() {
         delete("f/x", "x"),
         write("f/g/x", None, "x"),
     ];
-    // Whether the steps are done at once, or again after a kill behind any number of them and of the folders.
+    // Whether the steps are applied at once, or replayed after a crash that followed any number of them.
     let left = ["", "a/b/c", "a/b", "a-b"];
     for done in 0..=steps.len() + left.len() {
         let rig = TestWorkspaces::new();
@@ -111,7 +111,7 @@ fn what_comes_into_a_folder_that_makes_room_stays() {
         let steps = [delete("d/x", "x"), write("d", None, "1")];
         let staged = workspace.stage(&steps, &BTreeMap::new()).unwrap();
         if late {
-            // Behind the last look: only the kernel can tell.
+            // After the last check: only the kernel can detect it.
             let root = &workspace.tree().root;
             let place = root.open_parent(&path("d")).unwrap();
             fs::create_dir_all(rig.repo("r").join("d/empty")).unwrap();

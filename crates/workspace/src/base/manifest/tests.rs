@@ -128,7 +128,7 @@ fn what_comes_in_late_stands_among_the_others_and_makes_no_folder_a_tracked_one(
         assert_eq!(manifest.name(file), path.rsplit('/').next().unwrap().as_bytes());
         assert_eq!(manifest.is_ignored(file), size > 10, "{path}");
     }
-    // A folder that the tree did not have stays unknown.
+    // A folder that the base did not have stays unknown.
     assert_eq!(manifest.get(b"none/x"), None);
     assert!(!manifest.has_files_under(b"empty"));
     assert!(manifest.has_files_under(b"a/b"));

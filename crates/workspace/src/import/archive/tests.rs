@@ -13,7 +13,7 @@ use super::*;
 use crate::test_support::{TestWorkspaces, tree_of};
 use crate::{ImportSource, ImportedRun};
 
-/// One entry, as no honest program would write it.
+/// One entry, including forms that no regular program would write.
 struct Raw<'a> {
     name: &'a [u8],
     kind: EntryType,
@@ -249,7 +249,7 @@ fn a_bomb_is_refused_long_before_it_is_unpacked() {
     let refusal = refused(&rig, &bomb.finish().unwrap());
     assert!(refusal.message.contains("too large"), "{refusal:?}");
     assert!(refusal.details.actual.unwrap() < 150 << 20);
-    // A header that promises more than may be is enough.
+    // A header that promises more than the limit is enough.
     let rig = TestWorkspaces::with_limits(ImportLimits { max_bytes: 1000, ..ImportLimits::default() });
     assert_eq!(refused(&rig, header.as_bytes()).details.limit, Some(1000));
     let many: Vec<_> = (0..50).map(|n| format!("f{n}")).collect();
@@ -259,7 +259,7 @@ fn a_bomb_is_refused_long_before_it_is_unpacked() {
     assert_eq!(refused(&rig, &archive(&entries)).details.limit, Some(1000), "hard links count what they copy");
 }
 
-/// A header that says it has `size` bytes.
+/// Returns a header that declares `size` bytes.
 fn announces(kind: u8, size: u64, gnu: bool) -> Vec<u8> {
     let mut header = if gnu { Header::new_gnu() } else { Header::new_old() };
     header.as_mut_bytes()[..1].copy_from_slice(b"n");
@@ -270,7 +270,7 @@ fn announces(kind: u8, size: u64, gnu: bool) -> Vec<u8> {
     header.as_bytes().to_vec()
 }
 
-/// `head`, then bytes without end; says how much of it was taken.
+/// Reads `head`, then endless bytes, and counts how many were taken.
 struct Endless<'a> {
     head: &'a [u8],
     taken: u64,
@@ -291,7 +291,7 @@ fn what_extends_a_header_is_bounded_before_it_is_read() {
     let rig = TestWorkspaces::new();
     let before = archive(&[file("a", "x"), file("b", &"text".repeat(1000))]);
     let before = &before[..before.len() - 1024];
-    // A file of nothing but a hole, which is much larger than what the archive has of it.
+    // A file that is only a hole is much larger than its bytes in the archive.
     let mut sparse = Header::new_gnu();
     sparse.as_mut_bytes()[..4].copy_from_slice(b".git");
     sparse.set_entry_type(EntryType::GNUSparse);
@@ -317,7 +317,7 @@ fn what_extends_a_header_is_bounded_before_it_is_read() {
             assert!(stream.taken < 2 << 20, "{what}: {} bytes were read", stream.taken);
         }
     }
-    // Of a form that does not know extensions: an entry of its own, which is none.
+    // The old format has no extension headers: there this is an entry of an unknown type.
     let mut stream = Endless { head: &announces(b'x', 600 << 20, false), taken: 0 };
     let error = rig.import("r", ImportSource::Archive(&mut stream)).unwrap_err();
     assert!(matches!(&error, ImportError::Refused(refusal) if refusal.code == Code::PathRejected), "{error:?}");

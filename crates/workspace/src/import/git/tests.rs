@@ -12,7 +12,7 @@ use crate::ImportSource;
 use crate::git::parse_oid;
 use crate::test_support::{TestWorkspaces, git, tree_of};
 
-/// A repository with two commits and a tag.
+/// Creates a repository with two commits and a tag.
 fn repository(rig: &TestWorkspaces, name: &str) -> PathBuf {
     let source = rig.root(name);
     git(&source, &["init", "-q"]);
@@ -130,7 +130,7 @@ fn only_https_addresses_are_taken_and_none_is_shown() {
         assert_eq!(refusal.code, Code::InvalidRequest);
         assert!(!format!("{refusal:?}").contains("secret"), "{refusal:?}");
     }
-    // Nobody listens there.
+    // No server listens at this address.
     let url = "https://user:secret@127.0.0.1:1/a.git".to_owned();
     let refusal = refused(rig.import("r", ImportSource::GitRemote { url, reference: None }));
     assert_eq!(refusal.code, Code::InvalidRequest);
@@ -215,7 +215,7 @@ fn a_repository_that_points_out_of_the_import_roots_is_refused() {
     assert_eq!(rig.names(), [".git-home"]);
 }
 
-/// Makes every place of a repository that can name a program name one that leaves a mark.
+/// Configures every setting of a repository that can name a program with one that leaves a mark.
 fn arm(source: &Path, mark: &Path) {
     let driver = source.join(".git/driver.sh");
     fs::write(&driver, format!("#!/bin/sh\necho \"$0 $*\" >> '{}'\ncat\n", mark.display())).unwrap();
@@ -278,7 +278,7 @@ fn arm(source: &Path, mark: &Path) {
     fs::write(source.join(".git/info/attributes"), "* filter=evil diff=evil merge=evil\n").unwrap();
 }
 
-/// Writes configuration without git, which would obey what is there already.
+/// Writes configuration without git, which would obey the existing configuration.
 fn git_config(source: &Path, name: &str, value: &str) {
     let (section, key) = name.rsplit_once('.').unwrap();
     let section = match section.split_once('.') {
@@ -312,7 +312,7 @@ fn nothing_of_a_hostile_repository_is_executed() {
     let rig = TestWorkspaces::new();
     let mark = rig.outside().join("mark");
     let source = hostile(&rig, &mark);
-    // The drivers do leave marks where git is run as people run it.
+    // The programs do run when git is used without the service's protection.
     let _ =
         Command::new("git").current_dir(&source).args(["status"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     assert!(mark.exists(), "the trap does not work");
@@ -339,7 +339,7 @@ fn nothing_of_a_hostile_repository_is_executed() {
     assert!(!mark.exists(), "executed: {}", fs::read_to_string(&mark).unwrap_or_default());
 }
 
-/// Adds a commit whose tree is made by hand, as no git would make it.
+/// Adds a commit with a tree that git itself would refuse to make.
 fn forge(source: &Path, entries: &[(&str, &[u8], &str)]) -> String {
     let mut tree = Vec::new();
     for (mode, name, oid) in entries {
@@ -426,7 +426,7 @@ fn a_tree_that_names_itself_again_and_again_is_refused_in_time() {
     assert_eq!(rig.names(), [".git-home"]);
 }
 
-/// Remembers the most bytes that an import has written.
+/// Records the maximum number of bytes that an import has written.
 #[derive(Default)]
 struct Most(AtomicU64);
 

@@ -106,7 +106,7 @@ fn what_is_hidden_made_or_ignored_is_shown_on_request() {
     let log = entry(&ignored, "a.log");
     assert_eq!((log.readable, log.reason.as_deref()), (false, Some("POLICY_DENIED")));
     assert_eq!(entry(&ignored, "target").kind, Some(FileKind::Generated));
-    // Naming it is a request.
+    // A folder that is requested itself shows its contents.
     assert_eq!(paths(&list(&tree, &query("target"))), ["target/debug", "target/debug/x"]);
     assert_eq!(paths(&list(&tree, &query("scratch"))), ["scratch/x"]);
     assert_eq!(paths(&list(&tree, &query(".github"))), [".github/ci.yml"]);
@@ -185,7 +185,7 @@ fn links_are_listed_as_themselves_and_never_entered() {
         assert_eq!(found.reason.as_deref(), reason, "{path}");
     }
     assert!(!paths(&listing).contains(&"folder/b.txt"));
-    // A folder that is named by a link is shown under the name that was asked for.
+    // A folder that is named by a link is shown under the requested name.
     assert_eq!(paths(&list(&fixture.tree(), &all("folder"))), ["folder/b.txt"]);
 }
 
@@ -217,7 +217,7 @@ fn refusals_come_in_order() {
     ] {
         assert_eq!(code(tree.list(&rules(), &query(raw), &not_cancelled())), want, "{raw}");
     }
-    // The metadata of secrets is no secret.
+    // The metadata of secret files is not hidden.
     assert_eq!(paths(&list(&tree, &all(".aws"))), [".aws/credentials"]);
 }
 

@@ -63,7 +63,7 @@ fn context_stays_in_its_file_and_is_whole_where_matches_are_close() {
     let fixture = TestTree::with(&[("a", "1\n2 x\n3\n4 x\n5 x\n6\n"), ("b", "x")]);
     for bytes in [false, true] {
         if bytes {
-            // The same as UTF-16, which takes the other way through the searcher.
+            // The same text as UTF-16, which takes another path through the searcher.
             let text = "1\n2 x\n3\n4 x\n5 x\n6\n".encode_utf16().flat_map(u16::to_le_bytes);
             fixture.write("a", [0xff, 0xfe].into_iter().chain(text).collect::<Vec<_>>());
         }
@@ -278,7 +278,7 @@ fn lines_of_any_length_and_files_of_any_size_are_survived() {
     let report = search(&fixture.tree(), &query("needle"));
     assert_eq!(files(&report), ["line.txt", "megabytes.txt", "small.txt"]);
     assert_eq!(report.skipped, ["sparse.txt: too large"]);
-    // A policy that takes larger files: they are streamed, and a line beyond bounds is said.
+    // A policy with a higher limit: larger files are streamed, and a line that is too long is reported.
     let rules = rules_with(&PolicyOverrides { max_file_bytes: Some(8 << 20), ..PolicyOverrides::default() });
     fs::remove_file(fixture.repo("sparse.txt")).unwrap();
     fixture.write("lines.txt", b"some line\n".repeat(2 << 20));
@@ -319,7 +319,7 @@ fn a_cancelled_search_stops() {
 #[test]
 fn an_expression_that_takes_long_for_a_line_passes_over_its_file() {
     let fixture = TestTree::new();
-    // Too many sets of states to keep, and too many states to follow byte by byte.
+    // Too many sets of states to cache, and too many states to follow byte by byte.
     let line: String =
         (0..60_000_u32).map(|at| if at.wrapping_mul(2_654_435_761) >> 31 == 0 { 'a' } else { 'b' }).collect();
     fixture.write("long.txt", format!("{line}\nab\n"));
@@ -328,7 +328,7 @@ fn an_expression_that_takes_long_for_a_line_passes_over_its_file() {
     let report = search(&fixture.tree(), &regex(hard));
     assert_eq!(places(&report), [("short.txt", 1, 70)]);
     assert_eq!(report.skipped, ["long.txt: a line is too long for this expression"]);
-    // One that is as large and simple to follow is searched for in any line.
+    // An expression of the same size that is simple to follow is searched for in any line.
     let simple = format!("{}c|ba", "a".repeat(4_000));
     let report = search(&fixture.tree(), &regex(&simple));
     assert_eq!(files(&report), ["long.txt"]);
@@ -338,7 +338,7 @@ fn an_expression_that_takes_long_for_a_line_passes_over_its_file() {
 #[test]
 fn pieces_of_a_text_are_matched_as_the_whole_is() {
     let fixture = TestTree::new();
-    // Many pieces for an expression of many states, and some of them end at an empty line.
+    // Many pieces for an expression with many states; some of them end at an empty line.
     let text: String =
         (0..20_000).map(|line| if line % 7 == 0 { "\n".to_owned() } else { format!("line {line}\r\n") }).collect();
     fixture.write("text.txt", &text);

@@ -1,10 +1,10 @@
-//! What an archive may make of few bytes, what it may call by a second name, and what its headers may mean.
+//! Bounds of archives: expansion, hard links, and the meaning of headers.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// One pax record, with its length.
+/// Returns one pax record, with its length.
 fn record(key: &str, value: &str) -> String {
     let rest = key.len() + value.len() + 3;
     let length = (1..9999).find(|length| *length == rest + length.to_string().len()).unwrap();
@@ -76,14 +76,14 @@ fn the_holes_of_a_sparse_file_count_as_what_the_archive_becomes() {
     };
     import(&rig, "r", &sparse(b"00000000020\0")).unwrap();
     assert_eq!(text(&rig, "r", "s"), format!("{}part{}", "\0".repeat(8), "\0".repeat(4)));
-    // 1 GiB of 2 kB.
+    // 1 GiB from 2 kB.
     let refusal = refused(&rig, &sparse(b"10000000000\0"));
     assert!(refusal.message.contains("too large"), "{refusal:?}");
     // A part beyond its end.
     assert_eq!(refused(&rig, &sparse(b"00000000013\0")).code, Code::InvalidRequest);
 }
 
-/// What is packed, what comes in of it, and what is left out.
+/// The entries that are packed, the files that are imported, and the entries that are skipped.
 type Linked<'a> = (&'a str, Vec<Raw<'a>>, &'a [&'a str], &'a [&'a str]);
 
 #[test]
@@ -165,7 +165,7 @@ fn what_git_ignores_comes_in_under_no_other_name() {
             &[],
         ),
         (
-            // Without them `sub/ig.txt` is no longer ignored, while its other name is.
+            // Without the rules `sub/ig.txt` is not ignored any more, while its other name is.
             "rules that are themselves left out",
             vec![
                 file(".env", "ig.txt\n"),
@@ -231,7 +231,7 @@ fn a_damaged_pax_header_refuses_the_archive() {
 #[test]
 fn a_pax_header_names_and_measures_its_entry() {
     let rig = TestWorkspaces::new();
-    // A value may hold line ends; of two records the later counts.
+    // A value may contain newlines; of two records with one key the later counts.
     let records = [
         record("SCHILY.xattr.user.note", "\n12 path=evil\n"),
         record("path", "first"),
@@ -253,7 +253,7 @@ fn a_pax_header_names_and_measures_its_entry() {
     measured.extend_from_slice(&archive(&[file("b", "after")]));
     import(&rig, "sizes", &measured).unwrap();
     assert_eq!((text(&rig, "sizes", "a"), text(&rig, "sizes", "b")), (content, "after".to_owned()));
-    // A link has no bytes: programs differ in whether they would pass over them.
+    // A link has no bytes: programs differ in whether they would skip them.
     let entries = [file("a", "x"), Raw { bytes: b"x", ..special(EntryType::Link, "b", "a") }];
     assert_eq!(refused(&rig, &archive(&entries)).details.path.as_deref(), Some("b"));
 }
