@@ -7,9 +7,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use ledger::{Entry, Preconditions, Reply};
-use model::{
-    DiskChange, Draft, Outcome, Refusal, RunId, Sha256, ToolCallId, Usage, Verdict, canonical_json,
-};
+use model::{DiskChange, Draft, Outcome, Refusal, RunId, Sha256, ToolCallId, Usage, Verdict, canonical_json};
 use serde_json::{Map, Value};
 
 use crate::CallError;

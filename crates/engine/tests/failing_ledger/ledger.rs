@@ -1,0 +1,283 @@
+//! A ledger that fails at one of its calls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use ledger::{
+    AdvancedHead, Appended, AppendedAll, CheckpointLog, Entry, JournalEntry, Ledger, LedgerError, NewCheckpoint, Page,
+    PageSize, RecordFilter, Result, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord,
+    StoredRun,
+};
+use model::{
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, ImportReport, LogicalPath, Run, RunId,
+    RunState, Sha256, Token, TokenId, ToolCallId,
+};
+
+/// How a call of the ledger fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureMode {
+    /// It does nothing.
+    Unavailable,
+    /// It takes effect, and the caller does not learn it.
+    InDoubt,
+}
+
+/// Passes calls to a real ledger. The call with the armed number fails.
+pub(crate) struct FailingLedger {
+    inner: Arc<dyn Ledger>,
+    calls: AtomicU64,
+    fail_at: AtomicU64,
+    in_doubt: AtomicBool,
+    has_failed: AtomicBool,
+}
+
+impl FailingLedger {
+    pub(crate) fn new(inner: Arc<dyn Ledger>) -> Self {
+        let (calls, fail_at) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Self { inner, calls, fail_at, in_doubt: AtomicBool::new(false), has_failed: AtomicBool::new(false) }
+    }
+
+    /// Makes the call number `number` from now on fail, counted from 0.
+    pub(crate) fn arm(&self, number: u64, mode: FailureMode) {
+        self.has_failed.store(false, Ordering::SeqCst);
+        self.in_doubt.store(mode == FailureMode::InDoubt, Ordering::SeqCst);
+        self.calls.store(0, Ordering::SeqCst);
+        self.fail_at.store(number, Ordering::SeqCst);
+    }
+
+    /// Lets all calls pass. Returns whether one has failed.
+    pub(crate) fn disarm(&self) -> bool {
+        self.fail_at.store(u64::MAX, Ordering::SeqCst);
+        self.has_failed.load(Ordering::SeqCst)
+    }
+
+    async fn pass<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        if self.calls.fetch_add(1, Ordering::SeqCst) != self.fail_at.load(Ordering::SeqCst) {
+            return call.await;
+        }
+        self.has_failed.store(true, Ordering::SeqCst);
+        if self.in_doubt.load(Ordering::SeqCst) {
+            call.await?;
+            return Err(LedgerError::InDoubt("armed".into()));
+        }
+        Err(LedgerError::Unavailable("armed".into()))
+    }
+}
+
+#[async_trait]
+impl CheckpointLog for FailingLedger {
+    async fn advanced_heads(&self, after: i64, to: i64) -> Result<Vec<AdvancedHead>> {
+        self.pass(self.inner.advanced_heads(after, to)).await
+    }
+
+    async fn append_checkpoint(&self, new: NewCheckpoint) -> Result<()> {
+        self.pass(self.inner.append_checkpoint(new)).await
+    }
+
+    async fn latest_checkpoint(&self) -> Result<Option<StoredCheckpoint>> {
+        self.pass(self.inner.latest_checkpoint()).await
+    }
+
+    async fn checkpoints(&self, size: u64, limit: u32) -> Result<Vec<StoredCheckpoint>> {
+        self.pass(self.inner.checkpoints(size, limit)).await
+    }
+
+    async fn leaves(&self, run: Option<&RunId>, from: u64, limit: u32) -> Result<Vec<StoredLeaf>> {
+        self.pass(self.inner.leaves(run, from, limit)).await
+    }
+
+    async fn covering_leaf(&self, run: &RunId, seq: u64, size: u64) -> Result<Option<StoredLeaf>> {
+        self.pass(self.inner.covering_leaf(run, seq, size)).await
+    }
+
+    async fn node_hashes(&self, indexes: &[u64]) -> Result<HashMap<u64, Sha256>> {
+        self.pass(self.inner.node_hashes(indexes)).await
+    }
+
+    async fn record_range(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+        self.pass(self.inner.record_range(run, first, last, size)).await
+    }
+}
+
+#[async_trait]
+impl Ledger for FailingLedger {
+    async fn create_run(&self, run: &StoredRun, token: &Token) -> Result<()> {
+        self.pass(self.inner.create_run(run, token)).await
+    }
+
+    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool> {
+        self.pass(self.inner.open_run(run, base_commit, import)).await
+    }
+
+    async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()> {
+        self.pass(self.inner.set_run_state(run, state, closed_at)).await
+    }
+
+    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()> {
+        self.pass(self.inner.set_needs_repair(run, needs_repair)).await
+    }
+
+    async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
+        self.pass(self.inner.set_disk_usage(run, disk)).await
+    }
+
+    async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>> {
+        self.pass(self.inner.runs_without_disk_usage()).await
+    }
+
+    async fn storage_totals(&self) -> Result<StorageTotals> {
+        self.pass(self.inner.storage_totals()).await
+    }
+
+    async fn run(&self, run: &RunId) -> Result<Option<StoredRun>> {
+        self.pass(self.inner.run(run)).await
+    }
+
+    async fn runs(&self, state: Option<RunState>, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
+        self.pass(self.inner.runs(state, after, size)).await
+    }
+
+    async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {
+        self.pass(self.inner.run_ids(after, limit)).await
+    }
+
+    async fn orphaned_runs(&self) -> Result<u64> {
+        self.pass(self.inner.orphaned_runs()).await
+    }
+
+    async fn live_runs(&self) -> Result<Vec<RunId>> {
+        self.pass(self.inner.live_runs()).await
+    }
+
+    async fn expired_runs(&self, now: &str) -> Result<Vec<RunId>> {
+        self.pass(self.inner.expired_runs(now)).await
+    }
+
+    async fn create_token(&self, token: &Token) -> Result<()> {
+        self.pass(self.inner.create_token(token)).await
+    }
+
+    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
+        self.pass(self.inner.token(secret_sha256)).await
+    }
+
+    async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {
+        self.pass(self.inner.token_hashes(after, now, limit)).await
+    }
+
+    async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool> {
+        self.pass(self.inner.revoke_token(run, token)).await
+    }
+
+    async fn append(&self, entry: Entry) -> Result<Appended> {
+        self.pass(self.inner.append(entry)).await
+    }
+
+    async fn append_all(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
+        self.pass(self.inner.append_all(entries)).await
+    }
+
+    async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>> {
+        self.pass(self.inner.call(run, id)).await
+    }
+
+    async fn records(&self, filter: &RecordFilter, after: Option<i64>, size: PageSize) -> Result<Page<StoredRecord>> {
+        self.pass(self.inner.records(filter, after, size)).await
+    }
+
+    async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>> {
+        self.pass(self.inner.record(run, seq)).await
+    }
+
+    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+        self.pass(self.inner.changes(run, since_seq, size)).await
+    }
+
+    async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>> {
+        self.pass(self.inner.last_change(run, path, at_seq)).await
+    }
+
+    async fn verify(&self, run: &RunId) -> Result<ChainReport> {
+        self.pass(self.inner.verify(run)).await
+    }
+
+    async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>> {
+        self.pass(self.inner.artifact(run, id)).await
+    }
+
+    fn newest_position(&self) -> tokio::sync::watch::Receiver<i64> {
+        self.inner.newest_position()
+    }
+
+    async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
+        self.pass(self.inner.settled_run(run)).await
+    }
+
+    async fn pending_journal(&self, run: Option<&RunId>) -> Result<Vec<JournalEntry>> {
+        self.pass(self.inner.pending_journal(run)).await
+    }
+
+    async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>> {
+        self.pass(self.inner.runs_with_pending_journal()).await
+    }
+
+    async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {
+        self.pass(self.inner.prune(done)).await
+    }
+
+    async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
+        self.pass(self.inner.content(run, seq, sha256)).await
+    }
+
+    async fn purge_content(&self, run: &RunId) -> Result<()> {
+        self.pass(self.inner.purge_content(run)).await
+    }
+
+    async fn unpurged_runs(&self) -> Result<Vec<RunId>> {
+        self.pass(self.inner.unpurged_runs()).await
+    }
+
+    async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>> {
+        self.pass(self.inner.approval(id)).await
+    }
+
+    async fn approval_input(&self, id: &ApprovalId) -> Result<Option<String>> {
+        self.pass(self.inner.approval_input(id)).await
+    }
+
+    async fn approvals(
+        &self,
+        state: Option<ApprovalState>,
+        run: Option<&RunId>,
+        after: Option<i64>,
+        size: PageSize,
+    ) -> Result<Page<(i64, Approval)>> {
+        self.pass(self.inner.approvals(state, run, after, size)).await
+    }
+
+    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>> {
+        self.pass(self.inner.expired_approvals(now, size)).await
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<String>> {
+        self.pass(self.inner.setting(name)).await
+    }
+
+    async fn set_setting_once(&self, name: &str, value: &str) -> Result<String> {
+        self.pass(self.inner.set_setting_once(name, value)).await
+    }
+
+    async fn take_over(&self, known: Option<&str>, instance: &str) -> Result<bool> {
+        self.pass(self.inner.take_over(known, instance)).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.pass(self.inner.ping()).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
