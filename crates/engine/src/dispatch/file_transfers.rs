@@ -248,7 +248,7 @@ fn stage(live: &OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, 
 }
 
 fn broken_off() -> Refusal {
-    Refusal::invalid("the upload broke off; nothing was changed", "Send the whole file again.")
+    Refusal::invalid("the upload ended early; nothing was changed", "Send the whole file again.")
 }
 
 /// An upload as a reader, for a thread that may block. What goes by is looked at.
