@@ -426,7 +426,7 @@ async fn a_low_limit_of_open_files_means_fewer_open_runs_and_no_failure(#[values
         command.env(name, value.unwrap_or_default());
     }
     server.start_as(command);
-    assert!(server.log().contains("too few open files"), "{}", server.log());
+    assert!(server.log().contains("to fit the limit of open files"), "{}", server.log());
     // One client, because connections are limited too.
     let operator = server.operator();
     let read = async |number: u32| {
