@@ -2,7 +2,7 @@
 
 mod content_integrity;
 mod log_check;
-mod offline;
+mod offline_run;
 mod output;
 mod repair;
 mod replay;

@@ -16,8 +16,6 @@ mod signer;
 mod telemetry;
 
 use engine::CallError;
-use engine::history::{content_history as versions, snapshot as past};
-use engine::tools;
 
 pub use admin::{repair, replay, verify};
 pub use bootstrap::error::StartError;

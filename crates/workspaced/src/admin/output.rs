@@ -1,26 +1,26 @@
-//! What the administration commands print.
+//! What the administration commands print on standard output.
 
 use std::io::{self, Write as _};
 
 use model::{ChainReport, LogicalPath};
 use workspace::{Drift, EntryState};
 
-/// Paths that one list prints at most.
+/// The most paths that one list prints.
 const MAX_PATHS: usize = 100;
 
-/// Prints a line on standard output.
-pub(crate) fn print(line: &str) {
-    // A reader that has gone away has its exit code all the same.
+/// Prints a line.
+pub(super) fn print(line: &str) {
+    // Without a reader, the exit code still has the result.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-/// Prints what a check of a run's chain has found.
-pub(crate) fn print_chain(report: &ChainReport) {
+/// Prints the report of a run's chain.
+pub(super) fn print_chain(report: &ChainReport) {
     match &report.first_break {
         None => {
             let missing = match report.missing_diffs {
                 0 => String::new(),
-                count => format!("; {count} diffs are not kept any more"),
+                count => format!("; {count} diffs were deleted"),
             };
             print(&format!(
                 "{}: intact, {} records, head {}{missing}",
@@ -31,41 +31,41 @@ pub(crate) fn print_chain(report: &ChainReport) {
     }
 }
 
-/// Prints where the tree differs.
-pub(crate) fn print_differences(differences: &[Drift]) {
-    for Drift { path, expected, found } in differences.iter().take(MAX_PATHS) {
-        print(&format!("  {}: expected {}, found {}", shown(path), standing(*expected), standing(*found)));
+/// Prints the paths at which the workspace differs from the ledger.
+pub(super) fn print_drift(drift: &[Drift]) {
+    for Drift { path, expected, found } in drift.iter().take(MAX_PATHS) {
+        print(&format!("  {}: expected {}, found {}", printable(path), describe(*expected), describe(*found)));
     }
-    print_rest(differences.len());
+    print_omitted(drift.len());
 }
 
-/// Prints paths, each behind `what`.
-pub(crate) fn print_paths(what: &str, paths: &[LogicalPath]) {
+/// Prints paths, each after `label`.
+pub(super) fn print_paths(label: &str, paths: &[LogicalPath]) {
     for path in paths.iter().take(MAX_PATHS) {
-        print(&format!("  {what}: {}", shown(path)));
+        print(&format!("  {label}: {}", printable(path)));
     }
-    print_rest(paths.len());
+    print_omitted(paths.len());
 }
 
-fn print_rest(count: usize) {
+fn print_omitted(count: usize) {
     if count > MAX_PATHS {
         print(&format!("  and {} more", count - MAX_PATHS));
     }
 }
 
-/// A path for a terminal, on which control characters might do something.
-fn shown(path: &LogicalPath) -> String {
-    let odd = path.as_str().chars().any(char::is_control);
-    if odd { path.as_str().escape_debug().to_string() } else { path.to_string() }
+/// Escapes a path with control characters, which could change the terminal.
+fn printable(path: &LogicalPath) -> String {
+    let has_control = path.as_str().chars().any(char::is_control);
+    if has_control { path.as_str().escape_debug().to_string() } else { path.to_string() }
 }
 
-fn standing(standing: EntryState) -> String {
-    match standing {
+fn describe(state: EntryState) -> String {
+    match state {
         EntryState::Nothing => "nothing".to_owned(),
         EntryState::File { sha256, executable: false } => sha256.to_string(),
         EntryState::File { sha256, executable: true } => format!("{sha256} (executable)"),
         EntryState::Link { sha256 } => format!("a link, {sha256}"),
         EntryState::Folder => "a folder".to_owned(),
-        EntryState::Other => "something that is no file".to_owned(),
+        EntryState::Other => "something that is not a file".to_owned(),
     }
 }

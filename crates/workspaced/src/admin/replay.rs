@@ -1,147 +1,145 @@
-//! `workspaced replay`: a run's tree, made anew from its base and its ledger, as proof that they tell it whole.
+//! `workspaced replay`: rebuilds a run's files from its base and its ledger, and compares the workspace with them.
 //!
-//! A tree that equals a ledger proves nothing where the ledger was changed: so its chain is checked first. What is found
-//! afterwards is told all the same, since whoever has to clear up wants to know it.
+//! A tree that equals a tampered ledger proves nothing, so the chain is verified first. The rest is reported in any case,
+//! because it helps with the repair.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use engine::history::snapshot::RawContents;
 use transparency::LeafCheck;
 use workspace::{RebuildReport, Snapshot, WorkspaceError};
 
 use crate::admin::content_integrity;
-use crate::admin::offline::Offline;
-use crate::admin::output::{print, print_chain, print_differences, print_paths};
+use crate::admin::offline_run::{OfflineRun, database};
+use crate::admin::output::{print, print_chain, print_drift, print_paths};
 use crate::bootstrap::error::StartError;
 use crate::checkpoints::{leaves_of, push_leaf};
 use crate::config::{ConfigError, ReplayConfig};
-use crate::past::RawContents;
 
-/// Checks the run's chain, makes its files anew in a folder, and compares the workspace with what the ledger says. False
-/// where the chain is broken, something is missing or could not be made as the ledger says, or the workspace differs.
+/// Verifies the run's chain, rebuilds its files in a folder, and compares the workspace with the ledger. Returns whether
+/// all of it succeeded and is equal.
 ///
 /// # Errors
 ///
-/// Where the run's data or the folder cannot be used.
+/// If the run's data or the folder cannot be used.
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
     check_target(&config)?;
-    let offline = Offline::open(&config.data_dir, &config.database_url, &config.run).await?;
-    let done = replay_run(&offline, &config.to).await;
-    offline.ledger.close().await;
+    let run = OfflineRun::open(&config.data_dir, &config.database_url, &config.run).await?;
+    let done = replay_run(&run, &config.to).await;
+    run.ledger.close().await;
     done
 }
 
-async fn replay_run(offline: &Offline, to: &Path) -> Result<bool, StartError> {
-    let intact = chain_is_intact(offline).await?;
-    let run = offline.run();
-    if !intact {
-        print(&format!("{run}: what follows is as a broken ledger tells it, and proves nothing"));
+async fn replay_run(run: &OfflineRun, to: &Path) -> Result<bool, StartError> {
+    let id = run.id();
+    let is_intact = verify_chain(run).await?;
+    if !is_intact {
+        print(&format!("{id}: the following comes from a broken ledger and proves nothing"));
     }
-    if let Err(error) = &offline.base {
-        print(&format!("{run}: the base is MISSING, and nothing can be rebuilt without it: {error}"));
+    if let Err(error) = &run.base {
+        print(&format!("{id}: the base is MISSING, and nothing can be rebuilt without it: {error}"));
         return Ok(false);
     }
-    let base_is_known = base_is_the_one_that_is_told(offline);
-    let expected = offline.expected().await?;
-    let rebuilt = rebuild(offline, &expected, to).await?;
-    let rebuilt = tell_rebuilt(offline, &expected, rebuilt).await?;
-    let kept = content_integrity::earlier_are_sound(offline, &expected).await?;
-    let pending = offline.ledger.pending_journal(Some(run)).await;
-    let pending = pending.map_err(|error| StartError::failed("the database", &error))?.len();
+    let has_recorded_base = check_base(run);
+    let expected = run.expected().await?;
+    let report = rebuild(run, &expected, to).await?;
+    let is_rebuilt = print_rebuilt(run, &expected, report).await?;
+    let has_contents = content_integrity::check_earlier(run, &expected).await?;
+    let pending = run.ledger.pending_journal(Some(id)).await.map_err(database)?.len();
     if pending > 0 {
-        print(&format!("{run}: {pending} changes are pending; the service finishes them when it starts"));
+        print(&format!("{id}: {pending} changes are pending; the service finishes them when it starts"));
     }
-    let equal = workspace_is_equal(offline, expected).await?;
-    Ok(intact && base_is_known && rebuilt && kept && equal)
+    let is_equal = compare_workspace(run, expected).await?;
+    Ok(is_intact && has_recorded_base && is_rebuilt && has_contents && is_equal)
 }
 
-/// Whether the run's chain and the leaves over it hold; tells of it as `verify` does.
-async fn chain_is_intact(offline: &Offline) -> Result<bool, StartError> {
-    let database = |error: ledger::LedgerError| StartError::failed("the database", &error);
-    let (ledger, run) = (&offline.ledger, offline.run());
-    let mut report = ledger.verify(run).await.map_err(database)?;
-    let mut leaves = LeafCheck::default();
-    for leaf in leaves_of(ledger.as_ref(), run, u64::MAX).await.map_err(database)? {
-        push_leaf(&mut leaves, &leaf);
+/// Verifies the run's chain and the leaves over it, and prints the report as `verify` does. Returns whether it is intact.
+async fn verify_chain(run: &OfflineRun) -> Result<bool, StartError> {
+    let mut report = run.ledger.verify(run.id()).await.map_err(database)?;
+    let mut check = LeafCheck::default();
+    for leaf in leaves_of(run.ledger.as_ref(), run.id(), u64::MAX).await.map_err(database)? {
+        push_leaf(&mut check, &leaf);
     }
-    leaves.add_to(&mut report);
+    check.add_to(&mut report);
     print_chain(&report);
     Ok(report.intact)
 }
 
-/// Whether the base that is there is the one that the run is said to have started from.
-fn base_is_the_one_that_is_told(offline: &Offline) -> bool {
-    let told = offline.stored.run.base_commit.as_deref().unwrap_or("none");
-    let Some(found) = offline.base.as_ref().ok().map(|base| base.commit()).filter(|found| *found != told) else {
+/// Returns whether the base is the one that the run was recorded to start from.
+fn check_base(run: &OfflineRun) -> bool {
+    let recorded = run.stored.run.base_commit.as_deref().unwrap_or("none");
+    let Some(found) = run.base.as_ref().ok().map(|base| base.commit()).filter(|found| *found != recorded) else {
         return true;
     };
     print(&format!(
-        "{}: the base DIFFERS: the run is said to have started from {told}, but its base is {found}",
-        offline.run()
+        "{}: the base DIFFERS: the run was recorded to start from {recorded}, the base is {found}",
+        run.id()
     ));
     false
 }
 
-async fn rebuild(offline: &Offline, expected: &Snapshot, to: &Path) -> Result<RebuildReport, StartError> {
-    let base = offline.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
-    let (base, past, contents) = (Arc::clone(base), expected.clone(), RawContents(offline.contents()));
-    let place = to.to_owned();
-    let rebuilt = tokio::task::spawn_blocking(move || base.rebuild(&past, &place, &contents)).await;
+async fn rebuild(run: &OfflineRun, expected: &Snapshot, to: &Path) -> Result<RebuildReport, StartError> {
+    let base = run.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
+    let (base, snapshot, contents) = (Arc::clone(base), expected.clone(), RawContents(run.contents()));
+    let target = to.to_owned();
+    let rebuilt = tokio::task::spawn_blocking(move || base.rebuild(&snapshot, &target, &contents)).await;
     match rebuilt.map_err(|error| StartError::failed("the rebuilt tree", &error))? {
         Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-            let place = to.display();
-            Err(ConfigError(format!("--to {place}: the folder is not empty; name one that is, or none")).into())
+            let to = to.display();
+            Err(ConfigError(format!("--to {to}: the folder is not empty; name an empty or a new one")).into())
         }
-        rebuilt => rebuilt.map_err(|fault| StartError::failed("the rebuilt tree", &fault)),
+        rebuilt => rebuilt.map_err(|error| StartError::failed("the rebuilt tree", &error)),
     }
 }
 
-/// Tells what was made, and what was not. True where all of it was.
-async fn tell_rebuilt(offline: &Offline, expected: &Snapshot, rebuilt: RebuildReport) -> Result<bool, StartError> {
-    let RebuildReport { files, links, wrong, not_kept, lost } = rebuilt;
-    let (run, seq) = (offline.run(), offline.stored.run.head_seq);
-    let sound = wrong.is_empty() && not_kept.is_empty() && lost.is_empty();
-    let said = if sound { "every hash is as the ledger says" } else { "NOT ALL of what the ledger says" };
-    print(&format!("{run}: rebuilt {files} files and {links} links as of record {seq}: {said}"));
-    print_paths("other bytes than the ledger says", &wrong);
-    print_paths("not rebuilt, since its content is missing from the base", &lost);
-    for (why, paths) in content_integrity::why_not(offline, expected, not_kept).await? {
-        print_paths(&format!("not rebuilt, since {}", why.told()), &paths);
+/// Prints what was rebuilt, and what was not and why. Returns whether all of it was rebuilt.
+async fn print_rebuilt(run: &OfflineRun, expected: &Snapshot, report: RebuildReport) -> Result<bool, StartError> {
+    let RebuildReport { files, links, wrong, not_kept, lost } = report;
+    let is_complete = wrong.is_empty() && not_kept.is_empty() && lost.is_empty();
+    let result = if is_complete { "every hash matches the ledger" } else { "NOT ALL that the ledger has" };
+    let seq = run.stored.run.head_seq;
+    print(&format!("{}: rebuilt {files} files and {links} links as of record {seq}: {result}", run.id()));
+    print_paths("the content does not match the ledger's hash", &wrong);
+    print_paths("not rebuilt, because the content is missing from the base", &lost);
+    for (absence, paths) in content_integrity::explain_absent(run, expected, not_kept).await? {
+        print_paths(&format!("not rebuilt, because {}", absence.reason()), &paths);
     }
-    Ok(sound)
+    Ok(is_complete)
 }
 
-async fn workspace_is_equal(offline: &Offline, expected: Snapshot) -> Result<bool, StartError> {
-    let run = offline.run();
-    if let Err(error) = &offline.workspace {
-        print(&format!("{run}: the workspace is MISSING: {error}"));
+/// Compares the workspace with the ledger and prints the differences. Returns whether it is equal.
+async fn compare_workspace(run: &OfflineRun, expected: Snapshot) -> Result<bool, StartError> {
+    let id = run.id();
+    if let Err(error) = &run.workspace {
+        print(&format!("{id}: the workspace is MISSING: {error}"));
         return Ok(false);
     }
-    let differences = offline.blocking("the workspace", move |workspace| workspace.find_drift(&expected)).await?;
-    if differences.is_empty() {
-        print(&format!("{run}: the workspace is equal"));
+    let drift = run.blocking("the workspace", move |workspace| workspace.find_drift(&expected)).await?;
+    if drift.is_empty() {
+        print(&format!("{id}: the workspace is equal"));
     } else {
-        print(&format!("{run}: the workspace DIFFERS at {} paths", differences.len()));
-        print_differences(&differences);
+        print(&format!("{id}: the workspace DIFFERS at {} paths", drift.len()));
+        print_drift(&drift);
     }
-    Ok(differences.is_empty())
+    Ok(drift.is_empty())
 }
 
-/// Refused where the folder lies in the data folder: what is kept there is nobody's place to try things.
-#[expect(clippy::disallowed_methods, reason = "compares two places that an operator names; no run's tree is opened")]
+/// Refuses a target folder inside the data folder.
+#[expect(clippy::disallowed_methods, reason = "compares two folders that an operator names; no run's tree is opened")]
 fn check_target(config: &ReplayConfig) -> Result<(), ConfigError> {
-    // The folder itself need not be there yet, but what it lies in does.
+    // The folder need not exist, but its parent has to.
     let parent = config.to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let real = config.to.canonicalize().or_else(|_| parent.canonicalize());
-    let inside = match (real, config.data_dir.canonicalize()) {
-        (Ok(to), Ok(data_dir)) => to.starts_with(data_dir),
-        // Whichever is not there is told by whoever opens it.
+    let target = config.to.canonicalize().or_else(|_| parent.canonicalize());
+    let is_inside = match (target, config.data_dir.canonicalize()) {
+        (Ok(target), Ok(data_dir)) => target.starts_with(data_dir),
+        // Opening a missing folder reports it.
         _ => false,
     };
-    if inside {
-        let place = config.to.display();
-        return Err(ConfigError(format!("--to {place}: the folder lies in the data folder; name one outside of it")));
+    if is_inside {
+        let to = config.to.display();
+        return Err(ConfigError(format!("--to {to}: the folder lies in the data folder; name one outside of it")));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use model::ChainReport;
 use transparency::VerifierKey;
 
 use crate::admin::log_check::{LogCheck, LogReport};
-use crate::admin::offline::check_database;
+use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, print_chain};
 use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, VerifyConfig};
@@ -23,7 +23,7 @@ use crate::signer::{file, key};
 pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
     // Opening a missing database would create an empty one, whose chains are all intact.
     check_database(&config.database_url)?;
-    let ledger = ledger::open(&config.database_url.0).await.map_err(|error| database(&error))?;
+    let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
     let checked = check(&config, ledger.as_ref()).await;
     ledger.close().await;
     checked
@@ -46,7 +46,7 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
             let run = config.run.as_ref().map(ToString::to_string).unwrap_or_default();
             return Err(ConfigError(format!("--run {run}: there is no such run")).into());
         }
-        Err(error) => return Err(database(&error)),
+        Err(error) => return Err(database(error)),
     }
     let mut missing = 0;
     if config.run.is_none() {
@@ -54,7 +54,7 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
             broken += 1;
             print(&format!("{run}: BROKEN at seq 1: the run has leaves in the checkpoints and is missing"));
         }
-        missing = ledger.orphaned_runs().await.map_err(|error| database(&error))?;
+        missing = ledger.orphaned_runs().await.map_err(database)?;
         if missing > 0 {
             print(&format!("BROKEN: there are records of {missing} runs that are missing"));
         }
@@ -68,7 +68,7 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
 async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogReport, StartError> {
     let path = &config.checkpoint_file;
     let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", path.display()), &error);
-    let stored = ledger.latest_checkpoint().await.map_err(|error| database(&error))?;
+    let stored = ledger.latest_checkpoint().await.map_err(database)?;
     let key = match &config.checkpoint_verifier {
         Some(given) => Some(given.clone()),
         None => own_key(config, stored.as_ref())?,
@@ -80,7 +80,7 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
     let message = "--checkpoint-verifier-key is missing: the checkpoints cannot be verified without it; GET \
                    /v1/checkpoint/key returns it";
     let key = key.ok_or_else(|| ConfigError(message.to_owned()))?;
-    LogCheck::new(ledger, key, path, file).run().await.map_err(|error| database(&error))
+    LogCheck::new(ledger, key, path, file).run().await.map_err(database)
 }
 
 /// Returns the public key of the data folder, with the origin of the stored checkpoints.
@@ -89,8 +89,4 @@ fn own_key(config: &VerifyConfig, stored: Option<&StoredCheckpoint>) -> Result<O
     let origin = stored.and_then(|stored| stored.note.lines().next());
     let renamed = origin.and_then(|origin| key.with_name(origin).ok()).unwrap_or(key);
     Ok(Some(renamed.verifier_key()))
-}
-
-fn database(error: &LedgerError) -> StartError {
-    StartError::failed("the database", error)
 }

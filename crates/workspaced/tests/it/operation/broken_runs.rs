@@ -124,12 +124,12 @@ async fn a_damaged_run_does_not_affect_others(
     assert!(repaired.status.code().is_some_and(|code| code > 0), "{}", output_of(&repaired));
     assert!(output_of(&repaired).contains(damage.message()), "{}", output_of(&repaired));
     let about = format!("{}: needs repair", run.id);
-    assert_ends(&offline(&server, "repair", &[]), 1, &[&about, damage.message(), "1 to be looked at"]);
+    assert_ends(&offline(&server, "repair", &[]), 1, &[&about, damage.message(), "operator action needed: 1"]);
     let to = server.home.join("again").display().to_string();
     let replayed = offline(&server, "replay", &["--run", &run.id, "--to", &to]);
     assert!(replayed.status.code().is_some() && !output_of(&replayed).contains("panicked"), "{}", output_of(&replayed));
     if matches!(damage, Damage::NoTree | Damage::Policy) {
-        assert!(output_of(&replayed).contains("every hash is as the ledger says"), "{}", output_of(&replayed));
+        assert!(output_of(&replayed).contains("every hash matches the ledger"), "{}", output_of(&replayed));
         assert_eq!(std::fs::read_to_string(server.home.join("again/a.txt")).unwrap(), "A\n");
     }
 
@@ -141,5 +141,5 @@ async fn a_damaged_run_does_not_affect_others(
     assert_eq!(run.verify().await["intact"], true);
     assert!(server.stop().success());
     assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
-    assert_ends(&offline(&server, "repair", &[]), 0, &["0 to be looked at"]);
+    assert_ends(&offline(&server, "repair", &[]), 0, &["operator action needed: 0"]);
 }

@@ -94,10 +94,10 @@ async fn missing_content_is_distinguished_from_content_that_was_never_stored(
     server.rewrite(&run, &["delete from content where run_no = {run}"]).await;
     let done = replay(&server, &run, &server.home.join("rebuilt"));
     let lines = [
-        "not rebuilt, since it was too large to be kept: large.bin",
-        "not rebuilt, since its content is missing from the ledger: a.txt",
-        "not rebuilt, since its content is missing from the ledger: b.txt",
-        "record 1: what it left is missing from the ledger: a.txt",
+        "not rebuilt, because it was too large to be stored: large.bin",
+        "not rebuilt, because its content is missing from the ledger: a.txt",
+        "not rebuilt, because its content is missing from the ledger: b.txt",
+        "record 1: the content is missing from the ledger: a.txt",
     ];
     assert_ends(&done, 1, &lines);
 }
@@ -108,11 +108,11 @@ async fn every_stored_version_is_checked(#[values(Backend::Sqlite, Backend::Post
     let (server, run) = written(backend).await;
     server.tamper_content(&run, "first\n", "forged\n").await;
     let done = replay(&server, &run, &server.home.join("earlier"));
-    let changed = "record 1: the ledger keeps other bytes than it left: a.txt";
-    assert_ends(&done, 1, &["every hash is as the ledger says", changed, "the workspace is equal"]);
+    let changed = "record 1: the content in the ledger was changed: a.txt";
+    assert_ends(&done, 1, &["every hash matches the ledger", changed, "the workspace is equal"]);
     server.tamper_content(&run, "second\n", "forged\n").await;
     let done = replay(&server, &run, &server.home.join("newest"));
-    assert_ends(&done, 1, &["NOT ALL", "other bytes than the ledger says: a.txt", changed]);
+    assert_ends(&done, 1, &["NOT ALL", "the content does not match the ledger's hash: a.txt", changed]);
 }
 
 #[rstest]
@@ -128,7 +128,7 @@ async fn missing_parts_of_a_run_are_reported(
     let done = replay(&server, &run, &to);
     if ["repo", "tmp"].contains(&part) {
         let missing = format!("the workspace is MISSING: `{part}` is missing from the run's folder");
-        assert_ends(&done, 1, &["intact, 3 records", "every hash is as the ledger says", &missing]);
+        assert_ends(&done, 1, &["intact, 3 records", "every hash matches the ledger", &missing]);
         assert_eq!(files_in(&to), tree);
     } else {
         let gone = if part == "." {
@@ -204,7 +204,7 @@ async fn a_pending_change_with_changed_content_is_not_applied(
     let forged = offline(&server, "repair", &[&repair[..], &["ledger"]].concat());
     assert_ends(&forged, 1, if are_gone { &[] } else { &["other bytes than record 1"] });
     assert_eq!(run.on_disk("a.txt"), "a\n");
-    assert_ends(&offline(&server, "repair", &[&repair[..], &["tree"]].concat()), 0, &["takes mutations again"]);
+    assert_ends(&offline(&server, "repair", &[&repair[..], &["tree"]].concat()), 0, &["accepts mutations again"]);
 }
 
 #[rstest]

@@ -91,7 +91,7 @@ async fn a_run_is_rebuilt_from_its_base_and_its_ledger(#[values(Backend::Sqlite,
     assert!(!first.exists());
     assert!(server.stop().success());
     let equal = replay(&server, &first);
-    assert_ends(&equal, 0, &["every hash is as the ledger says", "the workspace is equal"]);
+    assert_ends(&equal, 0, &["every hash matches the ledger", "the workspace is equal"]);
     let mut tree = run.files();
     assert_eq!(tree.remove("x.log").map(|_| ()), Some(()));
     assert_eq!(files_in(&first), tree);
@@ -106,7 +106,7 @@ async fn a_run_is_rebuilt_from_its_base_and_its_ledger(#[values(Backend::Sqlite,
     let expected = format!("a.txt: expected {}, found {}", sha256("A\n"), sha256("from outside\n"));
     let lost = format!("tool.sh: expected {} (executable), found nothing", sha256("x\n"));
     let extra = format!("extra.txt: expected nothing, found {}", sha256("extra\n"));
-    assert_ends(&differs, 1, &["every hash is as", "DIFFERS at 3 paths", &expected, &lost, &extra]);
+    assert_ends(&differs, 1, &["every hash matches", "DIFFERS at 3 paths", &expected, &lost, &extra]);
     assert!(!output_of(&differs).contains("x.log"), "an ignored file was reported");
     assert_eq!(files_in(&second), tree, "replay used the tree, not the ledger");
     assert_ends(&offline(&server, "replay", &["--run", "none-such", "--to", "x"]), 2, &["there is no such run"]);
@@ -124,7 +124,7 @@ async fn content_that_was_too_large_to_store_is_reported_and_not_rebuilt(
     assert!(server.stop().success());
     let to = server.home.join("rebuilt").display().to_string();
     let replayed = offline(&server, "replay", &["--run", &run.id, "--to", &to]);
-    assert_ends(&replayed, 1, &["rebuilt 1 files", "too large to be kept: large.bin", "the workspace is equal"]);
+    assert_ends(&replayed, 1, &["rebuilt 1 files", "too large to be stored: large.bin", "the workspace is equal"]);
 }
 
 const PATCH: &str =
@@ -166,7 +166,7 @@ async fn an_operator_repairs_a_run(
     assert_eq!(run.snapshot(), tree, "repair changed files without confirmation");
     let why = ["--reason", "reviewed"];
     let done = offline(&server, "repair", &["--run", &run.id, "--accept", accept, "--yes", why[0], why[1]]);
-    assert_ends(&done, 0, &["recorded as", "takes mutations again"]);
+    assert_ends(&done, 0, &["recorded as", "accepts mutations again"]);
     let repaired = run.snapshot();
     if accept == "ledger" {
         assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
@@ -233,7 +233,7 @@ async fn repair_unblocks_a_run_without_differences(
     run.put("a.txt", "A\n");
     run.put("new/b.txt", "b\n");
     let done = offline(&server, "repair", &["--run", &run.id, "--accept", accept, "--yes"]);
-    assert_ends(&done, 0, &["at 0 paths", "takes mutations again"]);
+    assert_ends(&done, 0, &["at 0 paths", "accepts mutations again"]);
     server.restart();
     let run = server.reconnect(&run);
     let repair = run.last_record().await;

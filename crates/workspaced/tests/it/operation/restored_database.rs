@@ -25,7 +25,7 @@ async fn a_run_unknown_to_an_older_database_is_moved_to_lost_and_found(
     let waiting = json!({"runId": "waiting", "source": {"type": "archive"}});
     server.operator().post("/v1/runs", waiting).await.is(201);
     assert!(server.stop().success());
-    assert_ends(&offline(&server, "repair", &[]), 0, &["0 to be looked at"]);
+    assert_ends(&offline(&server, "repair", &[]), 0, &["operator action needed: 0"]);
     let backup = server.database.copy().await;
     server.restart();
     let new = server.run_with_files(&[("b.txt", "b\n")], json!({"runId": "new"})).await;
@@ -56,7 +56,11 @@ async fn a_run_unknown_to_an_older_database_is_moved_to_lost_and_found(
     server.restart();
     assert!(server.stop().success());
     assert_eq!(lost(&server), ["new", "waiting"]);
-    assert_ends(&offline(&server, "repair", &[]), 1, &["lost+found/new", "lost+found/waiting", "2 to be looked at"]);
+    assert_ends(
+        &offline(&server, "repair", &[]),
+        1,
+        &["lost+found/new", "lost+found/waiting", "operator action needed: 2"],
+    );
 }
 
 #[rstest]

@@ -347,10 +347,7 @@ async fn assert_repaired(server: &mut Server, run: &Run, is_tampered: bool) {
     let replayed = server.command("replay").args(["--run", &run.id, "--to", &to]).output().unwrap();
     let output = String::from_utf8_lossy(&replayed.stdout);
     assert_eq!(replayed.status.code(), Some(i32::from(is_tampered)), "{output}");
-    assert!(
-        output.contains("every hash is as the ledger says") && output.contains("the workspace is equal"),
-        "{output}"
-    );
+    assert!(output.contains("every hash matches the ledger") && output.contains("the workspace is equal"), "{output}");
 }
 
 #[rstest]

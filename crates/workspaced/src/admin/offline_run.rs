@@ -1,0 +1,169 @@
+//! One run's data, opened without a service: the commands lock the data folder for themselves.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::history::snapshot::{self, LedgerContents};
+use ledger::{Ledger, LedgerError, StoredRun};
+use model::{Run, RunId, RunState};
+use rustix::fs::{Access, Mode};
+use workspace::{Base, Snapshot, Workspace, WorkspaceError, Workspaces};
+
+use crate::admin::output::print;
+use crate::bootstrap::error::StartError;
+use crate::config::{ConfigError, DatabaseUrl};
+use crate::data_dir::{Continuity, DataDirLock};
+
+/// The base and the workspace of a run. Each can be missing or damaged.
+pub(super) type RunFolder = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
+
+/// One run's data.
+pub(super) struct OfflineRun {
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) stored: StoredRun,
+    /// The base, or why it cannot be opened.
+    pub(super) base: io::Result<Arc<Base>>,
+    /// The workspace, or why it cannot be opened.
+    pub(super) workspace: io::Result<Arc<Workspace>>,
+    lock: DataDirLock,
+}
+
+impl OfflineRun {
+    /// Opens the data of `run`.
+    ///
+    /// # Errors
+    ///
+    /// If a service uses it, the database cannot be read, or the run does not exist or has no files.
+    pub(super) async fn open(data_dir: &Path, database_url: &DatabaseUrl, run: &RunId) -> Result<Self, StartError> {
+        check_database(database_url)?;
+        // New files are for this user alone, as those of the service are.
+        rustix::process::umask(Mode::from_raw_mode(0o077));
+        let lock = DataDirLock::take(data_dir)?;
+        let ledger = ledger::open(&database_url.0).await.map_err(database)?;
+        let opened = async {
+            if lock.check(ledger.as_ref()).await? == Continuity::OlderDatabase {
+                print("the database is older than the data folder: it lacks newer runs and records");
+            }
+            open_run(ledger.as_ref(), data_dir, run).await
+        };
+        match opened.await {
+            Ok((stored, (base, workspace))) => Ok(Self { ledger, stored, base, workspace, lock }),
+            Err(error) => {
+                ledger.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes over the database, so that no service elsewhere that has it open commits to it any more.
+    ///
+    /// # Errors
+    ///
+    /// If it is older than the data folder, or cannot be written to.
+    pub(super) async fn take_over(&self) -> Result<(), StartError> {
+        if self.lock.check(self.ledger.as_ref()).await? == Continuity::OlderDatabase {
+            let message =
+                "--database-url: it is older than the data folder and lacks newer data: put its newest state back";
+            return Err(ConfigError(message.to_owned()).into());
+        }
+        self.lock.take_over(self.ledger.as_ref()).await.map(drop)
+    }
+
+    /// Returns the run's ID.
+    pub(super) fn id(&self) -> &RunId {
+        &self.stored.run.run_id
+    }
+
+    /// Returns the files after the newest record, according to the ledger.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger or the disk fails.
+    pub(super) async fn expected(&self) -> Result<Snapshot, StartError> {
+        let base = self.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
+        let loaded = snapshot::load(&self.ledger, self.id(), base, u64::MAX, true).await;
+        loaded.map_err(|error| StartError::failed("the run's history", &error))
+    }
+
+    /// Returns the file contents that the ledger has of the run.
+    pub(super) fn contents(&self) -> LedgerContents {
+        LedgerContents::of(Arc::clone(&self.ledger), self.id().clone())
+    }
+
+    /// Runs `work` on the workspace on a blocking thread. `what` names it in an error.
+    ///
+    /// # Errors
+    ///
+    /// If the workspace cannot be opened or `work` fails.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Workspace) -> Result<T, WorkspaceError> + Send + 'static,
+    ) -> Result<T, StartError> {
+        let workspace = self.workspace.as_ref().map_err(|error| StartError::failed("the workspace", error))?;
+        let workspace = Arc::clone(workspace);
+        let done = tokio::task::spawn_blocking(move || work(&workspace)).await;
+        let done = done.map_err(|error| StartError::failed(what, &error))?;
+        done.map_err(|error| StartError::failed(what, &error))
+    }
+}
+
+/// Refuses an SQLite database that does not exist, since opening it would create an empty one.
+///
+/// # Errors
+///
+/// The invalid setting.
+pub(super) fn check_database(database_url: &DatabaseUrl) -> Result<(), ConfigError> {
+    match database_url.sqlite_file() {
+        Some(file) if rustix::fs::access(file, Access::READ_OK).is_err() => {
+            Err(ConfigError(format!("--database-url: there is no database to read at {file}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn open_run(ledger: &dyn Ledger, data_dir: &Path, run: &RunId) -> Result<(StoredRun, RunFolder), StartError> {
+    let Some(stored) = ledger.run(run).await.map_err(database)? else {
+        return Err(ConfigError(format!("--run {run}: there is no such run")).into());
+    };
+    if !has_files(&stored.run) {
+        return Err(ConfigError(format!("--run {run}: it is {} and has no files", stored.run.state.as_str())).into());
+    }
+    let folder = open_folder(&open_workspaces(data_dir).await?, run).await?;
+    Ok((stored, folder))
+}
+
+/// Returns whether the run has a folder.
+pub(super) fn has_files(run: &Run) -> bool {
+    !matches!(run.state, RunState::Preparing | RunState::Deleted) && run.base_commit.is_some()
+}
+
+/// Opens the folders of all runs.
+///
+/// # Errors
+///
+/// If the data folder cannot be used.
+pub(super) async fn open_workspaces(data_dir: &Path) -> Result<Arc<Workspaces>, StartError> {
+    let data_dir = data_dir.to_owned();
+    let opened = tokio::task::spawn_blocking(move || Workspaces::open(&data_dir, &[])).await;
+    let opened = opened.map_err(io::Error::other).flatten();
+    opened.map(Arc::new).map_err(|error| StartError::data_dir(&error))
+}
+
+/// Opens a run's base and workspace.
+///
+/// # Errors
+///
+/// If the blocking thread panics.
+pub(super) async fn open_folder(workspaces: &Arc<Workspaces>, run: &RunId) -> Result<RunFolder, StartError> {
+    let (workspaces, run) = (Arc::clone(workspaces), run.clone());
+    let opened = tokio::task::spawn_blocking(move || (workspaces.base(&run), workspaces.get(&run))).await;
+    opened.map_err(|error| StartError::failed("the workspace", &error))
+}
+
+/// Returns the error of a database that cannot be used.
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes it so")]
+pub(super) fn database(error: LedgerError) -> StartError {
+    StartError::failed("the database", &error)
+}

@@ -1,0 +1,163 @@
+//! The two ways to settle a run: restore its files from the ledger, or record the files as they are.
+
+use std::sync::atomic::AtomicBool;
+
+use engine::history::snapshot::VerifiedContents;
+use ledger::JournalEntry;
+use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
+use workspace::{Drift, EntryState, RestoreTarget, Snapshot};
+
+use super::is_confirmed;
+use super::record::{append, drift_entry, restore_entry};
+use crate::admin::offline_run::{OfflineRun, database};
+use crate::admin::output::{print, print_paths};
+use crate::bootstrap::error::StartError;
+use crate::config::RepairConfig;
+
+/// The largest file whose content the ledger stores, as for calls.
+const MAX_STORED_BYTES: u64 = 1 << 20;
+
+const BLOCKED: &str = "a folder or special file blocks the path of a file: remove it, and run repair again";
+
+/// Restores every path that the ledger knows. Other files stay.
+///
+/// # Errors
+///
+/// If the ledger or the disk fails.
+pub(super) async fn ledger(
+    run: &OfflineRun,
+    config: &RepairConfig,
+    expected: &Snapshot,
+    drift: Vec<Drift>,
+    journal: &[JournalEntry],
+) -> Result<bool, StartError> {
+    if let Some((parent, child)) = LogicalPath::find_nested(expected.files().keys()) {
+        // Old versions did not refuse such a change.
+        print_paths("is a file in the ledger", std::slice::from_ref(parent));
+        print_paths("is a file under it in the ledger", std::slice::from_ref(child));
+        print("nothing was changed; both cannot exist, so use --accept tree");
+        return Ok(false);
+    }
+    let is_known = |path: &LogicalPath| expected.files().contains_key(path) || expected.has_written(path);
+    let (known, unknown): (Vec<_>, Vec<_>) = drift.into_iter().partition(|entry| is_known(&entry.path));
+    let unknown: Vec<_> = unknown.into_iter().map(|entry| entry.path).collect();
+    print_paths("stays, because the ledger does not know it", &unknown);
+    let (mut targets, mut lost) = (Vec::with_capacity(known.len()), Vec::new());
+    for entry in &known {
+        match restore_target(run, expected, &entry.path, journal).await? {
+            Some(target) => targets.push((entry.path.clone(), target)),
+            None => lost.push(entry.path.clone()),
+        }
+    }
+    if !lost.is_empty() {
+        print_paths("cannot be restored, because its content is not in the ledger", &lost);
+        print("nothing was changed; put those files back, or use --accept tree");
+        return Ok(false);
+    }
+    if known.iter().any(|entry| entry.found == EntryState::Other) {
+        print(BLOCKED);
+        return Ok(false);
+    }
+    if !is_confirmed(config, &format!("restore {} paths from the ledger", targets.len())) {
+        return Ok(false);
+    }
+    // As with any mutation, the record comes first: overwritten content cannot be restored.
+    let seq = append(run, restore_entry(run, config, expected, &known)).await?;
+    let is_restored = run
+        .blocking("the workspace", move |workspace| {
+            let (applied, is_restored) = workspace.restore(&targets)?;
+            applied.sync()?;
+            Ok(is_restored)
+        })
+        .await?;
+    if !is_restored {
+        print(BLOCKED);
+        return Ok(false);
+    }
+    finish(run, journal, seq).await?;
+    print(&format!("{}: the files match the ledger; the run accepts mutations again", run.id()));
+    Ok(true)
+}
+
+/// Returns what restores `path`, or `None` if its content is not stored.
+async fn restore_target(
+    run: &OfflineRun,
+    expected: &Snapshot,
+    path: &LogicalPath,
+    journal: &[JournalEntry],
+) -> Result<Option<RestoreTarget>, StartError> {
+    let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(RestoreTarget::Nothing)) };
+    let (at, wanted, contents) = (path.clone(), file.clone(), run.contents());
+    let bytes = run
+        .blocking("the run's history", move |workspace| {
+            workspace.snapshot_content(&at, &wanted, &contents, &AtomicBool::new(false))
+        })
+        .await?;
+    Ok(match bytes {
+        Some(target) if file.is_link => Some(RestoreTarget::Link(target)),
+        Some(bytes) => {
+            let (sha256, mode) = (file.sha256, file.mode);
+            Some(RestoreTarget::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) }))
+        }
+        None => {
+            // The upload of a pending call is staged beside the workspace.
+            let mut contents = journal.iter().flat_map(|entry| &entry.steps).filter_map(|step| step.after.clone());
+            contents.find(|content| content.sha256 == file.sha256 && is_intact(content)).map(RestoreTarget::File)
+        }
+    })
+}
+
+/// Returns whether the bytes of a pending step match its hash. Staged bytes are not checked here.
+fn is_intact(content: &StepContent) -> bool {
+    match &content.bytes {
+        StepBytes::Inline(bytes) => Sha256::of(bytes) == content.sha256,
+        StepBytes::Staged(_) => true,
+    }
+}
+
+/// Records the files as they are, as one more mutation.
+///
+/// # Errors
+///
+/// If the ledger or the disk fails.
+pub(super) async fn tree(
+    run: &OfflineRun,
+    config: &RepairConfig,
+    expected: Snapshot,
+    drift: Vec<Drift>,
+    journal: &[JournalEntry],
+) -> Result<bool, StartError> {
+    let special = drift.iter().filter(|entry| entry.found == EntryState::Other);
+    let special: Vec<_> = special.map(|entry| entry.path.clone()).collect();
+    if !special.is_empty() {
+        print_paths("is not a file and cannot be recorded", &special);
+        print("nothing was changed; remove it, and run repair again");
+        return Ok(false);
+    }
+    if !is_confirmed(config, &format!("record {} paths as they are", drift.len())) {
+        return Ok(false);
+    }
+    let rules = Rules::compile(run.stored.run.policy.clone());
+    let rules = rules.map_err(|error| StartError::failed("the run's policy", &error))?;
+    // Only the diff shows the old contents: changed ones in the ledger must not prevent the repair.
+    let contents = VerifiedContents(run.contents());
+    let found = run.blocking("the workspace", move |workspace| {
+        let inspect = |entry| workspace.inspect_drift(&rules, &expected, entry, &contents, MAX_STORED_BYTES);
+        drift.into_iter().map(inspect).collect::<Result<Vec<_>, _>>()
+    });
+    let seq = append(run, drift_entry(run, config, found.await?)).await?;
+    finish(run, journal, seq).await?;
+    print(&format!("{}: the files are recorded as they are; the run accepts mutations again", run.id()));
+    Ok(true)
+}
+
+/// Removes the pending changes and lifts the block.
+async fn finish(run: &OfflineRun, journal: &[JournalEntry], seq: u64) -> Result<(), StartError> {
+    let id = run.id();
+    let done: Vec<_> = journal.iter().map(|entry| entry.seq).chain([seq]).map(|seq| (id.clone(), seq)).collect();
+    run.ledger.prune(&done).await.map_err(database)?;
+    // The files may have other sizes now: the next start counts them.
+    run.ledger.set_disk_usage(id, None).await.map_err(database)?;
+    run.ledger.set_needs_repair(id, false).await.map_err(database)?;
+    run.blocking("the workspace", |workspace| Ok(workspace.clear_tmp(&[])?)).await
+}

@@ -1,0 +1,142 @@
+//! The record that a repair appends to the run's chain.
+
+use std::io;
+
+use engine::clock::{new_artifact_id, new_tool_call_id, now};
+use ledger::{Appended, Artifact, Entry, Preconditions};
+use model::{
+    DiskChange, Draft, FileKind, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, StepContent, Usage, Verdict,
+};
+use workspace::{ContentLocation, Drift, DriftEntry, EntryState, Snapshot};
+
+use crate::admin::offline_run::{OfflineRun, database};
+use crate::admin::output::print;
+use crate::bootstrap::error::StartError;
+use crate::config::RepairConfig;
+
+/// The tool in the record of a repair.
+pub(in crate::admin) const TOOL: &str = "repair";
+/// The actor in the record of a repair: an operator with access to the data, without a token.
+const ACTOR: &str = "operator:repair";
+/// The default reason of a repair that accepts the tree.
+const TREE_REASON: &str = "the tree was changed from outside while a change was pending; the files stay as they are";
+/// The default reason of a repair that accepts the ledger.
+const LEDGER_REASON: &str =
+    "the tree was changed from outside while a change was pending; the files were restored from the ledger";
+
+/// Appends the record of a repair. Returns its number.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(super) async fn append(run: &OfflineRun, entry: Entry) -> Result<u64, StartError> {
+    match run.ledger.append(entry).await.map_err(database)? {
+        Appended::Recorded(record) => {
+            print(&format!("{}: recorded as {}, record {}", run.id(), record.tool_call_id, record.seq));
+            Ok(record.seq)
+        }
+        Appended::Reused | Appended::Repeated | Appended::NotPending | Appended::PreconditionFailed(_) => {
+            let error = io::Error::other("the repair could not be recorded");
+            Err(StartError::failed("the database", &error))
+        }
+    }
+}
+
+/// Returns the entry of files that are restored from the ledger. They are paths read, not written: in the run's history
+/// nothing changes, and the record leaves no content.
+pub(super) fn restore_entry(run: &OfflineRun, config: &RepairConfig, expected: &Snapshot, known: &[Drift]) -> Entry {
+    let kind = |path: &LogicalPath| match expected.files().get(path).map(|file| file.location) {
+        Some(ContentLocation::Ledger { kind, .. }) => kind,
+        Some(ContentLocation::Base { .. }) | None => FileKind::of_path(path),
+    };
+    let files = known.iter().map(|entry| RecordFile {
+        kind: kind(&entry.path),
+        new_sha256: entry.expected.sha256(),
+        old_sha256: entry.found.sha256(),
+        path: entry.path.clone(),
+    });
+    let mut draft = new_draft(run, config, "repair:acceptLedger", LEDGER_REASON);
+    draft.files = files.collect();
+    draft.paths_read = known.iter().map(|entry| entry.path.clone()).collect();
+    new_entry(draft)
+}
+
+/// Returns the entry of files that stay as they were found.
+pub(super) fn drift_entry(run: &OfflineRun, config: &RepairConfig, found: Vec<DriftEntry>) -> Entry {
+    let kind = |entry: &DriftEntry| match &entry.bytes {
+        Some(bytes) => FileKind::of_file(&entry.path, bytes),
+        None => FileKind::of_path(&entry.path),
+    };
+    let file = |entry: &DriftEntry| RecordFile {
+        kind: kind(entry),
+        new_sha256: entry.new.sha256(),
+        old_sha256: entry.old.sha256(),
+        path: entry.path.clone(),
+    };
+    let mut draft = new_draft(run, config, "repair:acceptTree", TREE_REASON);
+    draft.files = found.iter().map(file).collect();
+    draft.paths_written = found.iter().map(|entry| entry.path.clone()).collect();
+    let mut artifact = None;
+    if !found.is_empty() {
+        let artifact_id = new_artifact_id();
+        draft.artifact_uris = vec![format!("artifact://{}/{artifact_id}", run.id())];
+        let diff: Vec<u8> = found.iter().flat_map(|entry| entry.diff.iter().copied()).collect();
+        draft.diff_sha256 = Some(Sha256::of(&diff));
+        artifact = Some(Artifact { artifact_id, diff });
+    }
+    Entry { steps: found.into_iter().filter_map(step_of).collect(), artifact, ..new_entry(draft) }
+}
+
+fn new_draft(run: &OfflineRun, config: &RepairConfig, rule: &str, default_reason: &str) -> Draft {
+    let reason = config.reason.as_deref().map(|reason| model::redact(reason).into_owned());
+    Draft {
+        actor: ACTOR.to_owned(),
+        artifact_uris: Vec::new(),
+        code: None,
+        decision: Verdict::Allow,
+        diff_sha256: None,
+        duration_micros: 0,
+        files: Vec::new(),
+        mutates: true,
+        outcome: Outcome::Ok,
+        paths_read: Vec::new(),
+        paths_written: Vec::new(),
+        reason: Some(reason.unwrap_or_else(|| default_reason.to_owned())),
+        reasons: vec![rule.to_owned()],
+        run_id: run.id().clone(),
+        step_id: None,
+        timestamp: now(),
+        tool: TOOL.to_owned(),
+        tool_call_id: new_tool_call_id(),
+    }
+}
+
+fn new_entry(draft: Draft) -> Entry {
+    Entry {
+        draft,
+        input_sha256: Sha256::ZERO,
+        client_supplied_id: false,
+        reply: None,
+        steps: Vec::new(),
+        artifact: None,
+        approval: None,
+        approval_decision: None,
+        usage: Usage::default(),
+        disk: DiskChange::default(),
+        preconditions: Preconditions::default(),
+    }
+}
+
+/// Returns the step that would have made the change, so that the ledger stores the content. Content that is too large has
+/// none.
+fn step_of(found: DriftEntry) -> Option<Step> {
+    let after = match (found.new.sha256(), found.bytes) {
+        (Some(_), None) => return None,
+        (Some(sha256), Some(bytes)) => {
+            let mode = if matches!(found.new, EntryState::File { executable: true, .. }) { 0o755 } else { 0o644 };
+            Some(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) })
+        }
+        (None, _) => None,
+    };
+    Some(Step { path: found.path, before: found.old.sha256(), after })
+}
