@@ -22,6 +22,8 @@ mod armed {
 
     use std::sync::{LazyLock, Mutex, PoisonError};
 
+    use tokio::runtime::{Handle, RuntimeFlavor};
+
     static SPEC: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("WORKSPACED_FAILPOINT").ok());
     /// The armed value and its number of passes.
     static PASSES: Mutex<(String, u64)> = Mutex::new((String::new(), 0));
@@ -52,8 +54,15 @@ mod armed {
         let file = spec.trim_start_matches('@');
         // If the write fails, the test that waits for the file fails.
         let _ = std::fs::write(format!("{file}.paused"), value);
-        while std::fs::read_to_string(file).is_ok_and(|current| current == value) {
-            std::thread::sleep(std::time::Duration::from_millis(2));
+        let wait = || {
+            while std::fs::read_to_string(file).is_ok_and(|current| current == value) {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        };
+        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            // A worker of the runtime hands its other tasks over: the process must answer while one call is paused.
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+            _ => wait(),
         }
     }
 
