@@ -1,6 +1,8 @@
 //! Compares this crate with other implementations of the same specifications: `tlog_tiles` (Merkle tree, proofs,
 //! checkpoints) and `signed_note`. They are ports of Go's `sumdb` packages and share no code with this crate.
 
+#![expect(clippy::unwrap_used, reason = "a failed assertion is what a test is for")]
+
 use std::collections::HashMap;
 
 use model::Sha256;

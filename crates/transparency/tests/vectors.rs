@@ -1,5 +1,7 @@
 //! Verifies the committed test vectors through the public interface, as an outside verifier does.
 
+#![expect(clippy::unwrap_used, reason = "a failed assertion is what a test is for")]
+
 use model::{CheckpointLeaf, RunId, Sha256};
 use serde_json::{Value, json};
 use transparency::{

@@ -21,7 +21,7 @@ fn entries(file: &[u8]) -> io::Result<Vec<LogEntry>> {
                 found.push(LogEntry::Partial);
                 return Ok(found);
             }
-            note => found.push(note),
+            LogEntry::Note(note) => found.push(LogEntry::Note(note)),
         }
     }
 }

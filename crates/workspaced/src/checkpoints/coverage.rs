@@ -73,8 +73,12 @@ impl Checkpoints {
             CheckpointState::Empty | CheckpointState::Halted => leaves.len(),
         };
         let (signed, unsigned) = leaves.split_at(signed_leaves);
-        signed.iter().for_each(|leaf| push_leaf(&mut check, leaf));
-        unsigned.iter().for_each(|leaf| check.push_unsigned(leaf.index));
+        for leaf in signed {
+            push_leaf(&mut check, leaf);
+        }
+        for leaf in unsigned {
+            check.push_unsigned(leaf.index);
+        }
         check.add_to(report);
         Ok(if matches!(state, CheckpointState::Halted) { 0 } else { check.confirmed_seq() })
     }
