@@ -111,7 +111,7 @@ impl Engine {
             return Ok(Err(transaction));
         }
         // A stored answer must be true: its change may be journalled and not applied yet.
-        drop(reconcile::lock_if_dirty(self, run).await.map_err(unless_refused)?);
+        reconcile::lock_if_dirty(self, run).await.map_err(unless_refused)?;
         let mut stored = Vec::with_capacity(calls.len());
         for call in &*calls {
             stored.push(self.stored_answer(call).await.map_err(Failure::Recorded)?);
