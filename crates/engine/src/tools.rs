@@ -5,6 +5,7 @@ mod bounds;
 mod catalogue;
 mod delete_file;
 mod diff_workspace;
+pub mod drift;
 mod edit_file;
 pub mod files;
 mod find_files;
@@ -15,7 +16,6 @@ mod read_files;
 mod revert_calls;
 mod search_text;
 mod stat_path;
-pub mod tree;
 mod tree_stats;
 mod write_file;
 

@@ -11,7 +11,7 @@ use crate::audit::STREAM_BATCH;
 use crate::call::CallContext;
 use crate::engine::{Caller, Engine};
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
-use crate::tools::tree::{DRIFT, Expected};
+use crate::tools::drift::{DRIFT, ExpectedFiles, change_name};
 use crate::{CallError, reconcile};
 
 /// Where to begin, and how much to tell.
@@ -92,15 +92,6 @@ impl Since {
     }
 }
 
-/// What has become of a file with these hashes.
-pub fn change_of(old: Option<Sha256>, new: Option<Sha256>) -> &'static str {
-    match (old, new) {
-        (None, _) => "created",
-        (Some(_), None) => "deleted",
-        (Some(_), Some(_)) => "modified",
-    }
-}
-
 impl RunChange {
     /// What `record` has changed; `None` for a dry run.
     fn of(record: Record) -> Option<Self> {
@@ -108,7 +99,7 @@ impl RunChange {
             return None;
         }
         let files = record.files.into_iter().map(|file| ChangedFile {
-            change: change_of(file.old_sha256, file.new_sha256),
+            change: change_name(file.old_sha256, file.new_sha256),
             path: file.path,
             kind: file.kind,
             old_sha256: file.old_sha256,
@@ -161,7 +152,7 @@ impl Engine {
             Ok(alone) => alone,
             Err(error) => return Err(self.record_error(&head, &[], error).await),
         };
-        let expected = Expected { written: self.last_written(run).await? };
+        let expected = ExpectedFiles { written: self.last_written(run).await? };
         Ok(self.read(head, &live, Box::new(expected)).await?.0.output)
     }
 

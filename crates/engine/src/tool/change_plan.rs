@@ -73,11 +73,11 @@ impl ChangePlan {
     /// # Errors
     ///
     /// `FILE_TOO_LARGE` and `UNSUPPORTED_BINARY` for new content.
-    pub fn draw(rules: &Rules, targets: Vec<Target>, desired: Vec<DesiredFile>) -> Result<Self, Refusal> {
-        Self::draw_as(rules, targets, desired, |path, bytes| check_content(rules, path, bytes))
+    pub fn build(rules: &Rules, targets: Vec<Target>, desired: Vec<DesiredFile>) -> Result<Self, Refusal> {
+        Self::build_with(rules, targets, desired, |path, bytes| check_content(rules, path, bytes))
     }
 
-    fn draw_as<E>(
+    fn build_with<E>(
         rules: &Rules,
         targets: Vec<Target>,
         desired: Vec<DesiredFile>,
@@ -106,18 +106,18 @@ impl ChangePlan {
     }
 
     /// Draws the changes from `targets` to files of any kind, as they stood there before.
-    pub fn draw_kept(rules: &Rules, targets: Vec<Target>, desired: Vec<DesiredFile>) -> Self {
+    pub fn build_any_kind(rules: &Rules, targets: Vec<Target>, desired: Vec<DesiredFile>) -> Self {
         let kind_of = |path: &LogicalPath, bytes: &[u8]| {
             Ok::<_, std::convert::Infallible>(rules.kind_of_file(path, &bytes[..bytes.len().min(KIND_BYTES)]))
         };
-        match Self::draw_as(rules, targets, desired, kind_of) {
-            Ok(planned) => planned,
+        match Self::build_with(rules, targets, desired, kind_of) {
+            Ok(plan) => plan,
             Err(never) => match never {},
         }
     }
 
     /// Draws the change of an upload, whose bytes need not be in memory.
-    pub fn draw_upload(targets: Vec<Target>, upload: Upload) -> Self {
+    pub fn from_upload(targets: Vec<Target>, upload: Upload) -> Self {
         let Upload { path, content, kind, lines } = upload;
         let mut found = Before::of(targets);
         found.incoming.extend(lines.map(|lines| (path.clone(), lines)));
@@ -129,7 +129,7 @@ impl ChangePlan {
     }
 
     /// Draws the move of a file that is too large to be in memory: its bytes will lie in the run's `tmp/` under `name`.
-    pub fn draw_large_move(
+    pub fn from_large_move(
         rules: &Rules,
         targets: Vec<Target>,
         from: &LogicalPath,
@@ -159,7 +159,7 @@ impl ChangePlan {
     }
 
     fn new(changes: Vec<Change>, kinds: BTreeMap<LogicalPath, FileKind>, found: Before) -> Self {
-        let mut planned = Self {
+        let mut plan = Self {
             changes: ChangeSet { changes },
             diff: Vec::new(),
             kinds,
@@ -174,11 +174,11 @@ impl ChangePlan {
             warnings: Vec::new(),
             has_workspace_diff_hash: false,
         };
-        planned.draw_diffs();
-        planned
+        plan.compute_diffs();
+        plan
     }
 
-    fn draw_diffs(&mut self) {
+    fn compute_diffs(&mut self) {
         for at in 0..self.changes.changes.len() {
             if let Some(diff) = self.diff_of(&self.changes.changes[at]) {
                 let whole = self.counts_of_whole(&self.changes.changes[at]);
@@ -402,12 +402,12 @@ fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<File
 }
 
 /// The record's member `files` of a finished mutation.
-pub fn record_files(planned: &ChangePlan) -> Vec<RecordFile> {
+pub fn record_files(plan: &ChangePlan) -> Vec<RecordFile> {
     let file = |change: &model::Change| RecordFile {
-        kind: planned.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
+        kind: plan.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
         new_sha256: change.after.as_ref().map(|content| content.sha256),
         old_sha256: change.before.as_ref().map(|state| state.sha256),
         path: change.path.clone(),
     };
-    planned.changes.changes.iter().map(file).collect()
+    plan.changes.changes.iter().map(file).collect()
 }

@@ -230,9 +230,9 @@ impl Mutation for ApplyPatch {
         let arriving: BTreeSet<_> =
             desired.iter().filter(|want| want.after.is_some()).map(|want| want.path.clone()).collect();
         desired.retain(|want| want.after.is_some() || !arriving.contains(&want.path));
-        let mut planned = ChangePlan::draw(context.rules, targets, desired)?;
-        describe(patch, &mut planned, offsets);
-        Ok(planned)
+        let mut plan = ChangePlan::build(context.rules, targets, desired)?;
+        describe(patch, &mut plan, offsets);
+        Ok(plan)
     }
 }
 
@@ -264,18 +264,18 @@ fn check_existence<'a>(
     Ok(())
 }
 
-fn describe(patch: &Patch, planned: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>) {
+fn describe(patch: &Patch, plan: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>) {
     let files: Vec<_> =
-        patch.files.iter().zip(offsets).map(|(section, offsets)| patched_file(planned, section, offsets)).collect();
-    let counts = planned.changes.counts();
+        patch.files.iter().zip(offsets).map(|(section, offsets)| patched_file(plan, section, offsets)).collect();
+    let counts = plan.changes.counts();
     let moved = files.iter().filter(|file| !file.offsets.is_empty());
-    planned.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
-    planned.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
-    planned.has_workspace_diff_hash = true;
-    planned.output = members(&ApplyPatchOutput {
+    plan.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
+    plan.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
+    plan.has_workspace_diff_hash = true;
+    plan.output = members(&ApplyPatchOutput {
         applied: true,
         dry_run: false,
-        files_touched: planned.changes.changes.iter().map(|change| change.path.clone()).collect(),
+        files_touched: plan.changes.changes.iter().map(|change| change.path.clone()).collect(),
         files,
         insertions: counts.insertions,
         deletions: counts.deletions,
@@ -329,9 +329,9 @@ fn want(section: &FilePatch, bytes: Vec<u8>, mode: u32, desired: &mut Vec<Desire
     }
 }
 
-fn patched_file(planned: &ChangePlan, section: &FilePatch, offsets: Vec<HunkOffset>) -> PatchedFile {
-    let change = planned.at(&section.path);
-    let source = planned.at(&section.from).and_then(|change| change.before.as_ref());
+fn patched_file(plan: &ChangePlan, section: &FilePatch, offsets: Vec<HunkOffset>) -> PatchedFile {
+    let change = plan.at(&section.path);
+    let source = plan.at(&section.from).and_then(|change| change.before.as_ref());
     let counts = change.map(|change| change.counts).unwrap_or_default();
     let (operation, from) = match section.operation {
         PatchOperation::Create => ("created", None),

@@ -84,9 +84,9 @@ impl Mutation for DeleteFile {
         let old_sha256 = before.ok_or_else(|| Refusal::not_found(&self.path))?;
         expect_version(&self.path, before, self.expected)?;
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Delete, after: None };
-        let mut planned = ChangePlan::draw(context.rules, targets, vec![desired])?;
-        planned.summary = format!("deleted {}", self.path);
-        planned.output = members(&DeleteFileOutput { path: self.path.clone(), old_sha256 });
-        Ok(planned)
+        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
+        plan.summary = format!("deleted {}", self.path);
+        plan.output = members(&DeleteFileOutput { path: self.path.clone(), old_sha256 });
+        Ok(plan)
     }
 }

@@ -132,16 +132,16 @@ impl Mutation for EditFile {
         })?;
         let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
-        let mut planned = ChangePlan::draw(context.rules, targets, vec![desired])?;
-        self.describe(&mut planned, old_sha256, replacements);
-        Ok(planned)
+        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
+        self.describe(&mut plan, old_sha256, replacements);
+        Ok(plan)
     }
 }
 
 impl EditFile {
-    fn describe(&self, planned: &mut ChangePlan, old_sha256: Sha256, replacements: u64) {
+    fn describe(&self, plan: &mut ChangePlan, old_sha256: Sha256, replacements: u64) {
         let Some((counts, content)) =
-            planned.at(&self.path).and_then(|change| Some((change.counts, change.after.as_ref()?)))
+            plan.at(&self.path).and_then(|change| Some((change.counts, change.after.as_ref()?)))
         else {
             return;
         };
@@ -155,9 +155,8 @@ impl EditFile {
             deletions: counts.deletions,
             replacements,
         };
-        planned.summary =
-            format!("edited {}, {replacements} × (+{} -{})", self.path, counts.insertions, counts.deletions);
-        planned.output = members(&output);
+        plan.summary = format!("edited {}, {replacements} × (+{} -{})", self.path, counts.insertions, counts.deletions);
+        plan.output = members(&output);
     }
 }
 

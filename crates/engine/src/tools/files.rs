@@ -229,11 +229,11 @@ impl Mutation for PutFile {
             new_sha256: Some(content.sha256),
             size_bytes: content.size_bytes,
         };
-        let mut planned = ChangePlan::draw_upload(targets, Upload { path: self.path.clone(), content, kind, lines });
+        let mut plan = ChangePlan::from_upload(targets, Upload { path: self.path.clone(), content, kind, lines });
         let done = if stored.created { "created" } else { "replaced" };
-        planned.summary = format!("{done} {} ({} bytes)", self.path, stored.size_bytes);
-        planned.output = members(&stored);
-        Ok(planned)
+        plan.summary = format!("{done} {} ({} bytes)", self.path, stored.size_bytes);
+        plan.output = members(&stored);
+        Ok(plan)
     }
 }
 
@@ -264,16 +264,16 @@ impl Mutation for DropFile {
         let Some(before) = state_of(&targets) else { return Err(Refusal::not_found(&self.path)) };
         expect_version(&self.path, Some(before.sha256), self.expected)?;
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Delete, after: None };
-        let mut planned = ChangePlan::draw(context.rules, targets, vec![desired])?;
-        planned.summary = format!("deleted {}", self.path);
-        planned.output = members(&StoredFile {
+        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
+        plan.summary = format!("deleted {}", self.path);
+        plan.output = members(&StoredFile {
             path: self.path.clone(),
             created: false,
             old_sha256: Some(before.sha256),
             new_sha256: None,
             size_bytes: before.size_bytes,
         });
-        Ok(planned)
+        Ok(plan)
     }
 }
 

@@ -103,8 +103,8 @@ impl Mutation for MoveFile {
         self.to.check_new().map_err(|rule| Refusal::path(self.to.as_str(), rule))?;
         expect_version(&self.from, Some(state.sha256), self.expected)?;
         let sha256 = state.sha256;
-        let mut planned = if state.size_bytes > context.rules.policy().max_file_bytes {
-            ChangePlan::draw_large_move(context.rules, targets, &self.from, &self.to, Workspace::new_staged_name())
+        let mut plan = if state.size_bytes > context.rules.policy().max_file_bytes {
+            ChangePlan::from_large_move(context.rules, targets, &self.from, &self.to, Workspace::new_staged_name())
         } else {
             let after = Some((bytes.clone(), state.mode));
             let gone = Effect::MoveFrom { to: self.to.clone() };
@@ -113,10 +113,10 @@ impl Mutation for MoveFile {
                 DesiredFile { path: self.from.clone(), effect: gone, after: None },
                 DesiredFile { path: self.to.clone(), effect: there, after },
             ];
-            ChangePlan::draw(context.rules, targets, desired)?
+            ChangePlan::build(context.rules, targets, desired)?
         };
-        planned.summary = format!("moved {} to {}", self.from, self.to);
-        planned.output = members(&MoveFileOutput { from: self.from.clone(), to: self.to.clone(), sha256 });
-        Ok(planned)
+        plan.summary = format!("moved {} to {}", self.from, self.to);
+        plan.output = members(&MoveFileOutput { from: self.from.clone(), to: self.to.clone(), sha256 });
+        Ok(plan)
     }
 }

@@ -147,17 +147,17 @@ impl Mutation for RevertCalls {
             tree.undo(call)?;
         }
         let desired = tree.desired(context.rules, &targets)?;
-        let mut planned = ChangePlan::draw_kept(context.rules, targets, desired);
-        let counts = planned.changes.counts();
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        let counts = plan.changes.counts();
         let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();
-        planned.summary = format!("undid {} calls (+{} -{})", reverted.len(), counts.insertions, counts.deletions);
-        planned.output = members(&RevertCallsOutput {
+        plan.summary = format!("undid {} calls (+{} -{})", reverted.len(), counts.insertions, counts.deletions);
+        plan.output = members(&RevertCallsOutput {
             reverted,
-            files_touched: planned.changes.changes.iter().map(|change| change.path.clone()).collect(),
+            files_touched: plan.changes.changes.iter().map(|change| change.path.clone()).collect(),
             insertions: counts.insertions,
             deletions: counts.deletions,
         });
-        Ok(planned)
+        Ok(plan)
     }
 
     fn path_conflict(&self, crossing: PathConflict) -> Refusal {

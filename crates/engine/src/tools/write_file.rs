@@ -127,10 +127,10 @@ impl Mutation for WriteFile {
         let after = (self.content.as_bytes().to_vec(), before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode));
         let effect = if before.is_some() { Effect::Replace } else { Effect::Create };
         let desired = DesiredFile { path: self.path.clone(), effect, after: Some(after) };
-        let mut planned = ChangePlan::draw(context.rules, targets, vec![desired])?;
+        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
         expect_version(&self.path, before.as_ref().map(|state| state.sha256), self.expected)?;
-        planned.describe_one(&self.path)?;
-        Ok(planned)
+        plan.describe_one(&self.path)?;
+        Ok(plan)
     }
 }
 

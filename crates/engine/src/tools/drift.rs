@@ -1,0 +1,128 @@
+//! The drift of a run: how its files differ from its audit. Not in the catalogue, but judged and recorded like a tool.
+
+use std::collections::BTreeMap;
+
+use model::{LogicalPath, Permission, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::{BoundedEntries, DiffFile, WorkspaceError};
+
+use crate::tool::input::parse;
+use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+
+/// The size of an entry's JSON without its path, in bytes.
+const ENTRY_BYTES: usize = 220;
+
+/// `GET …/drift`.
+pub static DRIFT: Tool = Tool {
+    name: "drift",
+    description: "Returns the paths whose files differ from the run's audit.",
+    is_expensive: true,
+    permissions: &[Permission::FileDiff],
+    content: &[],
+    input: ToolSchema::of::<NoInput>,
+    output: ToolSchema::of::<DriftReport>,
+    run: ToolRun::Read(|members| Ok(Box::new(parse::<ExpectedFiles>(members)?))),
+};
+
+/// No members.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoInput {}
+
+/// The hash of every path that the run has written, from its audit.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedFiles {
+    /// The hash that each path should have; `None` where no file should exist.
+    pub written: BTreeMap<LogicalPath, Option<Sha256>>,
+}
+
+/// How a run's files differ from its audit.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftReport {
+    /// The paths that differ, sorted. Paths that the policy hides are omitted.
+    items: Vec<DriftEntry>,
+    /// Whether paths are omitted because the list would exceed 2 MiB.
+    truncated: bool,
+    /// The number of paths that the run has written.
+    written: usize,
+}
+
+/// A path that was changed from outside, not by a call.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftEntry {
+    /// The path. Bytes that are not UTF-8 are written `\xNN`.
+    path: String,
+    /// `created`, `modified` or `deleted`; `mode` if no call has written the file and only its executable bit differs.
+    change: &'static str,
+    /// The hash in the audit, or in the base for a path that no call has written. Omitted if no file should exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_sha256: Option<Sha256>,
+    /// The present hash. Omitted if no file exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actual_sha256: Option<Sha256>,
+}
+
+/// Returns the name of a change between two versions of a path.
+pub fn change_name(old: Option<Sha256>, new: Option<Sha256>) -> &'static str {
+    match (old, new) {
+        (None, _) => "created",
+        (Some(_), None) => "deleted",
+        (Some(_), Some(_)) => "modified",
+    }
+}
+
+impl ReadTool for ExpectedFiles {
+    fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
+        let workspace = context
+            .workspace
+            .ok_or_else(|| Refusal::invalid("a mount has no drift: it has no base", "Leave out `mount`."))?;
+        let mut unvisited: BTreeMap<&LogicalPath, Option<Sha256>> =
+            self.written.iter().map(|(path, expected)| (path, *expected)).collect();
+        let mut items = BoundedEntries::new(usize::MAX, ENTRY_BYTES);
+        let mut compare = |path: &LogicalPath, file: &DiffFile| {
+            let written = unvisited.remove(path);
+            let (expected, actual) = (written.unwrap_or(file.old_sha256), file.new_sha256);
+            if expected != actual {
+                items.insert(path.clone(), (change_name(expected, actual), expected, actual));
+            } else if written.is_none() {
+                // The same bytes: the executable bit differs. The audit has no modes for files that calls have written.
+                items.insert(path.clone(), ("mode", expected, actual));
+            }
+        };
+        workspace.diff_files(context.rules, &mut compare, context.cancel)?;
+        // Written paths that do not differ from the base may still differ from the audit.
+        for (path, expected) in unvisited {
+            let stat = match context.tree.stat(context.rules, path, context.cancel) {
+                Err(WorkspaceError::Refused(_)) => continue,
+                stat => stat?,
+            };
+            let actual = match &stat.found {
+                None => None,
+                // The file exists, but it is too large to be hashed, or the policy hides its content.
+                Some(found) if found.sha256.is_none() && expected.is_some() => continue,
+                Some(found) => found.sha256,
+            };
+            if expected != actual {
+                items.insert(path.clone(), (change_name(expected, actual), expected, actual));
+            }
+        }
+        let (items, truncated) = items.finish();
+        let paths_read = items.keys().take(MAX_RECORDED_PATHS).cloned().collect();
+        let entry = |(path, (change, expected_sha256, actual_sha256)): (LogicalPath, _)| DriftEntry {
+            path: path.into(),
+            change,
+            expected_sha256,
+            actual_sha256,
+        };
+        let items = items.into_iter().map(entry).collect();
+        ReadOutput::new(&DriftReport { items, truncated, written: self.written.len() }, paths_read)
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        Vec::new()
+    }
+}
