@@ -17,7 +17,7 @@ const GATHERED: usize = 64 * 1024;
 const MAX_KNOWN: usize = 4096;
 
 /// Searches a text piece by piece, with what it needs of the last piece kept.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct CredentialScan {
     /// The rest of the text so far: searched up to `from`, and a little before that for what a mark follows.
     window: Vec<u8>,

@@ -127,16 +127,17 @@ impl ContentScan {
     fn take(&mut self, text: &[u8]) {
         let Some(last) = text.last() else { return };
         self.lines += memchr::memchr_iter(b'\n', text).count() as u64;
-        self.credentials.feed(text);
-        if self.dense.is_none() && memchr::memchr(0, text).is_some() && matches!(self.form, Form::Bytes | Form::Unknown)
-        {
-            // The character before the first NUL may be in the last piece.
-            let mut dense = CredentialScan::default();
-            dense.feed(self.last.as_slice());
-            self.dense = Some(dense);
+        let is_utf16 = matches!(self.form, Form::Utf16(_));
+        let first_nul = memchr::memchr(0, text).filter(|_| self.dense.is_none() && !is_utf16);
+        let (before, rest) = text.split_at(first_nul.unwrap_or(0));
+        self.credentials.feed(before);
+        if first_nul.is_some() {
+            // Up to here both readings are the same, so a credential may begin before the first NUL.
+            self.dense = Some(self.credentials.clone());
         }
+        self.credentials.feed(rest);
         if let Some(dense) = &mut self.dense {
-            dense.feed(&without_nul(text));
+            dense.feed(&without_nul(rest));
         }
         self.last = Some(*last);
     }
@@ -210,6 +211,19 @@ mod tests {
                         assert!(found.is_some());
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_with_its_first_nul_after_its_head_is_found() {
+        for blanks in [0, 100, 30_000, 200_000] {
+            let head = format!("-----{} PRIVATE KEY-----\n{}", "BEGIN", " ".repeat(blanks));
+            let text = format!("{head}\0AKIA-----END PRIVATE KEY-----");
+            for pieces in [&[1][..], &[1000], &[1 << 20]] {
+                let found = in_pieces(text.as_bytes(), pieces).new_credential(&ScannedContent::default());
+                assert_eq!(found, new_credential(None, text.as_bytes()), "{blanks} {pieces:?}");
+                assert_eq!(found, Some("private key"));
             }
         }
     }
