@@ -10,10 +10,10 @@ use crate::confusables::with_folded;
 pub const MAX_PATH_BYTES: usize = 4096;
 /// The longest name of a new file or folder, in bytes.
 const MAX_NAME_BYTES: usize = 255;
-/// The deepest place of a new file, in names.
+/// The maximum depth of a new file, in names.
 const MAX_NAMES: usize = 64;
 
-/// A place in a run's tree or in a mount, as callers name it: relative, `/`-separated, without `..` and never in `.git`.
+/// A path in a run's tree or in a mount, as callers name it: relative, `/`-separated, without `..` and never in `.git`.
 ///
 /// `.` is the root. Says nothing about whether anything exists there. Only the workspace crate turns it into an open file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -143,15 +143,15 @@ impl LogicalPath {
         self.0.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Two of `paths` of which the second lies beneath the first, so that both cannot be files; `None` where there are none.
+    /// Two of `paths` of which the second lies under the first, so that both cannot be files; `None` if no such pair exists.
     pub fn find_nested<'a>(paths: impl IntoIterator<Item = &'a Self>) -> Option<(&'a Self, &'a Self)> {
         let mut paths: Vec<_> = paths.into_iter().collect();
-        // Name by name, not byte by byte: whatever lies beneath a path comes right behind it.
+        // Compares name by name, not byte by byte: every path under another one then follows it directly.
         paths.sort_unstable_by(|a, b| a.components().cmp(b.components()));
         paths.windows(2).find(|pair| pair[1].is_under(pair[0])).map(|pair| (pair[0], pair[1]))
     }
 
-    /// The place `name` in this folder; a `name` of several parts leads as far down.
+    /// Returns the path `name` in this folder. `name` may have several parts.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ fn clean(raw: &str) -> Result<String, PathRejected> {
     Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
 }
 
-/// Whether a name in `path` could be git's: a look at its bytes that lets almost every path pass.
+/// Whether a name in `path` could be git's: a quick check of its bytes that clears almost every path.
 fn may_be_git_internal(path: &str) -> bool {
     let bytes = path.as_bytes();
     let is_git = |at: usize| bytes.get(at..at + 3).is_some_and(|name| name.eq_ignore_ascii_case(b"git"));

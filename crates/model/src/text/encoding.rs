@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The mark that UTF-8 text may begin with.
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
-/// Bytes that are looked at to tell one old encoding from another.
+/// Bytes that are examined to distinguish the older encodings.
 const GUESS_BYTES: usize = 64 * 1024;
 
 /// How a text's bytes are its characters.
@@ -144,7 +144,7 @@ fn older(bytes: &[u8]) -> Option<(String, Encoding)> {
         return None;
     }
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
-    // What tells encodings apart may come late in a file that is plain for long.
+    // A file may begin with much ASCII, which every encoding shares.
     let first = encoding_rs::Encoding::ascii_valid_up_to(bytes);
     let telling = &bytes[first.saturating_sub(GUESS_BYTES / 4)..];
     detector.feed(&telling[..telling.len().min(GUESS_BYTES)], true);

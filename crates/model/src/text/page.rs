@@ -1,4 +1,4 @@
-//! Pages: the lines that one call tells. The most frequent thing that the product does.
+//! Pages: the lines that one call returns. This is the most frequent operation of the service.
 
 use serde::{Deserialize, Serialize};
 
@@ -49,8 +49,8 @@ pub struct Page {
 /// `bytes` is the whole text; `None` where it is none. Numbered lines end in `\n` where the text's do in anything, and are
 /// cut at 2,000 characters; raw lines are what the text has, in UTF-8 and without a byte order mark. A page ends with a
 /// whole line. Only a single raw line of more than `max_bytes` is cut, between two characters: then the page is
-/// `truncated`, counts it in `lines_cut`, and goes on with the line after it. Whoever goes on at `next_start_line` until
-/// there is none comes to the end.
+/// `truncated`, counts it in `lines_cut`, and goes on with the line after it. A caller that continues at `next_start_line`
+/// until it is `None` reaches the end.
 pub fn page(bytes: &[u8], format: PageFormat, start_line: u64, max_lines: u64, max_bytes: usize) -> Option<Page> {
     let (text, encoding) = view(bytes)?;
     let ends = memchr::memchr_iter(b'\n', text.as_bytes()).count();
@@ -91,7 +91,7 @@ struct Writer {
     content: String,
     max_bytes: usize,
     lines_cut: u64,
-    /// Whether the rest of the last line is nowhere told.
+    /// Whether no page has the rest of the last line.
     rest_cut: bool,
 }
 
