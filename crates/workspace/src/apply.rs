@@ -176,7 +176,7 @@ fn target_state(root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> i
     Ok(if found == TargetState::Other && root.is_free(path, is_removed)? { TargetState::Nothing } else { found })
 }
 
-/// Returns a predicate that tells whether a path is one of `paths`. The set is only built when it is first needed.
+/// Returns a predicate that is true for the paths in `paths`. It builds the set when it is first called.
 fn one_of<'a, I: Iterator<Item = &'a LogicalPath>>(paths: impl FnOnce() -> I) -> impl Fn(&LogicalPath) -> bool {
     let paths = LazyCell::new(|| paths().collect::<BTreeSet<_>>());
     move |path| paths.contains(path)

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
@@ -20,6 +20,13 @@ pub(crate) fn open_dir(dir: impl AsFd, name: impl Arg) -> Result<OwnedFd, Errno>
 pub(crate) fn open_file(dir: impl AsFd, name: impl Arg) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty()).map(File::from)
+}
+
+/// Opens `path` in or under `dir` for reading.
+pub(crate) fn open_under(dir: impl AsFd, path: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)
 }
 
 /// Creates the file `name` in `dir`, readable and writable by the service only. Fails if the name exists.

@@ -27,7 +27,7 @@ pub use bundle::Bundle;
 
 impl Workspace {
     /// Writes the tree as tar.gz to `out`, in path order, in constant memory. Left out are files that policy hides or git
-    /// ignores, special files, and symbolic links that lead out of the tree.
+    /// ignores, special files, and symbolic links to paths outside the tree.
     ///
     /// The same tree gives the same bytes: the archive has no owners and times.
     ///

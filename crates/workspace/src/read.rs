@@ -190,7 +190,7 @@ pub(crate) fn kind_of(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> FileKi
     rules.kind_of_file(path, &bytes[..bytes.len().min(HEAD_BYTES)])
 }
 
-/// Whether a file of this kind with these bytes is not text. The names of some kinds do not tell.
+/// Whether a file of this kind with these bytes is not text. For some kinds the name alone does not decide.
 pub(crate) fn is_binary(kind: FileKind, bytes: &[u8]) -> bool {
     match kind {
         FileKind::Binary => true,

@@ -1,4 +1,4 @@
-//! A run's files as they were at one of its records, computed from the base and the ledger, whatever the tree is now.
+//! A run's files as they were at one of its records, computed from the base and the ledger, independent of the tree.
 //!
 //! Only the `.gitignore` files of the tree are read. Policy is decided by path alone, since there is no file to inspect; no
 //! symbolic link of a snapshot is followed.

@@ -12,9 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::{Access, Code, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, OFlags};
 
 use crate::base::{Base, missing_part};
+use crate::dir;
 use crate::error::{file_too_large, not_a_directory, not_a_file, unsupported_binary};
 use crate::guard::{self, Blocking, GuardError, IsRemoved, Opened, Root};
 use crate::ignored::{Baseline, Ignored, Scope};
@@ -172,9 +173,8 @@ impl Workspace {
     /// Opens a run's folder, which contains `repo/` and `tmp/`.
     pub(crate) fn open(dir: &OwnedFd, base: Arc<Base>) -> io::Result<Self> {
         let folder = |name: &str| {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(|errno| missing_part(errno, name))
+            let opened = dir::open_under(dir, name, OFlags::DIRECTORY);
+            opened.map_err(|errno| missing_part(errno, name))
         };
         let (repo, tmp) = (folder("repo")?, folder("tmp")?);
         Ok(Self { tmp: Arc::new(tmp), tree: Tree::of_run(repo, base.clone()), base })
@@ -185,7 +185,7 @@ impl Workspace {
         &self.tmp
     }
 
-    /// Adds paths that the run has written. They are visible and readable whatever the ignore rules say.
+    /// Adds paths that the run has written. They are visible and readable even if the ignore rules exclude them.
     pub fn add_written(&self, paths: &[LogicalPath]) {
         if let Some(ignored) = &self.tree.ignored {
             ignored.add_written(paths);

@@ -1,4 +1,4 @@
-//! Bringing paths to a given state whatever is there, for an operator who repairs a run.
+//! Brings paths to a given state regardless of what they contain, for an operator who repairs a run.
 
 use model::{LogicalPath, StepContent};
 use rustix::fs::FileType;

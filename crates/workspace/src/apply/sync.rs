@@ -16,8 +16,8 @@ use crate::guard::Root;
 const THREADS: usize = 4;
 
 /// Steps that were applied to the tree, with the files and folders that must be synced before the journal may drop the steps.
-/// Stores paths and not handles, since a thousand of these may wait. The sync covers whatever is at a path by then, such as
-/// a later step's file.
+/// Stores paths and not handles, since a thousand of these may wait. The sync covers the file that is at a path by then, which a
+/// later step may have written.
 #[derive(Debug)]
 pub struct Applied {
     root: Arc<Root>,

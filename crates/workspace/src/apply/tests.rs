@@ -140,10 +140,10 @@ fn meddlings() -> Vec<Meddling> {
     vec![
         ("other bytes", |repo| fs::write(repo.join("a"), "x").unwrap(), write("a", Some("a"), "a2")),
         ("gone", |repo| fs::remove_file(repo.join("a")).unwrap(), write("a", Some("a"), "a2")),
-        ("a created file is there", |repo| fs::write(repo.join("n"), "x").unwrap(), write("n", None, "n")),
+        ("a created file exists", |repo| fs::write(repo.join("n"), "x").unwrap(), write("n", None, "n")),
         ("a hard link", |repo| fs::hard_link(repo.join("a"), repo.join("twin")).unwrap(), write("a", Some("a"), "a2")),
         (
-            "a link in its place",
+            "a link instead of the file",
             |repo| {
                 fs::rename(repo.join("a"), repo.join("real")).unwrap();
                 symlink("real", repo.join("a")).unwrap();
@@ -321,7 +321,7 @@ fn a_large_file_is_staged_once_and_found_again_by_name() {
     assert_eq!(fs::metadata(rig.repo("r").join("big/file")).unwrap().permissions().mode() & 0o777, 0o640);
     assert!(
         matches!(workspace.replay(&steps).unwrap(), Replay::Done(_)),
-        "the staged file is gone, its bytes are there"
+        "the staged file is gone, but the tree has its bytes"
     );
     fs::remove_file(rig.repo("r").join("big/file")).unwrap();
     assert!(matches!(workspace.replay(&steps).unwrap(), Replay::ChangedOutside(_)), "and now they are lost");

@@ -294,7 +294,7 @@ impl<'a> Report<'a> {
         if now.is_link {
             let target = self.link_target(path)?;
             return Ok(target.map(|target| {
-                // The target of a link that leads out of the tree is a physical path, which is not shown.
+                // The target of a link to a path outside the tree is a physical path, which is not shown.
                 let shown = stays_inside(path.as_str().as_bytes(), &target).then(|| target.clone());
                 version(Sha256::of(&target), target.len() as u64, shown)
             }));

@@ -108,7 +108,7 @@ impl Workspace {
             (None, ContentLocation::Base { size_bytes }) => size_bytes,
             (None, ContentLocation::Ledger { .. }) => 0,
         };
-        // The target of a link that leads out of the tree is a physical path, which is not shown.
+        // The target of a link to a path outside the tree is a physical path, which is not shown.
         let shown = bytes.filter(|bytes| !file.is_link || stays_inside(path.as_str().as_bytes(), bytes));
         Ok(Some(Version { sha256: file.sha256, size, bytes: shown, is_link: file.is_link, mode: file.mode }))
     }

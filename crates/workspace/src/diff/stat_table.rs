@@ -73,8 +73,8 @@ impl Columns {
 }
 
 fn write_row(out: &mut String, row: &Row, name: &str, columns: &Columns, most: u64) {
-    let (prefix, name, room) = shorten(name, columns.name);
-    let padding = usize::try_from(room.saturating_sub(width(name))).unwrap_or(0);
+    let (prefix, name, available) = shorten(name, columns.name);
+    let padding = usize::try_from(available.saturating_sub(width(name))).unwrap_or(0);
     let number = usize::try_from(columns.number).unwrap_or(0);
     let _ = write!(out, " {prefix}{name}{:padding$} | ", "");
     if row.file.binary {
@@ -93,19 +93,19 @@ fn write_row(out: &mut String, row: &Row, name: &str, columns: &Columns, most: u
     out.push('\n');
 }
 
-/// Returns the end of a name that is too long, from a `/` on if there is one, with a prefix and the width that is left.
-fn shorten(name: &str, room: u64) -> (&'static str, &str, u64) {
-    if width(name) <= room {
-        return ("", name, room);
+/// Returns the end of a name that is too long, from a `/` on if there is one, with a prefix and the width available for it.
+fn shorten(name: &str, available: u64) -> (&'static str, &str, u64) {
+    if width(name) <= available {
+        return ("", name, available);
     }
-    let room = room.saturating_sub(3);
+    let available = available.saturating_sub(3);
     let mut rest = name;
-    while width(rest) > room {
+    while width(rest) > available {
         let mut characters = rest.chars();
         characters.next();
         rest = characters.as_str();
     }
-    ("...", rest.find('/').map_or(rest, |slash| &rest[slash..]), room)
+    ("...", rest.find('/').map_or(rest, |slash| &rest[slash..]), available)
 }
 
 fn scaled(plus: u64, minus: u64, graph: u64, most: u64) -> (u64, u64) {

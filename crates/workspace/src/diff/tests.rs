@@ -91,21 +91,22 @@ fn the_text_and_the_table_are_gits_own() {
     symlink("file", repo.join("new/link")).unwrap();
     fs::write(repo.join("same"), "same\n").unwrap();
 
-    let told = diff(&workspace);
-    assert_eq!(told.diff, without_index_lines(&git_says(&rig, "r", &[])));
-    assert_eq!(told.stat, git_says(&rig, "r", &["--stat"]));
-    assert_eq!(told.diff_sha256, Sha256::of(told.diff.as_bytes()));
-    let numbers: Vec<_> = told.files.iter().map(|file| (file.path.as_str(), &*file.status, file.insertions)).collect();
+    let report = diff(&workspace);
+    assert_eq!(report.diff, without_index_lines(&git_says(&rig, "r", &[])));
+    assert_eq!(report.stat, git_says(&rig, "r", &["--stat"]));
+    assert_eq!(report.diff_sha256, Sha256::of(report.diff.as_bytes()));
+    let numbers: Vec<_> =
+        report.files.iter().map(|file| (file.path.as_str(), &*file.status, file.insertions)).collect();
     assert!(numbers.is_sorted());
     assert!(numbers.contains(&("src/gone.rs", "deleted", 0)) && numbers.contains(&("new/file", "created", 1)));
-    let main = told.files.iter().find(|file| file.path == "src/main.rs").unwrap();
+    let main = report.files.iter().find(|file| file.path == "src/main.rs").unwrap();
     assert_eq!(main.old_sha256, Some(Sha256::of(b"fn main() {\n    old();\n}\n")));
     assert_eq!(main.new_sha256, Some(Sha256::of(&fs::read(repo.join("src/main.rs")).unwrap())));
-    assert_eq!(told.insertions, told.files.iter().map(|file| file.insertions).sum::<u64>());
-    assert!(!told.files.iter().any(|file| file.path == "same"));
+    assert_eq!(report.insertions, report.files.iter().map(|file| file.insertions).sum::<u64>());
+    assert!(!report.files.iter().any(|file| file.path == "same"));
 
     let again = diff(&workspace);
-    assert_eq!((again.diff, again.stat, again.files), (told.diff, told.stat, told.files));
+    assert_eq!((again.diff, again.stat, again.files), (report.diff, report.stat, report.files));
 }
 
 #[test]
@@ -116,16 +117,16 @@ fn a_file_that_becomes_a_link_goes_and_comes() {
     fs::remove_file(repo.join("a")).unwrap();
     symlink("b", repo.join("a")).unwrap();
     symlink("/etc/passwd", repo.join("leaves")).unwrap();
-    let told = diff(&workspace);
+    let report = diff(&workspace);
     let says = git_says(&rig, "r", &["--", "a"]);
-    assert!(told.diff.starts_with(&without_index_lines(&says)), "{}\n--\n{says}", told.diff);
-    assert!(!told.diff.contains("/etc/passwd"), "{}", told.diff);
-    let leaves = told.files.iter().find(|file| file.path == "leaves").unwrap();
+    assert!(report.diff.starts_with(&without_index_lines(&says)), "{}\n--\n{says}", report.diff);
+    assert!(!report.diff.contains("/etc/passwd"), "{}", report.diff);
+    let leaves = report.files.iter().find(|file| file.path == "leaves").unwrap();
     assert!(leaves.binary);
 }
 
 #[test]
-fn secrets_ignored_files_and_what_policy_denies_are_never_told() {
+fn secrets_ignored_files_and_files_that_policy_denies_are_never_in_a_diff() {
     let rig = TestWorkspaces::new();
     let workspace = rig.with_files(
         "r",
@@ -140,8 +141,8 @@ fn secrets_ignored_files_and_what_policy_denies_are_never_told() {
     fs::write(repo.join(".gitignore"), "").unwrap();
     let overrides = PolicyOverrides { deny: Some(vec!["hidden/**".to_owned()]), ..PolicyOverrides::default() };
     let rules = Profiles::built_in().resolve(&overrides).unwrap();
-    let told = workspace.diff(&rules, &ALL, &AtomicBool::new(false)).unwrap();
-    let paths: Vec<_> = told.files.iter().map(|file| file.path.as_str()).collect();
+    let report = workspace.diff(&rules, &ALL, &AtomicBool::new(false)).unwrap();
+    let paths: Vec<_> = report.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, [".gitignore", "seen"]);
     for path in [".env", "hidden/a", "new.log"] {
         let query = DiffQuery { path: Some(LogicalPath::parse(path).unwrap()), ..ALL };
@@ -166,8 +167,8 @@ fn a_path_narrows_the_diff_to_a_folder_or_a_file() {
     fs::write(repo.join("a/b/new"), "1\n").unwrap();
     symlink("a/b", repo.join("link")).unwrap();
     let paths = |path: &str| {
-        let told = diff_of(&workspace, path).unwrap();
-        told.files.into_iter().map(|file| file.path).collect::<Vec<_>>()
+        let report = diff_of(&workspace, path).unwrap();
+        report.files.into_iter().map(|file| file.path).collect::<Vec<_>>()
     };
     assert_eq!(paths("a"), ["a/b/new", "a/b/x", "a/y"]);
     assert_eq!(paths("a/b"), ["a/b/new", "a/b/x"]);
@@ -187,7 +188,7 @@ fn a_path_narrows_the_diff_to_a_folder_or_a_file() {
 }
 
 #[test]
-fn a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder_are_told() {
+fn a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder_are_reported() {
     let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "1\n"), ("b/c", "2\n"), ("p", "3\n")]);
     let repo = rig.repo("r");
@@ -198,8 +199,8 @@ fn a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder_are_told() {
     fs::write(repo.join("b"), "2\n").unwrap();
     fs::remove_file(repo.join("p")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, repo.join("p"), rustix::fs::Mode::RWXU).unwrap();
-    let told = diff(&workspace);
-    let files: Vec<_> = told.files.iter().map(|file| (file.path.as_str(), file.status.as_str())).collect();
+    let report = diff(&workspace);
+    let files: Vec<_> = report.files.iter().map(|file| (file.path.as_str(), file.status.as_str())).collect();
     assert_eq!(files, [("a", "deleted"), ("a/x", "created"), ("b", "created"), ("b/c", "deleted"), ("p", "deleted")]);
 }
 
@@ -259,7 +260,7 @@ fn a_copied_data_folder_does_not_differ_and_is_looked_at_only_once() {
 }
 
 #[test]
-fn what_was_diffed_before_is_told_as_if_it_was_not() {
+fn a_cached_diff_equals_a_fresh_one() {
     const BASE: &[(&str, &str)] = &[("a", "1\n2\n3\n")];
     let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", BASE);
@@ -294,13 +295,13 @@ fn what_was_diffed_before_is_told_as_if_it_was_not() {
         let planned = after(Instant::now() + Duration::from_mins(1)).unwrap();
         assert!(after(Instant::now()).is_none(), "it takes longer than no time");
         bring("r");
-        let (told, expected) = (diff(&workspace), diff(&fresh));
+        let (report, expected) = (diff(&workspace), diff(&fresh));
         assert_eq!(
-            (&told.diff, &told.files, &told.stat),
+            (&report.diff, &report.files, &report.stat),
             (&expected.diff, &expected.files, &expected.stat),
             "{number}"
         );
-        assert_eq!((planned.diff_sha256, told.diff_sha256), (expected.diff_sha256, expected.diff_sha256), "{number}");
+        assert_eq!((planned.diff_sha256, report.diff_sha256), (expected.diff_sha256, expected.diff_sha256), "{number}");
     }
 }
 
@@ -311,10 +312,14 @@ fn a_huge_file_is_shown_as_binary() {
     let file = fs::File::create(rig.repo("r").join("huge")).unwrap();
     file.set_len(64 << 20).unwrap();
     fs::write(rig.repo("r").join("text"), "a line of text\n".repeat(2 << 20)).unwrap();
-    let told = diff(&workspace);
-    assert!(told.files.iter().all(|file| file.binary && file.new_sha256.is_some()));
-    assert!(told.diff.contains("Binary files /dev/null and b/text differ\n") && told.diff.len() < 500, "{}", told.diff);
-    assert!(told.stat.contains("Bin 0 -> 67108864 bytes"), "{}", told.stat);
+    let report = diff(&workspace);
+    assert!(report.files.iter().all(|file| file.binary && file.new_sha256.is_some()));
+    assert!(
+        report.diff.contains("Binary files /dev/null and b/text differ\n") && report.diff.len() < 500,
+        "{}",
+        report.diff
+    );
+    assert!(report.stat.contains("Bin 0 -> 67108864 bytes"), "{}", report.stat);
 }
 
 #[test]
@@ -338,13 +343,13 @@ fn a_git_run_differs_from_its_commit() {
     let workspace = rig.import("r", git_dir).unwrap().workspace;
     fs::write(rig.repo("r").join("tracked.log"), "22\n").unwrap();
     fs::write(rig.repo("r").join("new.log"), "22\n").unwrap();
-    let told = diff(&workspace);
-    assert_eq!(told.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["tracked.log"]);
+    let report = diff(&workspace);
+    assert_eq!(report.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["tracked.log"]);
     let _: &Path = rig.outside();
 }
 
 #[test]
-fn what_comes_into_a_folder_that_had_no_tracked_files_is_told() {
+fn new_files_in_a_folder_without_tracked_files_are_reported() {
     let rig = TestWorkspaces::new();
     let source = rig.root("source");
     fs::create_dir_all(source.join("empty/deep")).unwrap();
@@ -356,7 +361,7 @@ fn what_comes_into_a_folder_that_had_no_tracked_files_is_told() {
     for path in ["empty/deep/new", "logs/new", "logs/new.log"] {
         fs::write(rig.repo("r").join(path), "1\n").unwrap();
     }
-    let told = diff(&workspace);
-    let paths: Vec<_> = told.files.iter().map(|file| file.path.as_str()).collect();
+    let report = diff(&workspace);
+    let paths: Vec<_> = report.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, ["empty/deep/new", "logs/new"]);
 }

@@ -68,7 +68,7 @@ fn what_is_hidden_is_not_exported() {
 }
 
 #[test]
-fn owners_and_times_are_not_told() {
+fn the_archive_has_no_owners_and_times() {
     let rig = TestWorkspaces::new();
     let workspace = rig.with_files("r", &[("a", "x")]);
     let bytes = export(&workspace);
@@ -76,9 +76,9 @@ fn owners_and_times_are_not_told() {
     for entry in tar.entries().unwrap() {
         let entry = entry.unwrap();
         let header = entry.header();
-        let told: BTreeMap<_, _> =
+        let values: BTreeMap<_, _> =
             [("uid", header.uid().unwrap()), ("gid", header.gid().unwrap()), ("mtime", header.mtime().unwrap())].into();
-        assert!(told.values().all(|value| *value == 0), "{told:?}");
+        assert!(values.values().all(|value| *value == 0), "{values:?}");
     }
 }
 
@@ -179,9 +179,9 @@ fn the_patch_is_the_whole_diff_and_applies_to_the_base() {
     fs::remove_file(repo.join("gone")).unwrap();
     fs::write(repo.join("new"), "new\n".repeat(10_000)).unwrap();
     let mut patch = Vec::new();
-    let told = workspace.write_patch(&rules(), &mut patch, &AtomicBool::new(false)).unwrap();
-    assert_eq!((told.files.len(), told.diff.as_str(), told.truncated), (3, "", false));
-    assert_eq!(told.diff_sha256, model::Sha256::of(&patch));
+    let report = workspace.write_patch(&rules(), &mut patch, &AtomicBool::new(false)).unwrap();
+    assert_eq!((report.files.len(), report.diff.as_str(), report.truncated), (3, "", false));
+    assert_eq!(report.diff_sha256, model::Sha256::of(&patch));
     let clone = rig.outside().join("clone");
     git(rig.outside(), &["clone", "-q", "-b", "base", rig.run("r").join("base.git").to_str().unwrap(), "clone"]);
     fs::write(rig.outside().join("patch"), patch).unwrap();
@@ -191,7 +191,7 @@ fn the_patch_is_the_whole_diff_and_applies_to_the_base() {
 }
 
 #[test]
-fn the_base_is_told_whatever_became_of_the_tree() {
+fn the_base_is_listed_and_read_after_the_tree_has_changed() {
     let rig = TestWorkspaces::new();
     let workspace = rig
         .with_files("r", &[("a", "1\n"), ("b/c", "2\n"), ("run.sh", "#!"), ("x.log", "x"), (".gitignore", "*.log\n")]);

@@ -21,8 +21,8 @@ const MAX_DEPTH: usize = 64;
 pub(crate) type IsRemoved<'a> = &'a dyn Fn(&LogicalPath) -> bool;
 
 impl Root {
-    /// Whether a file can be created at `path` once the removed files are gone: nothing is there, or a folder that contains
-    /// only folders and removed files, or a removed file lies above it. Follows no link.
+    /// Whether a file can be created at `path` once the removed files are gone: the path is missing, or is a folder that
+    /// contains only folders and removed files, or a removed file lies above it. Follows no link.
     pub(crate) fn is_free(&self, path: &LogicalPath, is_removed: IsRemoved<'_>) -> io::Result<bool> {
         let free = match self.open_parent(path) {
             Ok(parent) => self.is_entry_free(&parent, path, is_removed),

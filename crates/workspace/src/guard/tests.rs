@@ -31,7 +31,7 @@ fn a_plain_path_opens_and_has_no_other_name() {
 }
 
 #[test]
-fn a_link_that_stays_inside_tells_where_it_led() {
+fn a_link_that_stays_inside_resolves_to_its_target() {
     let fixture = TestTree::with(&[("a/b/c.txt", "text")]);
     fixture.link("file", "a/b/c.txt");
     fixture.link("folder", "a/b");
@@ -52,7 +52,7 @@ fn a_link_that_stays_inside_tells_where_it_led() {
 }
 
 #[test]
-fn a_link_that_leads_out_is_rejected_wherever_it_stands() {
+fn a_link_to_a_path_outside_is_rejected_at_every_position() {
     let fixture = TestTree::with(&[("a/x", "")]);
     fixture.link("up", "..");
     fixture.link("file", "../outside/secret.txt");
@@ -104,10 +104,10 @@ fn what_leads_nowhere_is_missing_and_what_leads_through_a_file_is_no_folder() {
     fixture.link("ping", "pong");
     fixture.link("pong", "ping");
     let long = "x".repeat(300);
-    for raw in ["nothing", "no/such/folder", "dangling", "loop", "ping", "loop/beneath", &long] {
+    for raw in ["nothing", "no/such/folder", "dangling", "loop", "ping", "loop/inner", &long] {
         assert!(matches!(open(&fixture.root(), raw), Err(GuardError::Missing)), "{raw}");
     }
-    assert!(matches!(open(&fixture.root(), "file/beneath"), Err(GuardError::NotADirectory)));
+    assert!(matches!(open(&fixture.root(), "file/inner"), Err(GuardError::NotADirectory)));
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn a_mutation_follows_no_link_at_all() {
         assert_eq!(rejected(root.open_unlinked(&path(raw))), PathRejected::LinkInMutation, "{raw}");
     }
     for raw in ["folder/new", "out/new", "out/deep/new"] {
-        let place = root.create_parent(&path(raw));
-        assert!(matches!(place, Err(GuardError::Rejected(PathRejected::LinkInMutation))), "{raw}: {place:?}");
+        let parent = root.create_parent(&path(raw));
+        assert!(matches!(parent, Err(GuardError::Rejected(PathRejected::LinkInMutation))), "{raw}: {parent:?}");
     }
     assert_eq!(fs::read_dir(fixture.outside("")).unwrap().count(), 1);
     // The link itself can be the target; its metadata is read without following it.
@@ -150,13 +150,13 @@ fn a_mutation_follows_no_link_at_all() {
 }
 
 #[test]
-fn missing_folders_are_made_once_and_told() {
+fn missing_folders_are_created_once_and_returned() {
     let fixture = TestTree::with(&[("file", "text")]);
     let root = fixture.root();
     assert!(matches!(root.open_parent(&path("a/b/c")), Err(GuardError::Missing)));
-    let (place, grown) = root.create_parent(&path("a/b/c")).unwrap();
-    assert_eq!((place.name.as_str(), grown.len()), ("c", 2));
-    assert!(place.stat().unwrap().is_none());
+    let (parent, grown) = root.create_parent(&path("a/b/c")).unwrap();
+    assert_eq!((parent.name.as_str(), grown.len()), ("c", 2));
+    assert!(parent.stat().unwrap().is_none());
     assert!(fixture.repo("a/b").is_dir());
     let (_, grown) = root.create_parent(&path("a/b/d")).unwrap();
     assert!(grown.is_empty());
@@ -235,7 +235,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn any_path_is_refused_or_beneath_the_root(
+    fn any_path_is_refused_or_under_the_root(
         pieces in prop::collection::vec(piece(), 1..8),
         absolute in prop::bool::weighted(0.1),
     ) {
@@ -244,17 +244,17 @@ proptest! {
         let Ok(logical) = LogicalPath::parse(&raw) else { return Ok(()) };
         FIXTURE.with(|(fixture, root)| {
             if let Ok(opened) = root.open(&logical, Blocking::Allowed) {
-                let beneath = open_ambient_folder(fixture.folder()).unwrap();
-                let place = super::kernel_name(opened.file.as_fd()).unwrap();
+                let folder = open_ambient_folder(fixture.folder()).unwrap();
+                let opened_path = super::kernel_name(opened.file.as_fd()).unwrap();
                 let repo = super::kernel_name(root.dir()).unwrap();
-                assert!(place.starts_with(&repo), "{raw:?} left {beneath:?}");
+                assert!(opened_path.starts_with(&repo), "{raw:?} left {folder:?}");
                 let mut text = [0; 64];
                 let read = rustix::io::pread(&opened.file, &mut text, 0).unwrap_or(0);
                 assert!(!text[..read].starts_with(CANARY.as_bytes()), "{raw:?} read what is outside");
             }
-            if let Ok(place) = root.open_parent(&logical) {
-                let place = super::kernel_name(place.dir.as_fd()).unwrap();
-                assert!(place.starts_with(&super::kernel_name(root.dir()).unwrap()), "{raw:?}");
+            if let Ok(parent) = root.open_parent(&logical) {
+                let parent_path = super::kernel_name(parent.dir.as_fd()).unwrap();
+                assert!(parent_path.starts_with(&super::kernel_name(root.dir()).unwrap()), "{raw:?}");
             }
         });
     }

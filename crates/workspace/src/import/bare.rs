@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::OFlags;
 use sha1::Digest as _;
 
 use super::{ImportError, ImportObserver};
 use crate::base::manifest::{MODE_LINK, Row};
+use crate::dir;
 use crate::git::{Bounds, Git, hex, parse_oid};
 
 /// The time limit for writing the base's objects.
@@ -79,9 +80,7 @@ fn write_blobs(to: &mut impl Write, root: BorrowedFd<'_>, rows: &[Row], watch: &
             let target = rustix::fs::readlinkat(root, &row.path[..], Vec::new())?;
             to.write_all(target.as_bytes())?;
         } else {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            let fd = rustix::fs::openat2(root, &row.path[..], flags, Mode::empty(), resolve)?;
+            let fd = dir::open_under(root, &row.path[..], OFlags::empty())?;
             io::copy(&mut File::from(fd).take(row.stamp.size), to)?;
         }
         to.write_all(b"\n")?;

@@ -23,7 +23,7 @@ struct Level {
     path_len: usize,
 }
 
-/// The identity of a folder, whatever its path: device and inode.
+/// The identity of a folder, which does not depend on its path: device and inode.
 pub(super) type FolderId = (u64, u64);
 
 /// Files with several names, each with its index in the writer's list of hard-linked files.

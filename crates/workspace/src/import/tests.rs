@@ -26,7 +26,7 @@ fn nothing_makes_an_empty_tree_with_a_commit_that_is_always_the_same() {
 }
 
 #[test]
-fn a_directory_is_copied_without_what_has_no_place_in_a_tree() {
+fn a_directory_is_copied_without_entries_that_a_tree_cannot_have() {
     let rig = TestWorkspaces::new();
     let source = rig.root("source");
     fs::create_dir_all(source.join("src/.GIT/hooks")).unwrap();
@@ -95,7 +95,7 @@ fn the_base_of_a_directory_is_what_git_add_would_take() {
 }
 
 #[test]
-fn the_same_files_give_the_same_commit_whatever_brought_them() {
+fn the_same_files_give_the_same_commit_from_every_kind_of_source() {
     let rig = TestWorkspaces::new();
     let source = rig.root("source");
     fs::create_dir_all(source.join("a/b")).unwrap();
@@ -156,9 +156,9 @@ fn a_cancelled_import_leaves_nothing() {
 }
 
 #[test]
-fn progress_tells_every_stage() {
-    struct Told(Mutex<Vec<(&'static str, u64)>>);
-    impl ImportObserver for Told {
+fn every_stage_reports_progress() {
+    struct Progress(Mutex<Vec<(&'static str, u64)>>);
+    impl ImportObserver for Progress {
         fn progress(&self, stage: &'static str, files: u64, _: u64) {
             self.0.lock().unwrap().push((stage, files));
         }
@@ -171,10 +171,11 @@ fn progress_tells_every_stage() {
     for n in 0..600 {
         fs::write(source.join(n.to_string()), n.to_string()).unwrap();
     }
-    let told = Told(Mutex::default());
-    rig.workspaces.import(&RunId::parse("r").unwrap(), ImportSource::Directory(source), &rules(), &told).unwrap();
-    let told = told.0.into_inner().unwrap();
-    let of = |stage| told.iter().filter(|(told, _)| *told == stage).map(|(_, files)| *files).collect::<Vec<_>>();
+    let progress = Progress(Mutex::default());
+    rig.workspaces.import(&RunId::parse("r").unwrap(), ImportSource::Directory(source), &rules(), &progress).unwrap();
+    let reports = progress.0.into_inner().unwrap();
+    let of =
+        |stage| reports.iter().filter(|(reported, _)| *reported == stage).map(|(_, files)| *files).collect::<Vec<_>>();
     assert!(of("writing").len() >= 3 && of("writing").is_sorted());
     assert!(!of("committing").is_empty());
     assert_eq!(of("done"), [600]);
@@ -310,7 +311,7 @@ fn what_is_set_aside_is_kept_whole_under_a_name_of_its_own() {
     fs::create_dir_all(rig.data().join("lost+found/#1234")).unwrap();
     assert_eq!(rig.workspaces.lost().unwrap(), names);
     assert!(rig.workspaces.folders().unwrap().is_empty());
-    assert!(rig.workspaces.set_aside(&run).is_err(), "nothing is there");
+    assert!(rig.workspaces.set_aside(&run).is_err(), "the folder is missing");
 }
 
 #[test]

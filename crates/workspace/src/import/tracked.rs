@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::OFlags;
 
 use super::ImportError;
 use super::quota::too_large;
 use crate::base::manifest::{MODE_LINK, Row, split};
+use crate::dir;
 use crate::ignored::{GITIGNORE_NAME, RuleFile, read_rules};
 
 /// The `.gitignore` files of a tree, each with its folder (empty for the root).
@@ -21,10 +22,7 @@ pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreF
     let mut found = Vec::new();
     let mut bytes = 0;
     for row in rows.iter().filter(|row| row.mode != MODE_LINK && split(&row.path).1 == GITIGNORE_NAME.as_bytes()) {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let fd = rustix::fs::openat2(root, &row.path[..], flags, Mode::empty(), resolve)?;
-        let text = read_rules(fd)?;
+        let text = read_rules(dir::open_under(root, &row.path[..], OFlags::empty())?)?;
         bytes += text.len() as u64;
         if bytes > MAX_IGNORE_BYTES {
             return Err(too_large("bytes of `.gitignore` files", MAX_IGNORE_BYTES));

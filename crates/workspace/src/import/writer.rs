@@ -155,12 +155,12 @@ impl<'a> ImportWriter<'a> {
             return self.link(path, target).map(|()| true);
         }
         self.count_entry(path)?;
-        self.skip(path, "a symbolic link that leads out of the tree");
+        self.skip(path, "a symbolic link to a path outside the tree");
         Ok(false)
     }
 
-    /// Creates a symbolic link wherever it leads: nothing here follows it, and the guard does not follow one that leads out of
-    /// the tree.
+    /// Creates a symbolic link with any target: the import does not follow it, and the guard does not follow one to a path
+    /// outside the tree.
     pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), WriteError> {
         self.count_entry(path)?;
         if target.is_empty() || target.contains(&0) {
@@ -208,7 +208,7 @@ impl<'a> ImportWriter<'a> {
         self.linked.len() - 1
     }
 
-    /// Adds a name of the file `index`. `exists` tells whether the tree has the name, or the source only.
+    /// Adds a name of the file `index`. `exists` is false if only the source has the name, not the tree.
     pub(super) fn add_linked_name(&mut self, index: usize, path: &[u8], exists: bool) {
         self.linked[index].insert(path.to_owned(), exists);
     }

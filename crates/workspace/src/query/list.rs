@@ -111,7 +111,7 @@ impl Tree {
         Ok(lister.finish())
     }
 
-    /// Opens the folder at `path`. A folder is opened whatever policy says of it; for anything else policy is checked first.
+    /// Opens the folder at `path`. Policy does not apply to a folder itself; for any other entry it is checked first.
     pub(crate) fn open_folder(
         &self,
         rules: &Rules,

@@ -65,8 +65,8 @@ struct NameStat {
 impl Tree {
     /// Describes what is at `path`. A symbolic link at its end is not followed; links on the way are.
     ///
-    /// A file that policy hides is described as in a listing: it exists, without a hash, not readable. A missing file is no
-    /// error, whatever its name.
+    /// A file that policy hides is described as in a listing: it exists, without a hash, not readable. A missing file is not
+    /// an error, even if policy hides its name.
     ///
     /// # Errors
     ///

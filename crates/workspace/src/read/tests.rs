@@ -84,7 +84,7 @@ fn a_file_with_a_second_name_may_be_an_alias() {
 }
 
 #[test]
-fn too_large_is_told_with_its_numbers_before_a_byte_is_read() {
+fn a_file_that_is_too_large_is_refused_with_its_size_before_a_byte_is_read() {
     let fixture = TestTree::new();
     let file = fs::File::create(fixture.repo("sparse.txt")).unwrap();
     file.set_len(1 << 40).unwrap();
@@ -101,7 +101,7 @@ fn too_large_is_told_with_its_numbers_before_a_byte_is_read() {
 }
 
 #[test]
-fn what_is_no_text_is_refused_whatever_its_name_says() {
+fn a_binary_file_is_refused_even_if_its_name_is_that_of_a_text() {
     let fixture = TestTree::new();
     fixture.write("nul.txt", b"a\0b");
     fixture.write("late.txt", [b"x".repeat(20_000), b"\0".to_vec()].concat());
@@ -191,10 +191,10 @@ fn a_read_that_may_not_wait_answers_as_one_that_may() {
 fn a_file_that_shrinks_or_grows_under_the_read_gives_one_of_its_versions() {
     let fixture = TestTree::new();
     fixture.write("a.txt", "0");
-    let place = fixture.repo("a.txt");
+    let file_path = fixture.repo("a.txt");
     let writer = thread::spawn(move || {
         for round in 0..2_000_usize {
-            let mut file = OpenOptions::new().write(true).truncate(true).open(&place).unwrap();
+            let mut file = OpenOptions::new().write(true).truncate(true).open(&file_path).unwrap();
             file.write_all(&vec![b'x'; round % 50]).unwrap();
         }
     });

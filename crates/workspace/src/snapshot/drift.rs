@@ -31,7 +31,7 @@ pub enum EntryState {
         /// The hash of its target.
         sha256: Sha256,
     },
-    /// A folder, whatever it contains.
+    /// A folder. Its contents are not compared.
     Folder,
     /// A special file, or a path that cannot be followed.
     Other,
@@ -57,7 +57,7 @@ pub struct DriftEntry {
     pub old: EntryState,
     /// What is in the tree.
     pub new: EntryState,
-    /// The bytes in the tree, or the target of a link. `None` if nothing is there, or if they are too many to be stored.
+    /// The bytes in the tree, or the target of a link. `None` if the path is missing, or if they are too many to be stored.
     pub bytes: Option<Vec<u8>>,
     /// The diff between the two, without the content of files that policy hides.
     pub diff: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Races: a folder is repeatedly exchanged with a link that leads out of the tree, while tools read and write.
+//! Races: a folder is repeatedly exchanged with a link to a path outside the tree, while tools read and write.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,14 +134,14 @@ fn no_search_gets_out() {
 }
 
 #[test]
-fn no_place_is_made_outside() {
+fn no_folder_is_created_outside() {
     let fixture = fixture();
     race(&fixture, 10_000, |tree, round| {
         let raw = format!("{}/new{}/deeper/file", ["folder", "link"][round % 2], round % 50);
         match tree.root.create_parent(&path(&raw)) {
-            Ok((place, _)) => {
-                let inside = place.stat().unwrap().is_none();
-                rustix::fs::unlinkat(&place.dir, "nothing", rustix::fs::AtFlags::empty()).unwrap_err();
+            Ok((parent, _)) => {
+                let inside = parent.stat().unwrap().is_none();
+                rustix::fs::unlinkat(&parent.dir, "nothing", rustix::fs::AtFlags::empty()).unwrap_err();
                 inside
             }
             Err(GuardError::Io(error)) => panic!("{error}"),

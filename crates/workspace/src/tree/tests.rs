@@ -8,12 +8,12 @@ use crate::test_support::TestWorkspaces;
 use crate::test_support::{code, path, rules, rules_with};
 
 #[test]
-fn targets_tell_what_is_there_and_what_is_not_in_the_order_asked_for() {
+fn existing_and_missing_targets_are_returned_in_the_requested_order() {
     let rig = TestWorkspaces::new();
     let workspace = rig.with_files("run", &[("b.rs", "fn b() {}\n"), ("a.md", "# a\n")]);
     let targets = workspace.targets(&rules(), &["b.rs", "new/deep.rs", "a.md"].map(path), &BTreeSet::new()).unwrap();
-    let told: Vec<_> = targets.iter().map(|target| (target.path.as_str(), target.before.is_some())).collect();
-    assert_eq!(told, [("b.rs", true), ("new/deep.rs", false), ("a.md", true)]);
+    let states: Vec<_> = targets.iter().map(|target| (target.path.as_str(), target.before.is_some())).collect();
+    assert_eq!(states, [("b.rs", true), ("new/deep.rs", false), ("a.md", true)]);
     let (state, bytes) = targets[0].before.clone().unwrap();
     assert_eq!(bytes, b"fn b() {}\n");
     assert_eq!((state.sha256, state.size_bytes, state.mode), (Sha256::of(&bytes), 10, 0o644));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn files_and_folders_change_places_from_wherever_they_stopped() {
+fn files_and_folders_that_replace_each_other_are_completed_from_every_step() {
     let steps = [
         delete("f", "f"),
         delete("full/deep/x", "x"),
@@ -104,7 +104,7 @@ fn a_folder_that_others_empty_at_the_same_time_is_made_again() {
 }
 
 #[test]
-fn what_comes_into_a_folder_that_makes_room_stays() {
+fn a_new_file_in_a_folder_that_a_file_replaces_is_not_removed() {
     for late in [false, true] {
         let rig = TestWorkspaces::new();
         let workspace = rig.with_files("r", &[("d/x", "x")]);
@@ -113,10 +113,10 @@ fn what_comes_into_a_folder_that_makes_room_stays() {
         if late {
             // After the last check: only the kernel can detect it.
             let root = &workspace.tree().root;
-            let place = root.open_parent(&path("d")).unwrap();
+            let parent = root.open_parent(&path("d")).unwrap();
             fs::create_dir_all(rig.repo("r").join("d/empty")).unwrap();
             put(&rig.repo("r").join("d/new"), "new");
-            root.remove_empty_tree(&place).unwrap_err();
+            root.remove_empty_tree(&parent).unwrap_err();
         } else {
             put(&rig.repo("r").join("d/new"), "new");
             assert!(matches!(workspace.apply(staged), Err(ApplyError::ChangedOutside(at)) if at == [path("d")]));

@@ -111,7 +111,7 @@ fn an_empty_tree_has_a_manifest() {
 }
 
 #[test]
-fn what_comes_in_late_stands_among_the_others_and_makes_no_folder_a_tracked_one() {
+fn ignored_files_added_later_are_found_in_order_and_do_not_make_a_folder_tracked() {
     let (_, mut manifest) = read(&sample(), 10).unwrap();
     let late =
         [row("empty/x", 11), row("a/b/c/e", 12), row("a/m", 13), row("a/a", 14), row("none/x", 15), row("0", 16)];

@@ -146,13 +146,13 @@ fn of_two_files_with_one_name_the_later_counts() {
     let rig = TestWorkspaces::new();
     let done = import(&rig, "r", &archive(&[file("a", "1"), file("./a", "22"), file("b", "3")])).unwrap();
     assert_eq!(text(&rig, "r", "a"), "22");
-    assert_eq!((done.files, done.bytes), (2, 3), "what is there is counted, and not what was");
+    assert_eq!((done.files, done.bytes), (2, 3), "only the last version of a repeated entry is counted");
     assert_eq!(rig.base_git("r", &["cat-file", "-p", &format!("{}:a", done.base_commit)]), "22");
     assert_eq!(tree_of(&rig.repo("r")).len(), 2);
 }
 
 #[test]
-fn an_entry_that_has_no_place_refuses_the_whole_archive_and_is_named() {
+fn an_invalid_entry_refuses_the_whole_archive_and_is_named() {
     let rig = TestWorkspaces::new();
     let good = || file("good", "1");
     let table: [(&str, Vec<Raw<'_>>); 16] = [
@@ -188,7 +188,7 @@ fn an_entry_that_has_no_place_refuses_the_whole_archive_and_is_named() {
 }
 
 #[test]
-fn a_link_that_leads_out_is_left_out_and_never_written_through() {
+fn a_link_to_a_path_outside_is_left_out_and_never_written_through() {
     let rig = TestWorkspaces::new();
     let entries = [
         special(EntryType::Symlink, "out", "../../.."),
@@ -205,7 +205,7 @@ fn a_link_that_leads_out_is_left_out_and_never_written_through() {
 }
 
 #[test]
-fn what_is_gits_own_is_left_out_and_told_once() {
+fn git_folders_are_left_out_and_reported_once() {
     let rig = TestWorkspaces::new();
     let entries = [
         file(".git/config", "x"),
@@ -306,7 +306,7 @@ fn what_extends_a_header_is_bounded_before_it_is_read() {
         ("a long name", announces(b'L', 300 << 20, true)),
         ("a long link", announces(b'K', 300 << 20, true)),
         ("extensions", announces(b'x', 600 << 20, true)),
-        ("a name behind a hole", hole),
+        ("a name after a hole", hole),
         ("a name without an end", announces(b'L', 1 << 40, true)),
     ] {
         for head in [headers.clone(), [before, &headers].concat()] {
@@ -335,7 +335,7 @@ fn large_files_and_what_nobody_reads_are_no_headers() {
 }
 
 #[test]
-fn a_name_is_told_by_its_start_alone() {
+fn only_the_start_of_a_long_name_is_reported() {
     let rig = TestWorkspaces::new();
     let long = format!("{}x", "long/".repeat(50_000));
     let name = Raw { bytes: long.as_bytes(), ..special(EntryType::GNULongName, "n", "") };
@@ -347,8 +347,8 @@ fn a_name_is_told_by_its_start_alone() {
         }
         let Err(ImportError::Refused(refusal)) = refused else { panic!("not refused") };
         assert_eq!(refusal.code, Code::PathRejected);
-        let told = format!("{refusal:?}");
-        assert!(told.len() < 1000 && told.contains("long/long/"), "{told}");
+        let shown = format!("{refusal:?}");
+        assert!(shown.len() < 1000 && shown.contains("long/long/"), "{shown}");
     }
     // Nor in a report.
     let own = format!("{}/.git", "d/".repeat(100) + &"n".repeat(100));
@@ -361,7 +361,7 @@ fn a_name_is_told_by_its_start_alone() {
 }
 
 #[test]
-fn what_is_gits_own_counts_as_entries_too() {
+fn git_folders_count_as_entries_too() {
     let rig = TestWorkspaces::with_limits(ImportLimits { max_entries: 10, ..ImportLimits::default() });
     let names: Vec<_> = (0..11).map(|n| format!("{n}/.git/x")).collect();
     let entries: Vec<_> = names.iter().map(|name| file(name, "")).collect();

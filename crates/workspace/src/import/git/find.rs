@@ -10,7 +10,7 @@ use crate::import::quota::shown;
 /// Returns the git folder of the repository at `path`, if `is_allowed` accepts everything that it refers to.
 ///
 /// A repository can refer to other folders: `.git` may be a file, `commondir` and `objects/info/alternates` name folders, and
-/// any of these may be a symbolic link. Whoever imports the repository reads them too, so they must be allowed.
+/// any of these may be a symbolic link. An import reads those folders too, so each must be allowed.
 #[expect(clippy::disallowed_methods, reason = "import roots are the operator's; runs cannot write there")]
 pub(in crate::import) fn find(path: &Path, is_allowed: &dyn Fn(&Path) -> bool) -> Result<PathBuf, ImportError> {
     let real = |path: &Path| std::fs::canonicalize(path).ok().filter(|real| is_allowed(real)).ok_or_else(no_repository);

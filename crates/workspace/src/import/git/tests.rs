@@ -463,7 +463,7 @@ fn a_blob_with_a_thousand_names_is_counted_before_it_is_written() {
 }
 
 #[test]
-fn everything_that_a_tree_lists_is_counted_whatever_becomes_of_it() {
+fn every_entry_of_a_tree_is_counted_even_if_it_is_not_imported() {
     const EMPTY: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
     for (what, mode, leaf) in
         [("submodules", "160000", "1".repeat(40)), ("trees without files", "40000", EMPTY.to_owned())]

@@ -36,7 +36,7 @@ pub(super) struct Lister<'a> {
     depth: u32,
 }
 
-/// What is left out of a listing.
+/// Which entries a listing omits.
 #[derive(Clone, Copy)]
 struct Filter<'a> {
     rules: &'a Rules,
@@ -125,7 +125,7 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
-    /// Returns how many more entries are needed: one more than can be shown, which tells whether some are missing.
+    /// Returns how many more entries are needed: one more than can be shown, to detect that some are missing.
     fn remaining(&self) -> usize {
         (self.query.max_entries + 1).saturating_sub(self.entries.len())
     }

@@ -125,7 +125,7 @@ fn git_is_in_no_listing() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_the_reason() {
+fn an_entry_that_cannot_be_read_is_listed_with_the_reason() {
     let fixture = TestTree::with(&[(".env", "K=1"), ("a.txt", "text"), (".aws/credentials", "x"), ("private/x", "")]);
     fixture.write("image.png", b"\x89PNG\0");
     fixture.write("blob", b"\0\0\0");

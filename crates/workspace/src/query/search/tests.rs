@@ -35,7 +35,7 @@ fn search(tree: &Tree, query: &SearchQuery) -> SearchReport {
     tree.search(&rules(), query, &not_cancelled()).unwrap()
 }
 
-fn places(report: &SearchReport) -> Vec<(&str, u64, u64)> {
+fn positions(report: &SearchReport) -> Vec<(&str, u64, u64)> {
     report.matches.iter().map(|found| (found.path.as_str(), found.line, found.column)).collect()
 }
 
@@ -52,7 +52,7 @@ fn matches_come_in_path_order_with_line_column_and_kind() {
         ("a.toml", "nothing"),
     ]);
     let report = search(&fixture.tree(), &query("needle"));
-    assert_eq!(places(&report), [("a-b.txt", 1, 3), ("a-b.txt", 2, 1), ("a/b.md", 1, 1), ("b.rs", 2, 3)]);
+    assert_eq!(positions(&report), [("a-b.txt", 1, 3), ("a-b.txt", 2, 1), ("a/b.md", 1, 1), ("b.rs", 2, 3)]);
     assert_eq!(report.matches[0].snippet, "é needle");
     assert_eq!((report.matches[2].kind, report.matches[3].kind), (FileKind::TextDoc, FileKind::TextSource));
     assert_eq!((report.files_searched, report.truncated_reason), (4, None));
@@ -303,7 +303,7 @@ fn other_encodings_are_searched_too() {
     fixture.write("bom", "\u{feff}ein Käse\n");
     fixture.write("latin", b"ein K\xe4se\n");
     let report = search(&fixture.tree(), &query("ein K"));
-    assert_eq!(places(&report), [("big", 2, 1), ("bom", 1, 1), ("latin", 1, 1), ("little", 2, 1)]);
+    assert_eq!(positions(&report), [("big", 2, 1), ("bom", 1, 1), ("latin", 1, 1), ("little", 2, 1)]);
     let snippets: Vec<_> = report.matches.iter().map(|found| found.snippet.as_str()).collect();
     assert_eq!(snippets, ["ein Käse", "ein Käse", "ein K\u{fffd}se", "ein Käse"]);
     assert_eq!(files(&search(&fixture.tree(), &query("Käse"))), ["big", "bom", "little"]);
@@ -326,7 +326,7 @@ fn an_expression_that_takes_long_for_a_line_passes_over_its_file() {
     fixture.write("short.txt", format!("{}ac\n", "a".repeat(69)));
     let hard = "a(?:[ab]{1,60}){70}c|ac";
     let report = search(&fixture.tree(), &regex(hard));
-    assert_eq!(places(&report), [("short.txt", 1, 70)]);
+    assert_eq!(positions(&report), [("short.txt", 1, 70)]);
     assert_eq!(report.skipped, ["long.txt: a line is too long for this expression"]);
     // An expression of the same size that is simple to follow is searched for in any line.
     let simple = format!("{}c|ba", "a".repeat(4_000));
@@ -357,7 +357,7 @@ fn pieces_of_a_text_are_matched_as_the_whole_is() {
 }
 
 #[test]
-fn a_search_tells_what_it_has_found_when_its_time_is_over() {
+fn a_search_that_exceeds_its_time_returns_the_matches_so_far() {
     let fixture = TestTree::with(&[("a", "needle"), ("b/c", "needle")]);
     for query in [query("needle"), regex("ne+dle"), SearchQuery { path: path("a"), ..query("needle") }] {
         let report = search(&fixture.tree(), &SearchQuery { max_time: Duration::ZERO, ..query });

@@ -54,7 +54,7 @@ fn a_file_without_end_costs_nothing() {
 }
 
 #[test]
-fn rare_extensions_are_told_together() {
+fn rare_extensions_are_counted_together() {
     let fixture = TestTree::with(&[("a.common", ""), ("b.common", "")]);
     for number in 0..250 {
         fixture.write(&format!("x.e{number:03}"), "1");

@@ -20,13 +20,13 @@ fn local(records: &str) -> Raw<'_> {
 }
 
 #[test]
-fn names_are_bounded_in_bytes_whatever_becomes_of_them() {
+fn names_are_bounded_in_bytes_even_of_entries_that_are_left_out() {
     let limits = ImportLimits { max_name_bytes: 100_000, ..ImportLimits::default() };
     let long = format!("{}/", "n".repeat(200)).repeat(19);
     let names = |end: &str| (0..30).map(|n| record("path", &format!("{long}{n}{end}"))).collect::<Vec<_>>();
     for (what, names) in [
         ("files", names("")),
-        ("what is left out", names("/.git")),
+        ("entries left out", names("/.git")),
         ("folders above a file", vec![record("path", &format!("{}f", "d/".repeat(100))); 1]),
     ] {
         let rig = TestWorkspaces::with_limits(ImportLimits { max_name_bytes: names.len() as u64 * 3_333, ..limits });
@@ -140,8 +140,8 @@ fn a_secret_comes_in_under_no_other_name() {
         let done = import(&rig, "r", &archive(&entries)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
         assert_eq!(tree, kept.iter().map(Path::new).collect::<Vec<_>>(), "{what}");
-        let told: BTreeSet<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
-        assert_eq!(told, left_out.iter().copied().collect(), "{what}");
+        let reported: BTreeSet<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
+        assert_eq!(reported, left_out.iter().copied().collect(), "{what}");
         assert_eq!((done.files, done.left_out.len()), (kept.len() as u64, left_out.len()), "{what}");
         let tracked = rig.base_git("r", &["ls-tree", "-r", "--name-only", &done.base_commit]);
         assert_eq!(tracked.lines().count(), kept.len(), "{what}: {tracked}");
@@ -183,8 +183,8 @@ fn what_git_ignores_comes_in_under_no_other_name() {
         let done = import(&rig, "r", &archive(&entries)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let tree: Vec<_> = tree_of(&rig.repo("r")).into_keys().collect();
         assert_eq!(tree, kept.iter().map(Path::new).collect::<Vec<_>>(), "{what}");
-        let told: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
-        assert_eq!(told, left_out, "{what}");
+        let reported: Vec<_> = done.left_out.iter().map(|one| one.path.as_str()).collect();
+        assert_eq!(reported, left_out, "{what}");
     }
 }
 
