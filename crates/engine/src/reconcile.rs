@@ -1,8 +1,8 @@
 //! Reconciliation: bringing a run's tree to what the ledger has recorded, after a kill, an uncertain commit or a disk that
 //! failed for a while.
 //!
-//! A run is dirty while the ledger may have journal steps that the tree lacks. Whoever locks paths of a dirty run, or reads
-//! it, reconciles it first: every target of a journal step has its old or its new version, and is rolled forward. Where one
+//! A run is dirty while the ledger may have journal steps that the tree lacks. A call that locks paths of a dirty run, or
+//! reads it, reconciles it first: every target of a journal step has its old or its new version, and is rolled forward. Where one
 //! has another version, the run alone needs repair.
 
 mod journal_check;
@@ -134,7 +134,7 @@ async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError>
     Ok(())
 }
 
-/// Removes the staged files of calls whose uncertain commits did not take place.
+/// Removes the staged files of calls whose uncertain commits were rolled back.
 async fn discard_uncertain_files(
     engine: &Engine,
     run: &Arc<OpenRun>,

@@ -196,9 +196,9 @@ pub trait Mutation: Send {
 
     /// The refusal of a plan that would leave a file and another one under it.
     fn path_conflict(&self, conflict: PathConflict) -> Refusal {
-        let PathConflict { above, beneath } = conflict;
-        let message = format!("`{above}` would be a file, and `{beneath}` a file beneath it");
-        Refusal::new(Code::NotADirectory, message, "Choose another path for one of the two.").at(&beneath)
+        let PathConflict { above, under } = conflict;
+        let message = format!("`{above}` would be a file, and `{under}` a file under it");
+        Refusal::new(Code::NotADirectory, message, "Choose another path for one of the two.").at(&under)
     }
 }
 
@@ -208,7 +208,7 @@ pub struct PathConflict {
     /// The path above the other.
     pub above: LogicalPath,
     /// The path under it.
-    pub beneath: LogicalPath,
+    pub under: LogicalPath,
 }
 
 /// A text in the input of a call.

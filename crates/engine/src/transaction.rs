@@ -3,8 +3,8 @@
 //! A transaction is 1 to n calls of one run. It passes through consuming states, each a type and a file, so that no step
 //! can be skipped: [`Parsed`] → [`plan::Planned`] → [`judge::Judged`] → [`stage::Staged`] → [`commit::Committed`] → applied.
 //!
-//! Journal steps and audit records become durable in one commit, before a byte of the tree changes. Whatever happens then,
-//! the steps can be repeated until they are done. Files are synced after the answer, and only then does the ledger prune
+//! Journal steps and audit records become durable in one commit, before a byte of the tree changes. After a crash or an
+//! error the steps can be repeated until they are done. Files are synced after the answer, and only then does the ledger prune
 //! their steps.
 
 mod apply;

@@ -16,8 +16,6 @@ const NOT_YET: &[&str] = &[
     "crates/engine/",
     "crates/ledger/",
     "crates/model/",
-    "crates/transparency/",
-    "crates/workspaced/src/",
     "openapi/",
 ];
 
@@ -76,7 +74,7 @@ const VOCABULARY: &[Entry] = &[
         except: "write behind, behind an http api, behind a proxy, behind a reverse proxy, behind one proxy, behind a load balancer",
     },
     entry("anew, afresh", "again, new"),
-    entry("beneath", "under, below"),
+    Entry { words: "beneath", instead: "under, below", except: "path beneath rules, resolve beneath" },
     entry("whoever, whomever", "the caller, any caller, the client that"),
     entry("whatever, whichever", "any, every, regardless of"),
     entry("stead", "instead"),

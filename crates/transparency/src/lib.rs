@@ -1,8 +1,8 @@
 //! The transparency log of workspaced's audit records: Merkle tree, signed checkpoints, proofs.
 //!
 //! The service appends the heads of all audit chains to one Merkle tree (RFC 6962) and signs its root every few seconds as
-//! a checkpoint (C2SP `tlog-checkpoint` in a `signed-note`). Whoever keeps a checkpoint and the public key can verify that
-//! no record before it was changed or removed. `openapi/checkpoints.md` specifies the formats.
+//! a checkpoint (C2SP `tlog-checkpoint` in a `signed-note`). A party that keeps a checkpoint and the public key can verify
+//! that no record before it was changed or removed. `openapi/checkpoints.md` specifies the formats.
 //!
 //! The law of this crate: it computes from its arguments alone. No database, no HTTP, no async, no clock, no random
 //! numbers; the only IO is a [`std::io::BufRead`] that the caller opens. An outside verifier needs this crate and nothing

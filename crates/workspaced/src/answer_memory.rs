@@ -62,8 +62,8 @@ impl AnswerMemory {
         permit.map(|permit| held.0.push(Arc::new(permit))).is_ok()
     }
 
-    /// Has `response` hold memory until it is sent, where it is there as a whole and large. It waits for it no longer than
-    /// `patience`, and not at all where many wait, or where the answers to the same `token` hold their share.
+    /// Makes `response` hold memory until it is sent, if it is large and complete. Waits for the memory at most `patience`,
+    /// and not at all if many responses wait, or if those to the same `token` hold their share.
     ///
     /// # Errors
     ///

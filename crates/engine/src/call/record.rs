@@ -26,7 +26,7 @@ impl Failure {
         if is_failed_precondition(&error) { Self::All(error) } else { Self::Recorded(error) }
     }
 
-    /// The error, whichever call is at fault.
+    /// The error, without the index of the call at fault.
     pub fn into_error(self) -> CallError {
         match self {
             Self::Call(_, error) | Self::All(error) | Self::Recorded(error) => error,
@@ -195,7 +195,7 @@ pub fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusa
     let is_retryable = refusal.code.is_retryable();
     let reply = (call.tool.mutates() && !is_retryable).then(|| stored_reply(refusal));
     let mut entry = call.entry(draft, reply);
-    // The caller is told to repeat the call, so that this is no final answer.
+    // The hint asks the caller to repeat the call, so that this is no final answer.
     entry.client_supplied_id &= !is_retryable;
     entry
 }

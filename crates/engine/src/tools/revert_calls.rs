@@ -161,11 +161,11 @@ impl Mutation for RevertCalls {
     }
 
     fn path_conflict(&self, crossing: PathConflict) -> Refusal {
-        let PathConflict { above, beneath } = crossing;
-        let message = format!("`{beneath}` cannot be a file again, since `{above}` would be one too");
+        let PathConflict { above, under } = crossing;
+        let message = format!("`{under}` cannot be a file again, since `{above}` would be one too");
         let hint =
             "Undo the calls by which the other one came or went too, or leave out those that bring this one back.";
-        Refusal::new(Code::RevertConflict, message, hint).at(&beneath)
+        Refusal::new(Code::RevertConflict, message, hint).at(&under)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "tree_stats",
-    description: "Counts files, folders, bytes and lines beneath a folder, by kind and by extension: a first look at an \
+    description: "Counts files, folders, bytes and lines under a folder, by kind and by extension: a first look at an \
                   unknown tree. What git ignores is left out.",
     is_expensive: true,
     permissions: &[Permission::FileList],

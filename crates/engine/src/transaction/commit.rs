@@ -68,7 +68,7 @@ impl Staged {
     }
 }
 
-/// Removes what was staged for entries that the ledger did not take, and says why it did not.
+/// Removes what was staged for entries that the ledger did not take, and returns the reason.
 async fn undo(
     engine: &Engine,
     run: &OpenRun,
@@ -78,7 +78,7 @@ async fn undo(
 ) -> Failure {
     let error = match appended {
         Err(error) => {
-            // The commit may have taken place all the same. The next call reconciles before it plans.
+            // The commit may have taken effect all the same. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);
             return Failure::Recorded(error.into());
         }

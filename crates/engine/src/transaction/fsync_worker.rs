@@ -105,8 +105,8 @@ async fn prune(ledger: &dyn Ledger, synced: &mut Vec<(RunId, u64)>) {
 async fn gather(receiver: &mut mpsc::Receiver<Waiting>, batch: &mut Vec<Waiting>) {
     let until = tokio::time::Instant::now() + GATHER;
     while batch.len() < MAX_BATCH {
-        let room = MAX_BATCH - batch.len();
-        match tokio::time::timeout_at(until, receiver.recv_many(batch, room)).await {
+        let limit = MAX_BATCH - batch.len();
+        match tokio::time::timeout_at(until, receiver.recv_many(batch, limit)).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }

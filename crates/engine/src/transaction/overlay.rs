@@ -91,8 +91,8 @@ impl PlanOverlay {
                 files.remove(&change.path);
             }
         }
-        let (above, beneath) = LogicalPath::find_nested(files)?;
-        Some(PathConflict { above: above.clone(), beneath: beneath.clone() })
+        let (above, under) = LogicalPath::find_nested(files)?;
+        Some(PathConflict { above: above.clone(), under: under.clone() })
     }
 
     /// Adds a planned call.

@@ -166,7 +166,7 @@ fn plan_change(
     Ok(plan)
 }
 
-/// Where a call names a file and a folder or another entry has its path, the refusal says what is there.
+/// Where a call names a file and another entry has its path, the refusal names that entry.
 fn explain_not_found(refusal: Refusal, not_files: Vec<Refusal>) -> Refusal {
     let is_same = |other: &Refusal| refusal.code == Code::NotFound && other.details.path == refusal.details.path;
     not_files.into_iter().find(is_same).unwrap_or(refusal)

@@ -1,6 +1,6 @@
 //! Every kind of transaction, over a ledger that fails at each of its calls in turn.
 //!
-//! Whatever call of the ledger fails, before or after it took effect: a change is recorded and in the tree, or neither; the
+//! If a call of the ledger fails, before or after it took effect, a change is recorded and in the tree, or neither; the
 //! chain is intact; the run takes further calls; and a repetition under the same ID makes the change exactly once.
 
 #![cfg_attr(test, expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests prepare folders"))]
@@ -219,7 +219,7 @@ mod tests {
 
     #[rstest]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_transaction_is_complete_or_absent_whatever_ledger_call_fails(
+    async fn a_transaction_is_complete_or_absent_for_every_failing_ledger_call(
         #[values(
             Action::Write,
             Action::Batch,

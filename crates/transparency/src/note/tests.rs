@@ -59,8 +59,8 @@ fn a_changed_note_is_refused() {
 #[test]
 fn a_checkpoint_s_text_is_read_strictly() {
     let root = STANDARD.encode([1; 32]);
-    let told = Checkpoint::parse(&format!("o\n7\n{root}\nfurther\n")).unwrap();
-    assert_eq!((told.size, told.root), (7, Sha256::from_bytes([1; 32])));
+    let parsed = Checkpoint::parse(&format!("o\n7\n{root}\nfurther\n")).unwrap();
+    assert_eq!((parsed.size, parsed.root), (7, Sha256::from_bytes([1; 32])));
     for text in [
         "o\n7\n".to_owned(),
         format!("o\n7\n{root}"),

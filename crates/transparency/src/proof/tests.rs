@@ -108,10 +108,10 @@ fn the_known_roots_come_out() {
 fn known_proofs_come_out() {
     let hashes: Vec<_> = LEAVES.iter().map(|leaf| hash_leaf(leaf)).collect();
     let (_, nodes) = grow(&hashes);
-    let told =
+    let hex_of =
         |plan: Option<ProofPlan>| finish(&plan.unwrap(), &nodes).iter().map(Sha256::to_string).collect::<Vec<_>>();
     assert_eq!(
-        told(ProofPlan::inclusion(5, 8)),
+        hex_of(ProofPlan::inclusion(5, 8)),
         [
             "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
             "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
@@ -119,22 +119,22 @@ fn known_proofs_come_out() {
         ]
     );
     assert_eq!(
-        told(ProofPlan::consistency(6, 8)),
+        hex_of(ProofPlan::consistency(6, 8)),
         [
             "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
             "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
             "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
         ]
     );
-    assert_eq!(told(ProofPlan::consistency(8, 8)), [""; 0]);
+    assert_eq!(hex_of(ProofPlan::consistency(8, 8)), [""; 0]);
 }
 
 #[test]
 fn nodes_are_numbered_as_they_are_completed() {
     let mut tree = Frontier::default();
     let completed: Vec<_> = leaves(200).into_iter().flat_map(|leaf| tree.push(leaf)).map(|(node, _)| node).collect();
-    for (place, node) in completed.iter().enumerate() {
-        assert_eq!(node.storage_index(), place as u64, "{node:?}");
+    for (index, node) in completed.iter().enumerate() {
+        assert_eq!(node.storage_index(), index as u64, "{node:?}");
     }
 }
 

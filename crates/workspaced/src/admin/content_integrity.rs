@@ -24,7 +24,7 @@ pub(super) enum Absence {
     TooLarge,
     /// It was stored and is missing.
     Missing,
-    /// The record does not tell which of the two.
+    /// The record does not say which of the two.
     Unknown,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn explain_absent(
 }
 
 /// Checks that the ledger has the content that every record wrote, and prints what is missing or changed. Returns whether
-/// all of it is there.
+/// nothing is missing or changed.
 ///
 /// The contents of `expected` are skipped, because the rebuild has checked them. Contents that were too large to be stored
 /// are not missing.

@@ -1,6 +1,6 @@
 //! `workspaced repair`: settles a run whose workspace was changed from outside while a change was pending.
 //!
-//! Whichever side the operator accepts, a record in the run's audit says that the run was repaired, why, and which files
+//! Either side can be accepted. A record in the run's audit says that the run was repaired, why, and which files
 //! were found.
 
 mod accept;

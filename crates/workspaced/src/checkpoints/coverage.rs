@@ -85,7 +85,7 @@ impl Checkpoints {
 
     /// Returns how many of a run's leaves are in the signed tree.
     ///
-    /// The newest leaf is enough if it is there, since each one fixes the run's history up to its record. Otherwise the
+    /// The newest leaf is enough if the tree has it, since each one fixes the run's history up to its record. Otherwise the
     /// leaves are checked one by one from the newest.
     async fn count_signed(&self, leaves: &[StoredLeaf], signed: &SignedCheckpoint) -> Result<usize, CallError> {
         let mut count = leaves.len();

@@ -71,8 +71,8 @@ fn a_flag_counts_more_than_the_file_and_the_file_more_than_nothing() {
 }
 
 #[test]
-fn a_file_with_what_is_no_setting_is_refused_with_its_place() {
-    for (text, place) in [
+fn an_unknown_setting_in_a_file_is_refused_with_its_position() {
+    for (text, position) in [
         ("listen = \"127.0.0.1:1\"\nbogus = 1\n", "line 2, column 1: unknown field `bogus`"),
         ("listen = 1\n", "line 1, column 10: invalid type"),
         ("operator-token = \"x\"\n", "line 1, column 1: unknown field `operator-token`"),
@@ -81,7 +81,7 @@ fn a_file_with_what_is_no_setting_is_refused_with_its_place() {
     ] {
         let (_folder, path) = file(text);
         let message = error_of(check(&["--config", &path]));
-        assert!(message.contains(place) && message.len() < 200 && !message.contains("hunter2"), "{message}");
+        assert!(message.contains(position) && message.len() < 200 && !message.contains("hunter2"), "{message}");
     }
     assert!(error_of(check(&["--config", "/nowhere/at/all"])).contains("/nowhere/at/all"));
 }

@@ -35,7 +35,7 @@ impl fmt::Display for Instance {
 pub(crate) struct InstanceNote {
     /// The last instance that the database is known to have stored.
     current: Option<Instance>,
-    /// An instance that was about to take over. Only the database knows whether it did.
+    /// An instance that was about to take over. Only the database knows whether it has.
     next: Option<Instance>,
     /// Upper bound of the size of the newest checkpoint that was signed with this folder. It is noted before the database
     /// receives the checkpoint.
