@@ -88,7 +88,7 @@ pub struct Page<T> {
 
 impl Cursor {
     /// Behind `position`.
-    pub fn behind(position: i64) -> Self {
+    pub fn after(position: i64) -> Self {
         Self(position)
     }
 
@@ -134,7 +134,7 @@ impl Cursor {
 impl<T> Page<T> {
     /// Makes a page of `list` from a page of the ledger, each item with its position.
     pub fn of(found: ledger::Page<(i64, T)>, list: List<'_>) -> Self {
-        let last = found.last().map(|(position, _)| Cursor::behind(*position).to_text(list));
+        let last = found.last().map(|(position, _)| Cursor::after(*position).to_text(list));
         let next_cursor = last.filter(|_| found.more);
         Self { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor }
     }
@@ -149,7 +149,7 @@ mod tests {
         let (one, other) = (RunId::parse("one").unwrap(), RunId::parse("other").unwrap());
         let lists = [List::Runs, List::Approvals, List::Audit, List::RunAudit(&one), List::RunAudit(&other)];
         for position in [0, 1, 35, 36, 1_000_000, i64::MAX] {
-            let cursor = Cursor::behind(position);
+            let cursor = Cursor::after(position);
             for (at, list) in lists.into_iter().enumerate() {
                 for (place, wanted) in lists.into_iter().enumerate() {
                     let parsed = Cursor::parse(&cursor.to_text(list), wanted);
@@ -167,6 +167,6 @@ mod tests {
         let found = |more| ledger::Page { items: vec![(1, 1), (2, 2)], more };
         assert_eq!(Page::of(found(false), List::Runs).next_cursor, None);
         let page = Page::of(found(true), List::Runs);
-        assert_eq!((page.items, page.next_cursor), (vec![1, 2], Some(Cursor::behind(2).to_text(List::Runs))));
+        assert_eq!((page.items, page.next_cursor), (vec![1, 2], Some(Cursor::after(2).to_text(List::Runs))));
     }
 }

@@ -59,7 +59,7 @@ pub struct ToolLimits {
 
 impl ToolLimits {
     /// The bounds in force.
-    pub const TOLD: Self = Self {
+    pub const VALUES: Self = Self {
         max_path_bytes: MAX_PATH_BYTES,
         max_reason_characters: MAX_REASON,
         max_tool_call_id_characters: MAX_TOOL_CALL_ID,

@@ -105,7 +105,7 @@ pub(crate) async fn stream_audit(
         Some((record, (follow, open)))
     });
     Ok(event_stream::respond(records, |record| {
-        let id = Cursor::behind(record.position).to_text(List::Audit);
+        let id = Cursor::after(record.position).to_text(List::Audit);
         Event::default().event("audit").id(id).data(record.text)
     }))
 }

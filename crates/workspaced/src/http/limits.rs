@@ -132,7 +132,7 @@ pub(crate) async fn get_limits(State(service): State<Service>, _user: ToolUser, 
             max_wait_seconds: engine::audit::MAX_WAIT_SECONDS,
             max_batch_calls: MAX_CALLS,
         },
-        tools: ToolLimits::TOLD,
+        tools: ToolLimits::VALUES,
         service: ServiceLimits {
             max_connections: limits.max_connections,
             header_timeout_seconds: limits.header_timeout.as_secs(),
