@@ -8,7 +8,7 @@ use crate::http::auth::RunCaller;
 use crate::http::extract::{Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::tools::tree::DriftReport;
+use engine::tools::drift::DriftReport;
 
 /// List files that differ from the ledger
 ///
