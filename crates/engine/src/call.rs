@@ -111,6 +111,7 @@ impl CallContext {
     }
 
     /// The same call with a new ID, so that the caller's own stays free.
+    #[must_use]
     pub fn under_new_id(self) -> Self {
         Self { tool_call_id: new_tool_call_id(), client_supplied_id: false, ..self }
     }
@@ -121,6 +122,10 @@ impl CallContext {
     }
 
     /// Parses the input of a reading tool, restricted to what the caller may be shown.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`, the refusals of the tool, and `FORBIDDEN` where every output would show content.
     pub fn parse_read(
         &self,
         parse: Parse<dyn ReadTool>,

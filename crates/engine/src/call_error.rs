@@ -65,7 +65,8 @@ impl CallError {
         Self::Refused(Refusal::new(Code::Unavailable, message, hint))
     }
 
-    /// An earlier change of the run is recorded and cannot be finished yet. What the callers could act on stays as it is.
+    /// Returns the refusal that an earlier recorded change of the run cannot be finished yet. A refusal stays as it is.
+    #[must_use]
     pub fn unsettled(self) -> Self {
         match self {
             Self::Refused(refusal) => Self::Refused(refusal),
@@ -80,8 +81,8 @@ impl CallError {
         }
     }
 
-    /// The change is recorded as `seqs`, but the store or the disk lets it into the tree only later. What its callers
-    /// could act on stays as it is.
+    /// Returns the refusal that the change is recorded as `seqs`, but cannot be applied yet. A refusal stays as it is.
+    #[must_use]
     pub fn unfinished(self, seqs: &[u64]) -> Self {
         match self {
             Self::Refused(refusal) if refusal.code != Code::Unavailable => return Self::Refused(refusal),

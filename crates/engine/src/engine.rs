@@ -141,7 +141,9 @@ impl Engine {
         failpoint::hit("record.begin");
         let appended = self.ledger.append_all(entries.into_iter().map(bounded).collect()).await?;
         if matches!(appended, AppendedAll::Recorded(_)) {
-            calls.into_iter().for_each(|call| call.count(started.elapsed()));
+            for call in calls {
+                call.count(started.elapsed());
+            }
         }
         Ok(appended)
     }

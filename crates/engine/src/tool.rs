@@ -84,6 +84,10 @@ pub trait ReadTool: Send {
     }
 
     /// Reads, on a thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// Where policy denies a path, the input does not fit the files, or the disk fails.
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError>;
 
     /// The paths of the input, for the record of a refusal.

@@ -123,7 +123,11 @@ impl Confinement {
                 tracing::info!(sandbox = "landlock", "sandboxed as far as the Landlock version of this kernel allows");
             }
             State::Unavailable(why) => {
-                tracing::warn!(sandbox = "none", why, "not sandboxed: the process can access everything that its user can");
+                tracing::warn!(
+                    sandbox = "none",
+                    why,
+                    "not sandboxed: the process can access everything that its user can"
+                );
             }
         }
     }

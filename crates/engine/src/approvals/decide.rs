@@ -131,10 +131,9 @@ impl Engine {
                 tracing::info!(run.id = %run, approval.id = %approval.approval_id, "an approval ends with its run");
                 let message =
                     "the run takes no more mutations, so that the call cannot be approved; nothing was changed";
+                let reasons = vec![format!("approval:{}:failed", approval.approval_id)];
                 let refusal = Refusal::new(Code::RunClosed, message, "Ask the orchestrator for a new run.")
-                    .with_details(|details| {
-                        details.reasons = vec![format!("approval:{}:failed", approval.approval_id)]
-                    });
+                    .with_details(|details| details.reasons = reasons);
                 unless_decided(self.record_decision(approval, None, ApprovalState::Failed, &refusal).await)?;
             }
         }

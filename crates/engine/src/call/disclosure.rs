@@ -31,7 +31,11 @@ impl Disclosure {
         Self { tool: head.tool, may_read: head.caller.may_read() }
     }
 
-    /// The answer as its caller is shown it.
+    /// Returns the answer as its caller may see it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the answer, without content where the caller may not see it.
     pub fn apply(self, answer: Result<Answer, CallError>) -> Result<Answer, CallError> {
         if self.may_read {
             return answer;

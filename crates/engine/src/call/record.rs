@@ -99,7 +99,9 @@ impl Engine {
         let records = match self.append(entries.clone()).await {
             // The ID has an answer, which this caller may not see. The refusal is recorded beside it.
             Ok(AppendedAll::Repeated(_)) if error.is(Code::Forbidden) => {
-                entries.iter_mut().for_each(|entry| entry.reply = None);
+                for entry in &mut entries {
+                    entry.reply = None;
+                }
                 self.append_for(calls, entries).await?
             }
             Ok(AppendedAll::Recorded(records)) => records,

@@ -33,7 +33,9 @@ impl Committed {
         drop(permit);
         failpoint::hit("transaction.applied");
         let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
-        records.iter().for_each(|record| note_written(run, record));
+        for record in &records {
+            note_written(run, record);
+        }
         match applied {
             Ok(Ok(applied)) => engine.fsync_worker.push(&run.run_id, seqs, applied).await,
             Ok(Err(ApplyError::ChangedOutside(changed))) => {

@@ -37,7 +37,6 @@ pub struct Judged {
 }
 
 /// What one call would do.
-#[expect(clippy::large_enum_variant, reason = "most calls change something")]
 pub enum JudgedItem {
     /// It changes files.
     Change(JudgedChange),

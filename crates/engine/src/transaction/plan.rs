@@ -38,7 +38,6 @@ pub struct Planned {
 }
 
 /// What one call would do.
-#[expect(clippy::large_enum_variant, reason = "most calls change something")]
 pub enum PlannedItem {
     /// It changes files. Disk space for it may be reserved already.
     Change(ChangePlan, Option<Reservation>),
@@ -151,16 +150,13 @@ fn plan_change(
         return Err(tool.path_conflict(conflict).into());
     }
     if plan.has_workspace_diff_hash {
-        match workspace_diff_hash(run, &plan, overlay)? {
-            Some(hash) => {
-                plan.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
-            }
-            None => {
-                plan.output.remove("newWorkspaceDiffSha256");
-                let warning = "newWorkspaceDiffSha256 is left out: the run has changed so much that computing the whole \
-                               diff takes too long; use diff_workspace for it";
-                plan.warnings.push(warning.to_owned());
-            }
+        if let Some(hash) = workspace_diff_hash(run, &plan, overlay)? {
+            plan.output.insert("newWorkspaceDiffSha256".to_owned(), Value::from(hash.to_string()));
+        } else {
+            plan.output.remove("newWorkspaceDiffSha256");
+            let warning = "newWorkspaceDiffSha256 is left out: the run has changed so much that computing the whole \
+                           diff takes too long; use diff_workspace for it";
+            plan.warnings.push(warning.to_owned());
         }
     }
     Ok(plan)
