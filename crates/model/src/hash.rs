@@ -1,4 +1,4 @@
-//! SHA-256 values and the canonical JSON that they are taken over.
+//! SHA-256 values, and the canonical JSON that is hashed.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ use sha2::Digest as _;
 #[schema(value_type = String, pattern = "^[0-9a-f]{64}$", example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
 pub struct Sha256([u8; 32]);
 
-/// Text that is no SHA-256.
+/// A text that is not a SHA-256.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a SHA-256 is 64 hexadecimal digits")]
 pub struct HashInvalid;
 
 impl Sha256 {
-    /// What the first record of a chain has as its `prevHash`.
+    /// The `prevHash` of the first record of a chain.
     pub const ZERO: Self = Self([0; 32]);
 
     /// Hashes `bytes`.
@@ -27,7 +27,7 @@ impl Sha256 {
         Self(sha2::Sha256::digest(bytes).into())
     }
 
-    /// Takes a digest that was computed piece by piece.
+    /// Wraps a digest that was computed incrementally.
     pub fn from_bytes(digest: [u8; 32]) -> Self {
         Self(digest)
     }
@@ -77,11 +77,11 @@ impl From<Sha256> for String {
     }
 }
 
-/// Writes an object with sorted keys and without white space: one text for one value, so that it can be hashed.
+/// Writes an object with sorted keys and without white space. Equal objects have equal texts, and so equal hashes.
 pub fn canonical_json(members: &Map<String, Value>) -> String {
     let mut out = Vec::new();
     write_object(members, &mut out);
-    // What is put together from strings and ASCII is UTF-8.
+    // Strings and ASCII together are UTF-8.
     String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn canonical_json_writes_every_character_as_records_have_it() {
-        // Two characters and the shortest name of a control character, or `\u00` and two small digits; all others as they are.
+    fn canonical_json_escapes_characters_as_in_stored_records() {
+        // Control characters have their short escape, or `\u00` and two lower-case digits. All others are unchanged.
         let written = |c: char| match c {
             '"' => "\\\"".to_owned(),
             '\\' => "\\\\".to_owned(),

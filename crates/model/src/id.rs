@@ -1,16 +1,16 @@
-//! Identifiers. Each parses once, at the border, and cannot hold anything else afterwards.
+//! Identifiers. Each is validated when it is parsed, so every value of its type is valid.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An identifier that breaks its grammar.
+/// An identifier that does not match its grammar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a {what} is {grammar}")]
 pub struct IdInvalid {
-    /// What was parsed, such as `run ID`.
+    /// The kind of identifier, such as `run ID`.
     pub what: &'static str,
-    /// The grammar it breaks, for a person to read.
+    /// The grammar in words.
     pub grammar: &'static str,
 }
 
@@ -27,7 +27,7 @@ macro_rules! id {
             ///
             /// # Errors
             ///
-            /// Returns the grammar where `raw` breaks it.
+            /// Returns the grammar if `raw` does not match it.
             pub fn parse(raw: &str) -> Result<Self, IdInvalid> {
                 let valid: fn(&str) -> bool = $valid;
                 if valid(raw) { Ok(Self(raw.to_owned())) } else { Err(IdInvalid { what: $what, grammar: $grammar }) }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_id_keeps_to_its_grammar() {
+    fn a_run_id_is_checked_against_its_grammar() {
         for good in ["a", "run_1", "0-9", "A".repeat(64).as_str()] {
             assert!(RunId::parse(good).is_ok(), "{good:?}");
         }

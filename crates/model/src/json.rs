@@ -1,4 +1,4 @@
-//! JSON from outside: bounded in depth and in the number of its values, no member twice.
+//! Parses untrusted JSON: bounded depth, a bounded number of values and no duplicate members.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,46 +9,47 @@ use serde_json::{Map, Number, Value};
 
 use crate::{Refusal, excerpt};
 
-/// The deepest nesting that is taken.
+/// The maximum nesting depth.
 pub const MAX_DEPTH: usize = 32;
-/// The most values that are taken: objects, lists, strings, numbers and words, however deep. In memory one takes up to a
-/// hundred times the two bytes that it needs on the wire.
+/// The maximum number of values, at any depth: objects, lists, strings, numbers, Booleans and nulls. A value that takes two
+/// bytes on the wire may take up to two hundred in memory.
 pub const MAX_VALUES: u64 = 10_000;
-/// Characters of an error message that are shown: it may quote what it is about.
+/// The most characters shown of a parser's error, which may quote the input.
 const MAX_ERROR_CHARS: usize = 400;
 
 /// Parses one JSON value.
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST` for what is no JSON, is nested too deeply, has a member twice, or more than [`MAX_VALUES`] values.
+/// `INVALID_REQUEST` for text that is not JSON, is nested too deeply, has duplicate members or has more than [`MAX_VALUES`]
+/// values.
 pub fn parse(text: &[u8]) -> Result<Value, Refusal> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let count = Cell::new(0);
     let strict = Strict { depth: MAX_DEPTH, count: &count };
     let value = strict.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
     let value = value.map_err(|error| {
-        let message = format!("the body is not the JSON that is taken: {}", shortened(&error));
+        let message = format!("the body is not valid JSON: {}", shortened(&error));
         Refusal::invalid(message, "Send one JSON object in UTF-8.")
     })?;
     if count.get() > MAX_VALUES {
-        let message = format!("the body has {} JSON values; at most {MAX_VALUES} are taken", count.get());
+        let message = format!("the body has {} JSON values; the limit is {MAX_VALUES}", count.get());
         return Err(Refusal::invalid(message, "Send less at a time.")
             .with_details(|details| (details.limit, details.actual) = (Some(MAX_VALUES), Some(count.get()))));
     }
     Ok(value)
 }
 
-/// The start of what `error` says, without credentials.
+/// The start of the text of `error`, without credentials.
 pub fn shortened(error: &impl fmt::Display) -> String {
     excerpt(&error.to_string(), MAX_ERROR_CHARS)
 }
 
-/// Parses one JSON object; nothing at all is an empty one.
+/// Parses one JSON object; an empty text is an empty object.
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST`, as [`parse`], and for any other value.
+/// `INVALID_REQUEST`, as [`parse`], and for a value that is not an object.
 pub fn parse_object(text: &[u8]) -> Result<Map<String, Value>, Refusal> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
@@ -56,16 +57,16 @@ pub fn parse_object(text: &[u8]) -> Result<Map<String, Value>, Refusal> {
     match parse(text)? {
         Value::Object(members) => Ok(members),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(Refusal::invalid("the body is JSON, but no object", "Send one JSON object in UTF-8."))
+            Err(Refusal::invalid("the body is JSON but not an object", "Send one JSON object in UTF-8."))
         }
     }
 }
 
-/// Parses the body of a call into its type, which refuses members that it does not know.
+/// Parses the body of a call into its type, which refuses unknown members.
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST`, as [`parse_object`], and where the object does not fit.
+/// `INVALID_REQUEST`, as [`parse_object`], and for an object that does not have the type's form.
 pub fn parse_into<T: for<'a> Deserialize<'a>>(text: &[u8]) -> Result<T, Refusal> {
     serde_json::from_value(Value::Object(parse_object(text)?)).map_err(|error| {
         Refusal::invalid(
@@ -78,7 +79,7 @@ pub fn parse_into<T: for<'a> Deserialize<'a>>(text: &[u8]) -> Result<T, Refusal>
 #[derive(Clone, Copy)]
 struct Strict<'a> {
     depth: usize,
-    /// Values so far.
+    /// The number of values read so far.
     count: &'a Cell<u64>,
 }
 
@@ -90,8 +91,8 @@ impl Strict<'_> {
         }
     }
 
-    /// Whether what is read is kept: beyond the bound it is only counted.
-    fn keeps(self) -> bool {
+    /// Whether values are stored. Beyond the limit, they are only counted.
+    fn is_storing(self) -> bool {
         self.count.get() <= MAX_VALUES
     }
 }
@@ -133,7 +134,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(if self.keeps() { Value::from(value) } else { Value::Null })
+        Ok(if self.is_storing() { Value::from(value) } else { Value::Null })
     }
 
     fn visit_string<E>(self, value: String) -> Result<Value, E> {
@@ -144,7 +145,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let inner = self.deeper()?;
         let mut items = Vec::new();
         while let Some(item) = seq.next_element_seed(inner)? {
-            if self.keeps() {
+            if self.is_storing() {
                 items.push(item);
             }
         }
@@ -156,11 +157,11 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let mut members = Map::new();
         while let Some(name) = map.next_key::<String>()? {
             let value = map.next_value_seed(inner)?;
-            if !self.keeps() {
+            if !self.is_storing() {
                 continue;
             }
             if members.contains_key(&name) {
-                return Err(A::Error::custom(format!("the member `{}` is there twice", excerpt(&name, 80))));
+                return Err(A::Error::custom(format!("the member `{}` occurs twice", excerpt(&name, 80))));
             }
             members.insert(name, value);
         }
@@ -173,14 +174,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_what_serde_json_takes() {
+    fn valid_json_is_parsed_as_by_serde_json() {
         for text in [r#"{"a":[1,-2,3.5,"é\n",null,true,{"b":{}}]}"#, "[]", "\"x\"", " 7 ", "18446744073709551615"] {
             assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap(), "{text}");
         }
     }
 
     #[test]
-    fn doubled_members_depth_and_garbage_are_refused() {
+    fn duplicate_members_deep_nesting_and_invalid_json_are_refused() {
         let deep = format!("{}{}", "[".repeat(33), "]".repeat(33));
         let very_deep = "[".repeat(1_000_000);
         for text in [r#"{"a":1,"a":1}"#, r#"{"x":{"a":1,"\u0061":2}}"#, "{} {}", "{", "", "1e999", &deep, &very_deep] {
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_counted_however_deep_and_bounded() {
+    fn values_are_counted_at_every_depth_and_limited() {
         let of = |count: usize| format!("{{\"a\":[{}]}}", vec!["[0]"; count].join(","));
         // The object, the list, and two for each item.
         assert!(parse(of(4_999).as_bytes()).is_ok());
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_quotes_no_more_than_its_start() {
+    fn an_error_quotes_only_the_start_of_a_value() {
         #[derive(Debug, Deserialize)]
         struct Number {
             #[expect(dead_code, reason = "only whether it fits is of interest")]
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_objects_are_bodies_and_nothing_is_an_empty_one() {
+    fn only_objects_are_bodies_and_an_empty_body_is_an_empty_object() {
         assert_eq!(parse_object(b" \n").unwrap(), Map::new());
         assert!(parse_object(b"[]").is_err());
         assert!(parse_object(b"null").is_err());

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::confusables::with_folded;
 
-/// The longest path that is taken, in bytes.
+/// The maximum length of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
-/// The longest name of a new file or folder, in bytes.
+/// The maximum length of the name of a new file or folder, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 /// The maximum depth of a new file, in names.
 const MAX_NAMES: usize = 64;
@@ -33,7 +33,7 @@ pub enum PathRejected {
     Nul,
     #[error("the path is absolute")]
     Absolute,
-    #[error("the path leads out of the workspace by `..`")]
+    #[error("the path resolves outside the workspace by `..`")]
     ParentDir,
     #[error("the path lies in `.git`, which no tool reaches")]
     GitInternal,
@@ -49,7 +49,7 @@ pub enum PathRejected {
     NameTooLong,
     #[error("a new path may not be deeper than {MAX_NAMES} names")]
     TooDeep,
-    #[error("the path leads out of the workspace by a symbolic link")]
+    #[error("the path resolves outside the workspace by a symbolic link")]
     LinkOut,
     #[error("the path leads through a symbolic link, which no mutation follows")]
     LinkInMutation,
@@ -63,7 +63,7 @@ impl LogicalPath {
         Self(".".to_owned())
     }
 
-    /// Parses `raw`, dropping `.` and doubled slashes and folding `..`; `.` alone is the root. A trailing `/` is dropped.
+    /// Parses `raw`, dropping `.` and doubled slashes and resolving `..`; `.` alone is the root. A trailing `/` is dropped.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl LogicalPath {
         self.0 == "."
     }
 
-    /// The names on the way down; none for the root.
+    /// The names from the root down; none for the root itself.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('/').filter(|name| *name != ".")
     }
@@ -135,7 +135,7 @@ impl LogicalPath {
         }
     }
 
-    /// Whether this lies in the folder `above`, at any depth. Both are names alone: nothing is looked at.
+    /// Whether this lies in the folder `above`, at any depth. Compares names only; does not access the file system.
     pub fn is_under(&self, above: &Self) -> bool {
         if above.is_root() {
             return !self.is_root();
@@ -155,7 +155,7 @@ impl LogicalPath {
     ///
     /// # Errors
     ///
-    /// Returns the first rule broken, as by [`parse`](Self::parse); `ParentDir` too where it would leave this folder.
+    /// Returns the first rule broken, as [`parse`](Self::parse) does, and `ParentDir` if the result would be outside this folder.
     pub fn child(&self, name: &str) -> Result<Self, PathRejected> {
         let below = Self::parse(name)?;
         if below.is_root() {
@@ -189,8 +189,8 @@ impl From<LogicalPath> for String {
     }
 }
 
-/// Drops `.` and doubled slashes and folds `..`. Folded here, once: the kernel never sees `..`, so it cannot disagree
-/// with us about symbolic links.
+/// Drops `.` and doubled slashes and resolves `..` by name. The kernel never receives `..`, so it cannot resolve it
+/// differently through a symbolic link.
 fn clean(raw: &str) -> Result<String, PathRejected> {
     let mut names = Vec::new();
     for name in raw.split('/') {
@@ -203,7 +203,7 @@ fn clean(raw: &str) -> Result<String, PathRejected> {
     Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
 }
 
-/// Whether a name in `path` could be git's: a quick check of its bytes that clears almost every path.
+/// Whether a name in `path` may be `.git`: a quick check of its bytes that rules out almost every path.
 fn may_be_git_internal(path: &str) -> bool {
     let bytes = path.as_bytes();
     let is_git = |at: usize| bytes.get(at..at + 3).is_some_and(|name| name.eq_ignore_ascii_case(b"git"));
@@ -213,7 +213,7 @@ fn may_be_git_internal(path: &str) -> bool {
             .any(|at| if bytes[at] == b'.' { is_git(at + 1) } else { at >= 3 && is_git(at - 3) })
 }
 
-/// Whether some file system takes `name` for `.git`: letter case, compatibility forms, invisible characters, the short
+/// Whether some file system treats `name` as `.git`: letter case, compatibility forms, invisible characters, the short
 /// name, the separator of other systems, and trailing dots, blanks or streams.
 pub(crate) fn is_git_internal(name: &str) -> bool {
     let is_git = |part: &str| {
@@ -223,8 +223,8 @@ pub(crate) fn is_git_internal(name: &str) -> bool {
     with_folded(name, |folded| folded.split('\\').any(is_git))
 }
 
-/// Whether `c` is a control, ends a line, or changes the direction of the text around it: a name that holds one does not
-/// read as what it is.
+/// Whether `c` is a control character, ends a line, or changes the direction of the text around it. A name that contains one
+/// is displayed as another name.
 pub fn is_unprintable(c: char) -> bool {
     let bidirectional =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -11,9 +11,9 @@ use super::region::{CONTEXT, Region};
 
 /// One change: these lines of the old side become those of the new side. Lines between two changes are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) old: Range<usize>,
-    pub(super) new: Range<usize>,
+pub(crate) struct Change {
+    pub(crate) old: Range<usize>,
+    pub(crate) new: Range<usize>,
 }
 
 /// Lines of both sides up to which the search returns the fewest changed lines. A larger search uses Git's heuristics.
@@ -29,7 +29,7 @@ const fn cost(lines: usize) -> usize {
 }
 
 /// The changes that turn the region's old lines into its new ones, in order, with equal lines between any two.
-pub(super) fn changes(region: &Region<'_>) -> Vec<Change> {
+pub(crate) fn changes(region: &Region<'_>) -> Vec<Change> {
     // Where lines follow the region, its last ones are context of the last change, so no change may include them.
     let context = if region.is_cut_after { CONTEXT } else { 0 };
     let (old, new) = (&region.old[..region.old.len() - context], &region.new[..region.new.len() - context]);

@@ -1,28 +1,28 @@
 //! The part of two texts that differs, as lines. The common start and end are cut off before anything is split.
 
 /// Lines of context around a change.
-pub(super) const CONTEXT: usize = 3;
+pub(crate) const CONTEXT: usize = 3;
 /// Equal lines after the last change that the region includes, so that the change can move down over them.
 const LINES_AFTER: usize = CONTEXT + 60;
 
 /// The part of two texts that contains every change, with the context that a diff shows around it.
-pub(super) struct Region<'a> {
+pub(crate) struct Region<'a> {
     /// The old side's lines, each with its ending.
-    pub(super) old: Vec<&'a [u8]>,
+    pub(crate) old: Vec<&'a [u8]>,
     /// The new side's.
-    pub(super) new: Vec<&'a [u8]>,
+    pub(crate) new: Vec<&'a [u8]>,
     /// Lines before the region; the same on both sides.
-    pub(super) lines_before: usize,
+    pub(crate) lines_before: usize,
     /// The text before the region.
-    pub(super) before: &'a [u8],
+    pub(crate) before: &'a [u8],
     /// Whether lines follow the region; the same on both sides.
-    pub(super) is_cut_after: bool,
+    pub(crate) is_cut_after: bool,
     /// Bytes of the whole new text.
-    pub(super) new_len: usize,
+    pub(crate) new_len: usize,
 }
 
 impl<'a> Region<'a> {
-    pub(super) fn new(old: &'a [u8], new: &'a [u8]) -> Self {
+    pub(crate) fn new(old: &'a [u8], new: &'a [u8]) -> Self {
         let start = context_start(old, common_prefix(old, new));
         let most = old.len().min(new.len()) - start;
         let shared = common_suffix(old, new).min(most);

@@ -50,7 +50,7 @@ fn equal_sides_have_no_diff() {
 }
 
 #[test]
-fn a_rename_tells_both_names_and_how_much_stays() {
+fn a_rename_shows_both_names_and_the_similarity() {
     let (from, to) = (path("old name"), path("dir/neu\"é\t"));
     let old = Side { path: &from, bytes: b"1\n2\n3\n4\n", mode: 0o644 };
     let moved = diff_file(Some(old), Some(Side { path: &to, mode: 0o755, ..old }));
@@ -72,13 +72,13 @@ fn text_in_utf16_is_shown_and_counted_by_its_characters() {
     assert_eq!(count_changes(&old, &new), changed.counts);
     let patch = crate::Patch::parse_bytes(&changed.text).unwrap();
     assert_eq!(patch.files[0].apply(&old).unwrap().bytes, new);
-    // The same characters in other bytes: there is no line to show.
+    // The same characters in another encoding: no line differs.
     let turned = diff(Some(&old), Some(b"a\r\nb\r\n"));
     assert!(turned.binary && text_of(&turned).ends_with("Binary files a/x and b/x differ\n"), "{}", text_of(&turned));
 }
 
 #[test]
-fn a_mode_change_alone_is_told() {
+fn a_mode_change_alone_is_shown() {
     let path = path("run.sh");
     let old = Side { path: &path, bytes: b"x\n", mode: 0o664 };
     let diff = diff_file(Some(old), Some(Side { mode: 0o775, ..old }));
@@ -87,7 +87,7 @@ fn a_mode_change_alone_is_told() {
 }
 
 #[test]
-fn the_line_above_a_hunk_that_heads_it_is_told() {
+fn a_hunk_shows_the_heading_above_it() {
     let old = "fn one() {\n    1;\n    2;\n    3;\n    4;\n    5;\n}\n";
     let diff = diff(Some(old.as_bytes()), Some(old.replace('5', "6").as_bytes()));
     assert!(text_of(&diff).contains("@@ -3,5 +3,5 @@ fn one() {\n"), "{}", text_of(&diff));
@@ -106,7 +106,7 @@ fn applied_by_diffy(old: &[u8], text: &[u8]) -> Vec<u8> {
     diffy::apply_bytes(old, &diffy::Patch::from_bytes(text).unwrap()).unwrap()
 }
 
-/// Lines of few kinds, so that much is alike; sometimes without an end.
+/// Texts of few different lines, so that many are equal; sometimes without a final newline.
 fn texts() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![4 => "[ab]{0,1}\n", 1 => "[a-c]{1,2}\r\n", 1 => "\n"];
     (prop::collection::vec(line, 0..40), prop_oneof![3 => Just(""), 1 => Just("z")])
@@ -132,7 +132,7 @@ proptest! {
             let stat = git.run(&["diff", "--no-index", "--minimal", "--numstat", "old", "new"], b"").stdout;
             let stat = String::from_utf8(stat).unwrap();
             let gits: Vec<u64> = stat.split('\t').take(2).map(|count| count.parse().unwrap()).collect();
-            // Not as many: what git calls minimal sometimes is not.
+            // Not equal: Git's minimal diff is sometimes not minimal.
             prop_assert!(diff.counts.insertions + diff.counts.deletions <= gits[0] + gits[1], "{:?} {}", diff.counts, stat);
         }
     }
@@ -144,17 +144,17 @@ fn git_applies_creations_deletions_renames_and_odd_names() {
         let git = Git::new();
         let (old, new) = (path(name), path(&format!("to/{name}")));
         for bytes in [&b"1\n2\n3\n"[..], b"no end", b""] {
-            let there = Side { path: &old, bytes, mode: 0o644 };
+            let base = Side { path: &old, bytes, mode: 0o644 };
             let steps = [
-                (None, Some(there)),
-                (Some(there), Some(Side { mode: 0o755, ..there })),
-                (Some(there), Some(Side { bytes: b"1\nzwei\n3\n", ..there })),
+                (None, Some(base)),
+                (Some(base), Some(Side { mode: 0o755, ..base })),
+                (Some(base), Some(Side { bytes: b"1\nzwei\n3\n", ..base })),
                 (
-                    Some(Side { bytes: b"1\nzwei\n3\n", ..there }),
+                    Some(Side { bytes: b"1\nzwei\n3\n", ..base }),
                     Some(Side { path: &new, bytes: b"1\n3\n", mode: 0o644 }),
                 ),
-                (Some(Side { path: &new, bytes: b"1\n3\n", mode: 0o644 }), Some(there)),
-                (Some(there), None),
+                (Some(Side { path: &new, bytes: b"1\n3\n", mode: 0o644 }), Some(base)),
+                (Some(base), None),
             ];
             for (from, to) in steps {
                 let diff = diff_file(from, to);
@@ -174,7 +174,7 @@ fn lines_of(numbers: impl IntoIterator<Item = u32>) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_pairs_end_soon_and_their_diffs_apply() {
+fn hostile_pairs_take_bounded_time_and_their_diffs_apply() {
     let numbers = |count: u32, step: u32, below: u32| (0..count).map(move |at| at * step % below);
     let table = [
         ("a shuffle", lines_of(numbers(20_000, 1, 20_011)), lines_of(numbers(20_000, 7919, 20_011))),

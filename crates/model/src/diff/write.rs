@@ -14,7 +14,7 @@ const HEADING_BYTES: usize = 80;
 const HEADING_REACH: usize = 64 * 1024;
 
 /// Writes `diff --git` and the lines for modes, creation, deletion and renames; nothing if the sides are equal.
-pub(super) fn header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>, similarity: u64) {
+pub(crate) fn header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>, similarity: u64) {
     let (Some(first), Some(last)) = (old.or(new), new.or(old)) else { return };
     let (old_mode, new_mode) = (git_mode(first), git_mode(last));
     let moved = first.path != last.path;
@@ -38,7 +38,7 @@ pub(super) fn header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<
 }
 
 /// Writes the lines `---` and `+++`.
-pub(super) fn names(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>) {
+pub(crate) fn names(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>) {
     for (mark, prefix, side) in [("--- ", "a/", old), ("+++ ", "b/", new)] {
         put(out, &[mark.as_bytes(), &name_or_null(prefix, side)]);
         // Git ends a name that contains spaces with a tab.
@@ -48,7 +48,7 @@ pub(super) fn names(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'
 }
 
 /// Writes that the sides differ, for binary files.
-pub(super) fn binary_line(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>) {
+pub(crate) fn binary_line(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>) {
     put(out, &[b"Binary files ", &name_or_null("a/", old), b" and ", &name_or_null("b/", new), b" differ\n"]);
 }
 
@@ -94,7 +94,7 @@ fn name(prefix: &str, path: &LogicalPath) -> Vec<u8> {
 }
 
 /// Writes the hunks that contain `changes`.
-pub(super) fn hunks(out: &mut Vec<u8>, region: &Region<'_>, changes: &[Change]) {
+pub(crate) fn hunks(out: &mut Vec<u8>, region: &Region<'_>, changes: &[Change]) {
     let share_context = |a: &Change, b: &Change| b.old.start - a.old.end <= 2 * CONTEXT;
     let mut heading = Heading { region, searched: 0, line: None };
     for hunk in changes.chunk_by(share_context) {

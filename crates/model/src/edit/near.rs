@@ -1,47 +1,48 @@
-//! The places of a text that are most like what an edit looks for.
+//! Finds the passages of a text that are most similar to the text an edit searches for.
 
-/// A place that is nearly what an edit looks for.
+/// A passage that is similar to the text an edit searches for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearMatch {
     /// Its first line, from 1.
     pub line: u64,
-    /// What differs: lines with `-` are looked for, lines with `+` are there.
+    /// The difference: lines with `-` were searched for, lines with `+` are in the text.
     pub difference: String,
-    /// What kind of difference it is, where it is a small one, such as `white space`.
+    /// The kind of a small difference, such as `white space`.
     pub only: Option<&'static str>,
 }
 
-/// Near places listed.
+/// The most matches returned.
 const MAX_NEAR: usize = 3;
-/// Lines of a difference.
+/// The most lines of a difference.
 const MAX_LINES_SHOWN: usize = 20;
-/// Characters of a line that are compared and shown.
+/// The most characters of a line that are compared and shown.
 const MAX_LINE_CHARS: usize = 200;
-/// Lines of a text among which near places are looked for, and lines of what is looked for that are compared.
+/// The most lines of each of the two texts that are compared.
 const MAX_LINES: usize = 100_000;
-/// What the comparisons of one search may cost, in bytes looked at: some tenths of a second.
+/// The most bytes that the comparisons of one search may visit: some tenths of a second.
 const MAX_WORK: usize = 64 << 20;
-/// What a comparison costs beside the bytes.
-const COST_OF_ONE: usize = 16;
+/// The fixed cost of a comparison, in bytes.
+const FIXED_COST: usize = 16;
 
-/// A line that is looked for.
+/// A line to search for.
 struct Wanted<'a> {
     line: &'a str,
     squeezed: String,
     words: Vec<&'a str>,
 }
 
-/// The places of `text` that are most like `old`, best first. Both have LF only.
+/// Returns the passages of `text` that are most similar to `old`, best first. Both have LF only.
 ///
-/// Of long lines the start is compared, and of a long text or a long `old` as many lines from the start as the work allows.
-pub(super) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
+/// Compares only the start of long lines. Of a long text or a long `old`, compares as many lines from the start as
+/// [`MAX_WORK`] allows.
+pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
     let wanted_count = old.lines().take(MAX_LINES).count();
     let lines: Vec<&str> = text.lines().take(MAX_LINES).map(start_of).collect();
     if wanted_count == 0 || lines.is_empty() {
         return Vec::new();
     }
     let window = wanted_count.min(lines.len());
-    let one_pass: usize = lines.iter().map(|line| line.len() + COST_OF_ONE).sum();
+    let one_pass: usize = lines.iter().map(|line| line.len() + FIXED_COST).sum();
     let mut wanted = Vec::new();
     let mut cost_of_window = 0;
     for line in old.lines().take(window).map(Wanted::of) {
@@ -56,8 +57,8 @@ pub(super) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
     for at in 0..=lines.len() - window {
         let mut score = 0;
         for (want, line) in wanted.iter().zip(&lines[at..]) {
-            work += want.cost() * (line.len() + COST_OF_ONE);
-            score += want.likeness(line);
+            work += want.cost() * (line.len() + FIXED_COST);
+            score += want.similarity(line);
         }
         if score > wanted.len() * 4 / 10 {
             scored.push((score, at));
@@ -68,8 +69,7 @@ pub(super) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
     }
     scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     scored.truncate(MAX_NEAR);
-    let places = scored.into_iter().map(|(_, at)| near(old, text, at));
-    places.collect()
+    scored.into_iter().map(|(_, at)| describe(old, text, at)).collect()
 }
 
 impl<'a> Wanted<'a> {
@@ -78,33 +78,33 @@ impl<'a> Wanted<'a> {
         Self { line, squeezed: squeeze(line).collect(), words: line.split_whitespace().collect() }
     }
 
-    /// How often a comparison looks at each byte of the other line.
+    /// How often a comparison visits each byte of the other line.
     fn cost(&self) -> usize {
         self.words.len() + 2
     }
 
-    /// 10 for the same line, 8 for one that differs in white space or quotes only, 0 to 6 for the share of common words.
-    fn likeness(&self, there: &str) -> usize {
-        if self.line == there {
+    /// 10 for an equal line, 8 for one that differs in white space or quotes only, 0 to 6 for the share of common words.
+    fn similarity(&self, other: &str) -> usize {
+        if self.line == other {
             return 10;
         }
-        if !self.squeezed.is_empty() && self.squeezed.chars().eq(squeeze(there)) {
+        if !self.squeezed.is_empty() && self.squeezed.chars().eq(squeeze(other)) {
             return 8;
         }
         if self.words.is_empty() {
             return 0;
         }
-        6 * self.words.iter().filter(|word| there.contains(**word)).count() / self.words.len()
+        6 * self.words.iter().filter(|word| other.contains(**word)).count() / self.words.len()
     }
 }
 
-/// The line without white space, all quotes the same.
+/// The line without white space and with all quotes as `"`.
 fn squeeze(line: &str) -> impl Iterator<Item = char> {
     let quote = |c: char| if matches!(c, '\'' | '“' | '”' | '‘' | '’' | '`') { '"' } else { c };
     line.chars().filter(|c| !c.is_whitespace()).map(quote)
 }
 
-/// As much of a line as is compared and shown.
+/// The part of a line that is compared and shown.
 fn start_of(line: &str) -> &str {
     match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((end, _)) => &line[..end],
@@ -112,8 +112,8 @@ fn start_of(line: &str) -> &str {
     }
 }
 
-/// Describes the place that begins at line `at`, from 0.
-fn near(old: &str, text: &str, at: usize) -> NearMatch {
+/// Describes the passage that begins at line `at`, from 0.
+fn describe(old: &str, text: &str, at: usize) -> NearMatch {
     let pairs = || old.lines().zip(text.lines().skip(at));
     let mut difference = String::new();
     for (want, have) in pairs().take(MAX_LINES_SHOWN) {
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_ends_whatever_the_lines_are() {
+    fn a_search_is_bounded_for_any_lines() {
         let words = (0..100_000).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ");
         let line = "x ".repeat(500_000);
         let short = "a\n".repeat(1 << 20);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_found_by_the_start_of_long_lines() {
+    fn a_passage_is_found_by_the_start_of_long_lines() {
         let text = format!("first\n{}\nlast\n", "long line ".repeat(10_000));
         let near = nearest(&text, &"long  line ".repeat(10_000));
         assert_eq!(near[0].line, 2);

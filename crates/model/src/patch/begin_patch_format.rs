@@ -11,7 +11,7 @@ const FORMAT_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update Fi
      `*** Add File: PATH` with lines that begin with `+`, or `*** Delete File: PATH`, and at the end `*** End Patch`.";
 
 /// Reads a whole patch.
-pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
+pub(crate) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
     let lines = &mut lines;
     lines.skip_blank();
     lines.next();

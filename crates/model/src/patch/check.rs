@@ -7,19 +7,19 @@ use super::file_patch::{FilePatch, Hunk, PatchOperation};
 use crate::{Code, LogicalPath, Refusal};
 
 /// A file patch whose names are not checked yet.
-pub(super) struct RawFilePatch {
+pub(crate) struct RawFilePatch {
     /// Line of the patch at which it begins.
-    pub(super) number: usize,
-    pub(super) operation: PatchOperation,
-    pub(super) from: Vec<u8>,
-    pub(super) path: Vec<u8>,
-    pub(super) mode: Option<u32>,
-    pub(super) hunks: Vec<Hunk>,
-    pub(super) ignores_content: bool,
+    pub(crate) number: usize,
+    pub(crate) operation: PatchOperation,
+    pub(crate) from: Vec<u8>,
+    pub(crate) path: Vec<u8>,
+    pub(crate) mode: Option<u32>,
+    pub(crate) hunks: Vec<Hunk>,
+    pub(crate) ignores_content: bool,
 }
 
 /// Checks the names of all files, each by itself and all together.
-pub(super) fn files(raw: Vec<RawFilePatch>) -> Result<Vec<FilePatch>, Refusal> {
+pub(crate) fn files(raw: Vec<RawFilePatch>) -> Result<Vec<FilePatch>, Refusal> {
     let mut uses = PathUses::default();
     let mut files = Vec::with_capacity(raw.len());
     let mut rejected: Option<Refusal> = None;

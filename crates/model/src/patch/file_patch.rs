@@ -112,7 +112,7 @@ impl Hunk {
     }
 
     /// The lines of the old file.
-    pub(super) fn old_lines(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+    pub(crate) fn old_lines(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.lines.iter().filter_map(|line| match line {
             HunkLine::Context(bytes) | HunkLine::Delete(bytes) => Some(bytes.as_slice()),
             HunkLine::Insert(_) => None,

@@ -33,7 +33,7 @@ impl Range {
 }
 
 /// Reads the hunks of one file.
-pub(super) fn parse_all(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
+pub(crate) fn parse_all(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
     let mut hunks = Vec::new();
     let mut ended = Ended::default();
     let mut free_from = 0;
@@ -153,7 +153,7 @@ fn parse_body(lines: &mut Lines<'_>, head: &Header, ended: &mut Ended) -> Result
 }
 
 /// Reads one line of a hunk.
-pub(super) fn parse_line(line: &[u8]) -> Option<HunkLine> {
+pub(crate) fn parse_line(line: &[u8]) -> Option<HunkLine> {
     let ended = |rest: &[u8]| [rest, b"\n"].concat();
     match line {
         // An empty line is an empty context line that lost its space in transit, as in Git.

@@ -1,13 +1,13 @@
 //! Reads a patch line by line.
 
 /// A patch's lines without their endings, and the reading position.
-pub(super) struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     lines: Vec<&'a [u8]>,
     at: usize,
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
         let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
         // The text after the last line's ending is not a line.
         lines.pop_if(|last| last.is_empty());
@@ -22,60 +22,60 @@ impl<'a> Lines<'a> {
     }
 
     /// The next line, not read yet.
-    pub(super) fn peek(&self) -> Option<&'a [u8]> {
+    pub(crate) fn peek(&self) -> Option<&'a [u8]> {
         self.peek_at(0)
     }
 
     /// The line `ahead` lines after the next one.
-    pub(super) fn peek_at(&self, ahead: usize) -> Option<&'a [u8]> {
+    pub(crate) fn peek_at(&self, ahead: usize) -> Option<&'a [u8]> {
         self.lines.get(self.at + ahead).copied()
     }
 
     /// Reads the next line.
-    pub(super) fn next(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn next(&mut self) -> Option<&'a [u8]> {
         let line = self.peek()?;
         self.at += 1;
         Some(line)
     }
 
     /// Reads the next line if it begins with `prefix`, and returns the rest of it.
-    pub(super) fn next_after(&mut self, prefix: &str) -> Option<&'a [u8]> {
+    pub(crate) fn next_after(&mut self, prefix: &str) -> Option<&'a [u8]> {
         let rest = self.peek()?.strip_prefix(prefix.as_bytes())?;
         self.at += 1;
         Some(rest)
     }
 
     /// The number of the next line, from 1.
-    pub(super) fn number(&self) -> usize {
+    pub(crate) fn number(&self) -> usize {
         self.at + 1
     }
 
     /// Skips lines that contain only white space.
-    pub(super) fn skip_blank(&mut self) {
+    pub(crate) fn skip_blank(&mut self) {
         while self.peek().is_some_and(|line| line.trim_ascii().is_empty()) {
             self.at += 1;
         }
     }
 
     /// Whether all lines from `ahead` lines after the next one are blank.
-    pub(super) fn only_blank_from(&self, ahead: usize) -> bool {
+    pub(crate) fn only_blank_from(&self, ahead: usize) -> bool {
         self.lines.iter().skip(self.at + ahead).all(|line| line.trim_ascii().is_empty())
     }
 
     /// Whether one or more empty lines precede a line for which `ends` holds.
-    pub(super) fn is_blank_up_to(&self, ends: impl Fn(&[u8]) -> bool) -> bool {
+    pub(crate) fn is_blank_up_to(&self, ends: impl Fn(&[u8]) -> bool) -> bool {
         let blank = self.lines[self.at..].iter().take_while(|line| line.is_empty()).count();
         blank > 0 && self.peek_at(blank).is_some_and(ends)
     }
 
     /// Whether the next lines are the signature that Git writes after a mailed patch, and nothing follows it.
-    pub(super) fn is_signature(&self) -> bool {
+    pub(crate) fn is_signature(&self) -> bool {
         let is_version = |line: &[u8]| line.first().is_some_and(u8::is_ascii_digit);
         matches!(self.peek(), Some(b"-- " | b"--")) && self.peek_at(1).is_none_or(is_version) && self.only_blank_from(2)
     }
 
     /// Whether the patch has the format that begins with `*** Begin Patch`.
-    pub(super) fn is_begin_patch_format(&self) -> bool {
+    pub(crate) fn is_begin_patch_format(&self) -> bool {
         let first = self.lines.iter().find(|line| !line.trim_ascii().is_empty());
         first.is_some_and(|line| line.starts_with(b"*** Begin Patch"))
     }

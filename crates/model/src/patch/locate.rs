@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::text::Occurrences;
 
 /// The most offsets of a hunk that a conflict lists.
-pub(super) const MAX_OFFSETS: usize = 20;
+pub(crate) const MAX_OFFSETS: usize = 20;
 /// The most lines that all searches in one file may visit: some tenths of a second. Only a patch with thousands of hunks, all
 /// at wrong line numbers, exceeds it.
 const MAX_WORK: usize = 50_000_000;
@@ -15,7 +15,7 @@ const MAX_OCCURRENCES: usize = 8;
 
 /// How a hunk's lines are compared with the file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Matching {
+pub(crate) enum Matching {
     /// Byte by byte.
     Exact,
     /// LF and CRLF are equal.
@@ -32,13 +32,13 @@ impl Matching {
         }
     }
 
-    pub(super) fn is_same(self, one: &[u8], other: &[u8]) -> bool {
+    pub(crate) fn is_same(self, one: &[u8], other: &[u8]) -> bool {
         self.key(one) == self.key(other)
     }
 }
 
 /// Searches a file's lines for hunks.
-pub(super) struct Finder<'a> {
+pub(crate) struct Finder<'a> {
     lines: &'a [&'a [u8]],
     exact: Option<Index<'a>>,
     any_ending: Option<Index<'a>>,
@@ -52,19 +52,19 @@ struct Index<'a> {
 }
 
 impl<'a> Finder<'a> {
-    pub(super) fn new(lines: &'a [&'a [u8]]) -> Self {
+    pub(crate) fn new(lines: &'a [&'a [u8]]) -> Self {
         Self { lines, exact: None, any_ending: None, work: 0 }
     }
 
     /// Whether the file has the lines `old` at line `at`, counted from 0.
-    pub(super) fn matches_at(&self, old: &[&[u8]], matching: Matching, at: usize) -> bool {
+    pub(crate) fn matches_at(&self, old: &[&[u8]], matching: Matching, at: usize) -> bool {
         let found = at.checked_add(old.len()).and_then(|end| self.lines.get(at..end));
         found.is_some_and(|found| found.iter().zip(old).all(|(line, old)| matching.is_same(line, old)))
     }
 
     /// The first offsets of `old`, from line `from` on, that do not overlap `taken`, at most [`MAX_OFFSETS`]; `None` once the
     /// searches in this file exceed their bound. `taken` is sorted.
-    pub(super) fn find_all(
+    pub(crate) fn find_all(
         &mut self,
         old: &[&[u8]],
         matching: Matching,
@@ -82,7 +82,7 @@ impl<'a> Finder<'a> {
     }
 
     /// The offset at which most of the rare lines of `old` match; `None` without such lines.
-    pub(super) fn likeliest(&mut self, old: &[&[u8]]) -> Option<usize> {
+    pub(crate) fn likeliest(&mut self, old: &[&[u8]]) -> Option<usize> {
         let (lines, pattern) = self.numbered(old, Matching::AnyEnding)?;
         let mut wanted: HashMap<u32, (usize, Vec<usize>)> = HashMap::new();
         for (at, number) in pattern.into_iter().enumerate() {
@@ -106,7 +106,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Counts a visit of every line; `None` once the searches in this file exceed their bound.
-    pub(super) fn charge(&mut self, lines: usize) -> Option<()> {
+    pub(crate) fn charge(&mut self, lines: usize) -> Option<()> {
         self.work += self.lines.len() + lines;
         (self.work <= MAX_WORK).then_some(())
     }

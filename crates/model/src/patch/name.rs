@@ -16,7 +16,7 @@ const PREFIXES: [(&str, &str); 11] = [
 ];
 
 /// The name in a line `--- NAME` or `+++ NAME`, and the text that follows after a tab.
-pub(super) fn with_tail(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+pub(crate) fn with_tail(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     if text.starts_with(b"\"") {
         let (name, rest) = unquote(text)?;
         return match rest {
@@ -30,7 +30,7 @@ pub(super) fn with_tail(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 }
 
 /// The name, if it is all of `text`.
-pub(super) fn alone(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn alone(text: &[u8]) -> Option<Vec<u8>> {
     match with_tail(text)? {
         (name, []) if !text.ends_with(b"\t") => Some(name),
         _ => None,
@@ -79,7 +79,7 @@ fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
 }
 
 /// Removes a pair of prefixes, if the names have one.
-pub(super) fn strip_pair(old: &[u8], new: &[u8]) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn strip_pair(old: &[u8], new: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let stripped = PREFIXES.iter().find_map(|(first, second)| {
         Some((old.strip_prefix(first.as_bytes())?.to_vec(), new.strip_prefix(second.as_bytes())?.to_vec()))
     });
@@ -87,12 +87,12 @@ pub(super) fn strip_pair(old: &[u8], new: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Removes the prefix of the only name of a created or deleted file.
-pub(super) fn strip_one(name: &[u8], prefix: &str) -> Vec<u8> {
+pub(crate) fn strip_one(name: &[u8], prefix: &str) -> Vec<u8> {
     name.strip_prefix(prefix.as_bytes()).unwrap_or(name).to_vec()
 }
 
 /// The name in `diff --git NAME NAME` if both are the same except for their prefixes; `None` otherwise.
-pub(super) fn same_in_git_line(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn same_in_git_line(text: &[u8]) -> Option<Vec<u8>> {
     let same = |old: &[u8], new: &[u8]| {
         let (old, new) = strip_pair(old, new);
         (old == new && !old.is_empty()).then_some(old)
@@ -107,7 +107,7 @@ pub(super) fn same_in_git_line(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Whether `diff --git TEXT` names `old` and `new`, with any pair of prefixes.
-pub(super) fn git_line_names(text: &[u8], old: &[u8], new: &[u8]) -> bool {
+pub(crate) fn git_line_names(text: &[u8], old: &[u8], new: &[u8]) -> bool {
     let with = |prefix: &str, name: &[u8]| [prefix.as_bytes(), name].concat();
     PREFIXES.iter().chain(&[("", "")]).any(|(first, second)| {
         let rest = take(text, &with(first, old)).and_then(|rest| rest.strip_prefix(b" "));
@@ -124,7 +124,7 @@ fn take<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// Whether `old` and `new` are `from` and `to`, with any pair of prefixes.
-pub(super) fn is_pair(old: &[u8], new: &[u8], from: &[u8], to: &[u8]) -> bool {
+pub(crate) fn is_pair(old: &[u8], new: &[u8], from: &[u8], to: &[u8]) -> bool {
     let is_prefixed = |name: &[u8], prefix: &str, want: &[u8]| name.strip_prefix(prefix.as_bytes()) == Some(want);
     PREFIXES
         .iter()
@@ -133,6 +133,6 @@ pub(super) fn is_pair(old: &[u8], new: &[u8], from: &[u8], to: &[u8]) -> bool {
 }
 
 /// Whether `given` is `name`, with or without a prefix.
-pub(super) fn is_same(given: &[u8], name: &[u8]) -> bool {
+pub(crate) fn is_same(given: &[u8], name: &[u8]) -> bool {
     PREFIXES.iter().any(|(prefix, _)| given.strip_prefix(prefix.as_bytes()) == Some(name)) || given == name
 }

@@ -7,7 +7,7 @@ mod properties;
 use super::*;
 use crate::{Conflict, Counts, LogicalPath};
 
-/// The only section of a patch that has to be one.
+/// The only file of a patch of one file.
 fn section(patch: &str) -> FilePatch {
     let patch = Patch::parse(patch).unwrap_or_else(|refusal| panic!("{refusal}:\n{patch}"));
     let [section] = <[FilePatch; 1]>::try_from(patch.files).unwrap();
@@ -19,7 +19,7 @@ fn apply(patch: &str, before: &str) -> Result<PatchResult, Vec<Conflict>> {
     section(patch).apply(before.as_bytes()).map_err(conflicts)
 }
 
-/// The hunks that do not match.
+/// The conflicts of a fault that has to be one of hunks.
 fn conflicts(fault: PatchFault) -> Vec<Conflict> {
     let PatchFault::Conflicts(conflicts) = fault else { panic!("{fault:?}") };
     conflicts

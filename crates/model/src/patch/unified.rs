@@ -13,7 +13,7 @@ use crate::Refusal;
 const MAIL_STARTS: [&str; 6] = ["From ", "From: ", "Subject: ", "Date: ", "commit ", "Author: "];
 
 /// Reads a whole patch.
-pub(super) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
+pub(crate) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
     let lines = &mut lines;
     let mut files = Vec::new();
     skip_mail(lines)?;

@@ -11,14 +11,14 @@ fn parsed(raw: &str) -> Result<String, PathRejected> {
 }
 
 #[test]
-fn two_paths_of_which_one_lies_beneath_the_other_are_found() {
+fn two_paths_of_which_one_lies_under_the_other_are_found() {
     type Pair = Option<(&'static str, &'static str)>;
     let table: [(&[&str], Pair); 8] = [
         (&[], None),
         (&["q"], None),
         (&["q", "q"], None),
         (&["q", "q.x", "q-/r", "qr/s"], None),
-        // By bytes, others stand between the two.
+        // In byte order, other paths are between the two.
         (&["q/r", "q-", "q.x", "q!/a", "q"], Some(("q", "q/r"))),
         (&["a/b/c/d", "z", "a/b"], Some(("a/b", "a/b/c/d"))),
         (&["b/c", "b/d", "a"], None),
@@ -26,7 +26,7 @@ fn two_paths_of_which_one_lies_beneath_the_other_are_found() {
     ];
     for (raw, want) in table {
         let paths: Vec<_> = raw.iter().map(|raw| LogicalPath::parse(raw).unwrap()).collect();
-        let found = LogicalPath::find_nested(&paths).map(|(above, beneath)| (above.as_str(), beneath.as_str()));
+        let found = LogicalPath::find_nested(&paths).map(|(above, below)| (above.as_str(), below.as_str()));
         assert_eq!(found, want, "{raw:?}");
     }
 }
@@ -103,7 +103,7 @@ fn no_path_lies_in_git() {
 }
 
 #[test]
-fn a_file_has_no_slash_at_its_end() {
+fn the_path_of_a_file_has_no_trailing_slash() {
     assert_eq!(LogicalPath::parse_file("a/b/"), Err(TrailingSlash));
     assert_eq!(LogicalPath::parse_file("a//b").map(String::from), Ok("a/b".to_owned()));
     assert_eq!(LogicalPath::parse_file("../b/"), Err(ParentDir));
@@ -143,7 +143,7 @@ fn new_names_are_plain() {
 }
 
 #[test]
-fn the_ways_up_and_down() {
+fn parents_children_and_components_agree() {
     let root = LogicalPath::root();
     let file = LogicalPath::parse("a/b.txt").unwrap();
     assert_eq!((root.parent(), root.file_name(), root.components().count()), (None, ".", 0));
@@ -158,7 +158,7 @@ fn the_ways_up_and_down() {
     assert_eq!(file.child("/etc"), Err(Absolute));
 }
 
-/// Paths as attackers write them: bits of what matters, put together.
+/// Paths as attackers write them, composed of significant parts.
 fn hostile() -> impl Strategy<Value = String> {
     let bits = prop::sample::select(vec![
         "/", "//", ".", "..", "./", "../", "a", "b.txt", ".git", ".GIT", "git~1", "\u{200b}", "．", "\0", "\\", " ",
@@ -169,7 +169,7 @@ fn hostile() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_input_is_refused_or_stays_beneath_the_root(raw in hostile()) {
+    fn any_input_is_refused_or_stays_under_the_root(raw in hostile()) {
         let Ok(path) = LogicalPath::parse(&raw) else { return Ok(()) };
         let text = path.as_str();
         prop_assert!(!text.is_empty() && !text.starts_with('/') && !text.ends_with('/') && !text.contains('\0'));
@@ -177,10 +177,10 @@ proptest! {
         if !path.is_root() {
             prop_assert!(text.split('/').all(|name| !matches!(name, "" | "." | "..")));
         }
-        // Whatever a file system ignores of a name, what is left is not git's. It ignores blanks and dots at the end only.
+        // File systems ignore only blanks and dots at the end of a name. The rest of the name must not be `.git`.
         for name in path.components() {
-            let kept = name.to_ascii_lowercase();
-            prop_assert!(kept.trim_end_matches(['.', ' ']) != ".git", "{:?}", name);
+            let lower = name.to_ascii_lowercase();
+            prop_assert!(lower.trim_end_matches(['.', ' ']) != ".git", "{:?}", name);
         }
         prop_assert_eq!(LogicalPath::parse(text), Ok(path.clone()), "cleaning is idempotent");
         prop_assert_eq!(LogicalPath::parse_file(text), Ok(path.clone()));
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_name_that_passes_is_shown_as_it_is(raw in hostile()) {
+    fn an_accepted_new_name_is_displayed_unchanged(raw in hostile()) {
         let Ok(path) = LogicalPath::parse(&raw) else { return Ok(()) };
         if path.check_new().is_ok() {
             let shown = |c: char| !c.is_control() && c != '\\' && !('\u{202a}'..='\u{202e}').contains(&c);

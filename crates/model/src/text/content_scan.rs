@@ -1,16 +1,16 @@
-//! What is learned of a content that is not held in memory, while it goes by.
+//! Examines content in pieces, without having all of it in memory.
 
 use encoding_rs::{Decoder, UTF_16BE, UTF_16LE};
 
 use crate::credential::{CredentialScan, Credentials, without_nul};
 use crate::is_binary;
 
-/// So many first bytes tell whether it is text.
+/// The first bytes that decide whether the content is binary.
 const HEAD_BYTES: usize = 8 * 1024;
-/// So many bytes are decoded at a time.
-const DECODED: usize = 16 * 1024;
+/// Bytes that are decoded at a time.
+const DECODE_BYTES: usize = 16 * 1024;
 
-/// Takes a content piece by piece. Holds a bounded part of it, whatever its length.
+/// Examines content piece by piece. The memory it needs does not depend on the content's length.
 #[derive(Default)]
 pub struct ContentScan {
     head: Vec<u8>,
@@ -19,21 +19,21 @@ pub struct ContentScan {
     /// The last character, as a byte.
     last: Option<u8>,
     credentials: CredentialScan,
-    /// The same without NULs from the first one on: so reads UTF-16 that does not say that it is.
+    /// The same scan with NULs removed, from the first NUL on. Reads UTF-16 without a byte order mark.
     dense: Option<CredentialScan>,
 }
 
-/// What was learned of a content.
+/// The result of a [`ContentScan`].
 #[derive(Clone, Debug, Default)]
 pub struct ScannedContent {
-    /// Its lines, where it is text: line ends, and what follows the last of them.
+    /// The number of lines of a text: its line endings, plus one for text after the last of them.
     pub lines: u64,
-    /// Whether its first bytes are those of a binary file.
+    /// Whether the first bytes indicate a binary file.
     pub is_binary: bool,
     credentials: Credentials,
 }
 
-/// How the bytes are characters, which the first two tell.
+/// How the bytes encode characters, by the first two bytes.
 #[derive(Default)]
 enum Form {
     #[default]
@@ -44,36 +44,36 @@ enum Form {
 }
 
 impl std::fmt::Debug for ContentScan {
-    // Bytes of a user's file do not belong into a log.
+    // Bytes of a user's file must not appear in a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ContentScan({} lines)", self.lines)
     }
 }
 
 impl ScannedContent {
-    /// What is learned of `content`, which is in memory.
+    /// Scans `content`, which is in memory.
     pub fn of(content: &[u8]) -> Self {
         let mut scan = ContentScan::default();
         scan.feed(content);
         scan.finish()
     }
 
-    /// The well-known credential that this content holds and `old` does not, if any: what it is, never the value. The same
-    /// as [`new_credential`](crate::new_credential) says.
+    /// The kind of a well-known credential that this content contains and `old` does not, never its value. Agrees with
+    /// [`new_credential`](crate::new_credential).
     pub fn new_credential(&self, old: &Self) -> Option<&'static str> {
         self.credentials.not_in(&old.credentials)
     }
 }
 
 impl ContentScan {
-    /// Goes on with `piece`.
+    /// Scans the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
         let before = self.head.len();
         self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES - before)]);
         match &mut self.form {
             Form::Unknown if self.head.len() < 2 => {}
             Form::Unknown => {
-                // Nothing was taken yet of what the head holds.
+                // The bytes in the head were not scanned yet.
                 let start = self.head[..before].to_vec();
                 match self.head[..2] {
                     [0xff, 0xfe] => self.form = Form::Utf16(UTF_16LE.new_decoder_without_bom_handling()),
@@ -92,7 +92,7 @@ impl ContentScan {
         }
     }
 
-    /// The content has ended.
+    /// Ends the scan and returns its result.
     pub fn finish(mut self) -> ScannedContent {
         match &self.form {
             Form::Unknown => {
@@ -111,7 +111,7 @@ impl ContentScan {
     }
 
     fn decode(&mut self, piece: &[u8], is_last: bool) {
-        let (mut rest, mut text) = (piece, vec![0; DECODED]);
+        let (mut rest, mut text) = (piece, vec![0; DECODE_BYTES]);
         loop {
             let Form::Utf16(decoder) = &mut self.form else { return };
             let (result, read, written, _) = decoder.decode_to_utf8(rest, &mut text, is_last);
@@ -123,7 +123,7 @@ impl ContentScan {
         }
     }
 
-    /// Takes text of one byte for each ASCII character.
+    /// Scans text with one byte for each ASCII character.
     fn take(&mut self, text: &[u8]) {
         let Some(last) = text.last() else { return };
         self.lines += memchr::memchr_iter(b'\n', text).count() as u64;
@@ -169,13 +169,13 @@ mod tests {
         [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect()
     }
 
-    /// Without a mark that says so.
+    /// Encodes `text` in UTF-16BE without a byte order mark.
     fn big_endian(text: &str) -> Vec<u8> {
         text.encode_utf16().flat_map(u16::to_be_bytes).collect()
     }
 
     #[test]
-    fn a_key_behind_much_white_space_is_found_and_is_the_same_key() {
+    fn a_key_after_much_white_space_is_found_and_is_the_same_key() {
         let token = format!("ghp_{}", "a1".repeat(20));
         for blanks in [10, 200, 7_000, 20_000, 500_000] {
             let text =
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_found_however_it_is_cut() {
+    fn a_credential_is_found_across_any_pieces() {
         let token = format!("ghp_{}", "a1".repeat(20));
         for secret in [KEY, &token] {
             for before in [0, 1, 5, GATHERED_AND_MORE - 30, GATHERED_AND_MORE, 300_000] {
@@ -231,7 +231,7 @@ mod tests {
     const GATHERED_AND_MORE: usize = 80 * 1024;
 
     #[test]
-    fn a_credential_that_was_there_is_none_that_is_new() {
+    fn a_credential_of_the_old_content_is_not_new() {
         let (old, new) = (ScannedContent::of(KEY.as_bytes()), format!("{}\n{KEY}", "x".repeat(200_000)));
         assert_eq!(in_pieces(new.as_bytes(), &[1000]).new_credential(&old), None);
         let other = new.replace("MIIE", "MIIF");

@@ -1,4 +1,4 @@
-//! From bytes to characters and back, without a bit lost.
+//! Decodes bytes to characters and encodes them again without loss.
 
 use std::borrow::Cow;
 
@@ -71,31 +71,31 @@ pub enum Encoding {
     Big5,
 }
 
-/// A text's characters, and how its bytes had them.
+/// A decoded text and its encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// The text, without a byte order mark; line ends as they are.
+    /// The text without a byte order mark, with its line endings unchanged.
     pub text: String,
     /// For [`encode`].
     pub encoding: Encoding,
 }
 
-/// The encoding of a whole text; `None` where the bytes are no text.
+/// The encoding of a whole text; `None` if the bytes are not text.
 ///
-/// UTF-8 without NUL is text; so is what a byte order mark says to be UTF-16, and what is valid in an older encoding and
-/// holds no control characters.
+/// Text is UTF-8 without NUL, valid UTF-16 after a byte order mark, or text that is valid in an older encoding and has no
+/// control characters.
 pub fn detect_encoding(bytes: &[u8]) -> Option<Encoding> {
     view(bytes).map(|(_, encoding)| encoding)
 }
 
-/// Decodes a whole text; `None` where the bytes are no text.
+/// Decodes a whole text; `None` if the bytes are not text.
 ///
-/// [`encode`] makes the same bytes of what this returns.
+/// [`encode`] returns the same bytes for the result.
 pub fn decode(bytes: &[u8]) -> Option<Decoded> {
     view(bytes).map(|(text, encoding)| Decoded { text: text.into_owned(), encoding })
 }
 
-/// Encodes `text`, with the byte order mark that belongs to `encoding`; `None` where `encoding` does not have all its
+/// Encodes `text`, with the byte order mark that belongs to `encoding`; `None` if `encoding` lacks one of its
 /// characters.
 pub fn encode(text: &str, encoding: Encoding) -> Option<Vec<u8>> {
     let utf16 = |mark: [u8; 2], to_bytes: fn(u16) -> [u8; 2]| {
@@ -111,7 +111,7 @@ pub fn encode(text: &str, encoding: Encoding) -> Option<Vec<u8>> {
 }
 
 /// The characters of a whole text, borrowed where its bytes are UTF-8 already.
-pub(super) fn view(bytes: &[u8]) -> Option<(Cow<'_, str>, Encoding)> {
+pub(crate) fn view(bytes: &[u8]) -> Option<(Cow<'_, str>, Encoding)> {
     if let Some(units) = bytes.strip_prefix(b"\xff\xfe") {
         return Some((Cow::Owned(utf16(units, u16::from_le_bytes)?), Encoding::Utf16Le));
     }
@@ -146,8 +146,8 @@ fn older(bytes: &[u8]) -> Option<(String, Encoding)> {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     // A file may begin with much ASCII, which every encoding shares.
     let first = encoding_rs::Encoding::ascii_valid_up_to(bytes);
-    let telling = &bytes[first.saturating_sub(GUESS_BYTES / 4)..];
-    detector.feed(&telling[..telling.len().min(GUESS_BYTES)], true);
+    let sample = &bytes[first.saturating_sub(GUESS_BYTES / 4)..];
+    detector.feed(&sample[..sample.len().min(GUESS_BYTES)], true);
     let guess = detector.guess(None, Utf8Detection::Deny);
     let likely = Encoding::OLDER.into_iter().find(|encoding| encoding.standard() == Some(guess));
     // Every byte is a character of windows-1252, so that one always gives the bytes back.

@@ -20,12 +20,12 @@ impl LineEnding {
         Self::with_lines(text.as_bytes(), memchr::memchr_iter(b'\n', text.as_bytes()).count())
     }
 
-    /// The same where the `\n` of `text` are counted already.
-    pub(super) fn with_lines(text: &[u8], ends: usize) -> Self {
+    /// As [`of`](Self::of), with the number of `\n` in `text` given.
+    pub(crate) fn with_lines(text: &[u8], ends: usize) -> Self {
         if ends == 0 {
             return Self::None;
         }
-        // Most files hold no carriage return at all, which one quick look proves.
+        // Most files contain no carriage return, and a single search shows it.
         if memchr::memchr(b'\r', text).is_none() {
             return Self::Lf;
         }

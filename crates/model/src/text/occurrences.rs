@@ -1,18 +1,18 @@
-//! Where a pattern occurs in a sequence.
+//! Finds a pattern in a sequence.
 
-/// Every occurrence of a pattern, overlapping ones too, by the method of Knuth, Morris and Pratt: each item is looked at once
-/// or twice, however much the pattern is like itself.
+/// Iterates over every occurrence of a pattern, overlapping ones included. The Knuth-Morris-Pratt algorithm keeps the time
+/// linear even for repetitive patterns.
 pub(crate) struct Occurrences<'a, T> {
     items: &'a [T],
     pattern: &'a [T],
-    /// For each length of a matched start of the pattern, the next shorter start that is its end as well.
+    /// For each length of a matched prefix of the pattern, the length of its longest proper prefix that is also its suffix.
     shorter: Vec<usize>,
     at: usize,
     matched: usize,
 }
 
 impl<'a, T: PartialEq> Occurrences<'a, T> {
-    /// Looks in `items` from the item `from` on.
+    /// Searches `items` from index `from` on.
     pub(crate) fn new(items: &'a [T], pattern: &'a [T], from: usize) -> Self {
         let mut shorter = vec![0; pattern.len() + 1];
         let mut matched = 0;

@@ -7,7 +7,7 @@ use super::line_ending::LineEnding;
 
 /// Characters of a numbered line that are shown.
 pub const MAX_LINE_CHARS: usize = 2000;
-/// Bytes that a page is expected to have, so that its text seldom has to grow.
+/// The initial capacity of a page, which is enough for most pages.
 const LIKELY_BYTES: usize = 12 * 1024;
 
 /// How the lines of a page are written.
@@ -30,13 +30,13 @@ pub struct Page {
     pub end_line: u64,
     /// Lines in the whole text: its line ends, and what follows the last of them.
     pub total_lines: u64,
-    /// The lines, as the format has it.
+    /// The lines in the requested format.
     pub content: String,
     /// Whether lines follow, or the rest of a line that is longer than a page.
     pub truncated: bool,
-    /// Where to go on, if lines follow.
+    /// The line at which the next page starts, if lines follow.
     pub next_start_line: Option<u64>,
-    /// Lines that were cut for their length.
+    /// The number of lines that were cut because of their length.
     pub lines_cut: u64,
     /// The text's encoding.
     pub encoding: Encoding,
@@ -46,8 +46,8 @@ pub struct Page {
 
 /// Cuts lines `start_line` … of a text: at most `max_lines` lines (one at least) and `max_bytes` bytes of content.
 ///
-/// `bytes` is the whole text; `None` where it is none. Numbered lines end in `\n` where the text's do in anything, and are
-/// cut at 2,000 characters; raw lines are what the text has, in UTF-8 and without a byte order mark. A page ends with a
+/// `bytes` is the whole file; the result is `None` if it is not text. Numbered lines end in `\n` for any line ending and are
+/// cut at 2,000 characters. Raw lines are unchanged, in UTF-8 and without a byte order mark. A page ends with a
 /// whole line. Only a single raw line of more than `max_bytes` is cut, between two characters: then the page is
 /// `truncated`, counts it in `lines_cut`, and goes on with the line after it. A caller that continues at `next_start_line`
 /// until it is `None` reaches the end.
@@ -80,7 +80,7 @@ pub fn page(bytes: &[u8], format: PageFormat, start_line: u64, max_lines: u64, m
     })
 }
 
-/// Where a line begins that `text` has.
+/// The offset of an existing line of `text`.
 fn offset_of(text: &str, line: u64) -> usize {
     let Some(ends_before) = usize::try_from(line).ok().and_then(|line| line.checked_sub(2)) else { return 0 };
     memchr::memchr_iter(b'\n', text.as_bytes()).nth(ends_before).map_or(text.len(), |end| end + 1)
@@ -91,14 +91,14 @@ struct Writer {
     content: String,
     max_bytes: usize,
     lines_cut: u64,
-    /// Whether no page has the rest of the last line.
+    /// Whether the rest of the last line is on no page.
     rest_cut: bool,
 }
 
 impl Writer {
-    /// Writes the lines `first` to `last` with their numbers; the last written.
+    /// Writes the lines `first` to `last` with their numbers. Returns the last line written.
     fn numbered(&mut self, lines: &str, first: u64, last: u64) -> u64 {
-        // Bytes are cheaper to put together than text; what is cut is whole characters, so the check at the end passes.
+        // Bytes are cheaper to append than text. Lines are cut between characters, so the check at the end succeeds.
         let mut out = Vec::with_capacity(LIKELY_BYTES.min(lines.len() * 2 + 16));
         let mut ends = memchr::memchr_iter(b'\n', lines.as_bytes());
         let mut number = Number::of(first);
@@ -126,7 +126,7 @@ impl Writer {
         line - 1
     }
 
-    /// Takes the lines `first` to `last` as they are; the last taken.
+    /// Writes the lines `first` to `last` unchanged. Returns the last line written.
     fn raw(&mut self, lines: &str, first: u64, last: u64) -> u64 {
         let mut taken = 0;
         let mut at = first;
@@ -149,12 +149,12 @@ impl Writer {
     }
 }
 
-/// Where the line that begins at `start` ends, its ending included.
+/// The end of the line that begins at `start`, its ending included.
 fn line_end(lines: &str, start: usize) -> usize {
     memchr::memchr(b'\n', &lines.as_bytes()[start..]).map_or(lines.len(), |at| start + at + 1)
 }
 
-/// As much of `line` as is shown.
+/// The part of `line` that is shown.
 fn first_chars(line: &str) -> &str {
     if line.len() <= MAX_LINE_CHARS {
         return line;
@@ -162,13 +162,13 @@ fn first_chars(line: &str) -> &str {
     line.char_indices().nth(MAX_LINE_CHARS).map_or(line, |(at, _)| &line[..at])
 }
 
-/// `%6d | `, counted up in place.
+/// A line label `%6d | ` that is incremented in place.
 struct Number {
     text: [u8; 24],
     start: usize,
 }
 
-/// Where the last digit of a [`Number`] is.
+/// The index of the last digit of a [`Number`].
 const LAST_DIGIT: usize = 20;
 
 impl Number {

@@ -37,7 +37,7 @@ fn bytes_are_text_in_an_encoding_or_binary() {
 }
 
 #[test]
-fn older_encodings_are_told_from_each_other() {
+fn older_encodings_are_distinguished() {
     let table = [
         ("Привет, мир. Это комментарий к коду.\n", Encoding::Windows1251),
         ("これは日本語のコメントです。文字コードの判定。\n", Encoding::ShiftJis),
@@ -53,7 +53,7 @@ fn older_encodings_are_told_from_each_other() {
 }
 
 #[test]
-fn what_an_encoding_does_not_have_is_not_encoded() {
+fn characters_that_an_encoding_lacks_are_not_encoded() {
     assert_eq!(encode("漢", Encoding::Windows1252), None);
     assert_eq!(encode("\u{fffd}", Encoding::ShiftJis), None);
     assert_eq!(encode("é", Encoding::Windows1252), Some(b"\xe9".to_vec()));
@@ -61,7 +61,7 @@ fn what_an_encoding_does_not_have_is_not_encoded() {
 }
 
 #[test]
-fn line_endings_are_told() {
+fn line_endings_are_detected() {
     let table = [
         ("", LineEnding::None),
         ("a\rb", LineEnding::None),
@@ -77,7 +77,7 @@ fn line_endings_are_told() {
 }
 
 #[test]
-fn numbered_lines_have_six_places_and_no_ending_of_their_own() {
+fn line_numbers_have_six_digits_and_lines_end_in_lf() {
     let page = numbered(b"one\r\n\ntwo \r\nlast", 1, 200);
     assert_eq!(page.content, "     1 | one\n     2 | \n     3 | two \n     4 | last");
     assert_eq!((page.end_line, page.total_lines, page.truncated, page.next_start_line), (4, 4, false, None));
@@ -87,7 +87,7 @@ fn numbered_lines_have_six_places_and_no_ending_of_their_own() {
 }
 
 #[test]
-fn a_page_tells_where_to_go_on() {
+fn a_page_states_the_next_line() {
     let page = numbered(b"a\nb\nc\n", 2, 1);
     assert_eq!((page.start_line, page.end_line, page.total_lines), (2, 2, 3));
     assert_eq!((page.content.as_str(), page.truncated, page.next_start_line), ("     2 | b\n", true, Some(3)));
@@ -96,7 +96,7 @@ fn a_page_tells_where_to_go_on() {
 }
 
 #[test]
-fn beyond_the_end_there_is_an_empty_page() {
+fn a_page_beyond_the_end_is_empty() {
     for (text, total) in [(&b""[..], 0), (b"a", 1), (b"a\nb\n", 2)] {
         for format in [PageFormat::Numbered, PageFormat::Raw] {
             for start in [total + 1, total + 7, u64::MAX] {
@@ -125,7 +125,7 @@ fn raw_lines_keep_their_bytes_and_lose_the_byte_order_mark() {
 }
 
 #[test]
-fn a_raw_line_longer_than_a_page_is_cut_between_characters_and_gone_past() {
+fn a_raw_line_longer_than_a_page_is_cut_between_characters_and_skipped() {
     let text = "x\n".to_owned() + &"é".repeat(50) + "\ny\n";
     let first = raw(text.as_bytes(), 1, 10, 33);
     assert_eq!((first.content.as_str(), first.next_start_line, first.lines_cut), ("x\n", Some(2), 0));
@@ -142,41 +142,41 @@ proptest! {
     #[test]
     fn pages_together_are_the_text(text in "([a-zé\r]{0,9}\n?){0,30}", lines in 1u64..5, max_bytes in 12usize..60) {
         let mut start = Some(1);
-        let (mut told, mut numbered_told, mut pages) = (String::new(), String::new(), 0);
+        let (mut joined, mut joined_numbered, mut pages) = (String::new(), String::new(), 0);
         while let Some(line) = start {
             let page = raw(text.as_bytes(), line, lines, max_bytes);
             prop_assert!(page.content.len() <= max_bytes);
             prop_assert!(page.end_line < line + lines);
             prop_assert_eq!(page.truncated, page.next_start_line.is_some() || page.lines_cut > 0);
             if page.lines_cut > 0 { return Ok(()); }
-            told.push_str(&page.content);
+            joined.push_str(&page.content);
             start = page.next_start_line;
             pages += 1;
             prop_assert!(pages < 100);
         }
-        prop_assert_eq!(&told, &text);
+        prop_assert_eq!(&joined, &text);
         start = Some(1);
         while let Some(line) = start {
             let page = page(text.as_bytes(), PageFormat::Numbered, line, lines, max_bytes).unwrap();
-            numbered_told.push_str(&page.content);
+            joined_numbered.push_str(&page.content);
             start = page.next_start_line;
         }
         let want = text.split_inclusive('\n').enumerate().map(|(at, line)| {
             let shown = line.strip_suffix("\r\n").map(|line| format!("{line}\n"));
             format!("{:6} | {}", at + 1, shown.as_deref().unwrap_or(line))
         });
-        prop_assert_eq!(numbered_told, want.collect::<Vec<_>>().concat());
+        prop_assert_eq!(joined_numbered, want.collect::<Vec<_>>().concat());
     }
 
     #[test]
-    fn what_is_decoded_is_encoded_again(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn decoded_text_is_encoded_to_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Some(decoded) = decode(&bytes) {
             prop_assert_eq!(encode(&decoded.text, decoded.encoding), Some(bytes));
         }
     }
 
     #[test]
-    fn text_of_old_encodings_comes_back(bytes in prop::collection::vec(0x20u8.., 0..200)) {
+    fn text_in_older_encodings_is_decoded_without_loss(bytes in prop::collection::vec(0x20u8.., 0..200)) {
         let bytes: Vec<u8> = bytes.into_iter().filter(|byte| *byte != 0x7f).collect();
         if let Some(decoded) = decode(&bytes) {
             prop_assert_eq!(encode(&decoded.text, decoded.encoding), Some(bytes));
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn edits_of_other_places_keep_every_byte(head in prop::collection::vec(0xa0u8..0xff, 1..20)) {
+    fn an_edit_keeps_every_other_byte(head in prop::collection::vec(0xa0u8..0xff, 1..20)) {
         let bytes = [&head[..], b" = 1;\n"].concat();
         if let Some(decoded) = decode(&bytes) {
             let edited = encode(&decoded.text.replace("1;", "2;"), decoded.encoding);

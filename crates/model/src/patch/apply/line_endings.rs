@@ -8,7 +8,7 @@ use crate::{Decoded, Encoding, decode, encode};
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// A file's text, and what [`restore`](Self::restore) needs to return to the file's bytes.
-pub(super) struct NormalizedText<'a> {
+pub(crate) struct NormalizedText<'a> {
     text: Cow<'a, [u8]>,
     /// The encoding to return to; `None` if the text is the file's own bytes.
     encoding: Option<Encoding>,
@@ -19,7 +19,7 @@ pub(super) struct NormalizedText<'a> {
 }
 
 impl<'a> NormalizedText<'a> {
-    pub(super) fn of(file: &FilePatch, before: &'a [u8]) -> Self {
+    pub(crate) fn of(file: &FilePatch, before: &'a [u8]) -> Self {
         let lines = || file.hunks.iter().flat_map(|hunk| &hunk.lines).map(HunkLine::bytes);
         let mut normalized = Self { text: Cow::Borrowed(before), encoding: None, has_bom: false, added_ending: b"" };
         if let Some(rest) = before.strip_prefix(BOM)
@@ -44,12 +44,12 @@ impl<'a> NormalizedText<'a> {
         normalized
     }
 
-    pub(super) fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         &self.text
     }
 
     /// The file's bytes for the changed `text`; `None` if its encoding lacks some character.
-    pub(super) fn restore(&self, mut text: Vec<u8>) -> Option<Vec<u8>> {
+    pub(crate) fn restore(&self, mut text: Vec<u8>) -> Option<Vec<u8>> {
         if text.ends_with(self.added_ending) {
             text.truncate(text.len() - self.added_ending.len());
         }

@@ -15,7 +15,7 @@ const SHOWN_CHARS: usize = 200;
 
 impl Mismatch {
     /// The conflict of hunk `number` of `file`.
-    pub(super) fn into_conflict(
+    pub(crate) fn into_conflict(
         self,
         file: &FilePatch,
         number: u32,
@@ -119,7 +119,7 @@ fn split_ending(line: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// The conflict of a deletion that leaves content.
-pub(super) fn leftover(file: &FilePatch, bytes: &[u8]) -> Conflict {
+pub(crate) fn leftover(file: &FilePatch, bytes: &[u8]) -> Conflict {
     Conflict {
         path: file.from.to_string(),
         hunk: 1,

@@ -6,16 +6,16 @@ use super::super::file_patch::{Hunk, HunkLine};
 use super::super::locate::{Finder, Matching};
 
 /// What a hunk requires of its position.
-pub(super) struct Target<'a> {
+pub(crate) struct Target<'a> {
     /// Its context and deleted lines.
-    pub(super) old: Vec<&'a [u8]>,
+    pub(crate) old: Vec<&'a [u8]>,
     /// The line that its header states, from 0.
-    pub(super) stated: Option<usize>,
-    pub(super) matching: Matching,
+    pub(crate) stated: Option<usize>,
+    pub(crate) matching: Matching,
     /// Whether it must match the start of the file.
-    pub(super) begins_file: bool,
+    pub(crate) begins_file: bool,
     /// Whether it must match the end of the file.
-    pub(super) ends_file: bool,
+    pub(crate) ends_file: bool,
     /// Whether it has no context, so that only its line number determines the position.
     is_bare: bool,
     /// Lines above the hunk that it names.
@@ -23,7 +23,7 @@ pub(super) struct Target<'a> {
 }
 
 /// Why a hunk has no position.
-pub(super) enum Mismatch {
+pub(crate) enum Mismatch {
     /// Its lines are not in the file.
     NotFound,
     /// They are at these lines, from 0, at none of which it may be applied.
@@ -40,7 +40,7 @@ pub(super) enum Mismatch {
 
 impl<'a> Target<'a> {
     /// What `hunk` requires; `has_crlf` is whether lines of the file end in CRLF.
-    pub(super) fn of(hunk: &'a Hunk, has_crlf: bool) -> Self {
+    pub(crate) fn of(hunk: &'a Hunk, has_crlf: bool) -> Self {
         let is_context = |line: &&HunkLine| matches!(line, HunkLine::Context(_));
         let leading = hunk.lines.iter().take_while(is_context).count();
         let trailing = hunk.lines.iter().rev().take_while(is_context).count();
@@ -60,12 +60,12 @@ impl<'a> Target<'a> {
     }
 
     /// The distance from the stated line to line `at`.
-    pub(super) fn offset_of(&self, at: usize) -> Option<i64> {
+    pub(crate) fn offset_of(&self, at: usize) -> Option<i64> {
         self.stated.and_then(|stated| i64::try_from(at).ok()?.checked_sub(i64::try_from(stated).ok()?))
     }
 
     /// Finds the hunk's position after those `taken`. `has_moved` is whether an earlier hunk was not at its stated line.
-    pub(super) fn find_position(
+    pub(crate) fn find_position(
         &self,
         finder: &mut Finder<'_>,
         lines: &[&[u8]],

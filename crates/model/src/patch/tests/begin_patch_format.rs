@@ -1,7 +1,7 @@
 use super::*;
 use crate::Code;
 
-/// A patch of this form that updates `f`.
+/// A patch in this format that updates `f`.
 fn update(hunks: &str) -> String {
     format!("*** Begin Patch\n*** Update File: f\n{hunks}*** End Patch\n")
 }
@@ -16,7 +16,7 @@ fn files_are_added_updated_moved_and_deleted() {
                  *** Update File: old\n*** Move to: to/new name\n@@ head\n-x\n+y\n*** Update File: p\n*** Move to: q\n\
                  *** Delete File: gone\n*** End Patch\n\n";
     let patch = Patch::parse(patch).unwrap();
-    let told: Vec<_> = patch
+    let summaries: Vec<_> = patch
         .files
         .iter()
         .map(|section| format!("{:?} {} {} #{}", section.operation, section.from, section.path, section.hunks.len()))
@@ -29,11 +29,11 @@ fn files_are_added_updated_moved_and_deleted() {
         "Rename p q #0",
         "Delete gone gone #0",
     ];
-    assert_eq!(told, want);
+    assert_eq!(summaries, want);
     assert_eq!(patch.files[0].apply(b"").unwrap().bytes, b"one\n\ntwo\n");
     assert_eq!(patch.files[2].apply(b"a\nb\n").unwrap().bytes, b"a\nB\n");
     assert_eq!(patch.files[3].apply(b"head\nx\n").unwrap().bytes, b"head\ny\n");
-    let gone = patch.files[5].apply(b"whatever\nit holds\n").unwrap();
+    let gone = patch.files[5].apply(b"any\ncontent\n").unwrap();
     assert_eq!((gone.bytes, gone.counts.deletions), (Vec::new(), 2));
 }
 
@@ -48,13 +48,13 @@ fn hunks_are_found_by_their_context() {
 }
 
 #[test]
-fn context_that_stands_twice_is_refused_with_its_lines() {
+fn context_that_occurs_twice_is_refused_with_its_lines() {
     let conflicts = applied("@@\n x\n-y\n+z\n", "x\ny\nx\ny\n").unwrap_err();
     assert_eq!(conflicts[0].applies_at, [1, 3]);
 }
 
 #[test]
-fn a_hunk_is_found_behind_the_one_before_it() {
+fn a_hunk_is_found_after_the_previous_one() {
     assert_eq!(applied("@@\n x\n-a\n+A\n y\n@@\n x\n-b\n+B\n", "x\na\ny\nx\nb\n").unwrap(), "x\nA\ny\nx\nB\n");
     let before = "b\n".repeat(30) + "x\na\nb\nc\n";
     assert_eq!(applied("@@\n x\n-a\n@@\n-b\n", &before).unwrap(), "b\n".repeat(30) + "x\nc\n");
@@ -62,7 +62,7 @@ fn a_hunk_is_found_behind_the_one_before_it() {
 }
 
 #[test]
-fn the_line_above_says_which_of_several_places_is_meant() {
+fn an_anchor_selects_one_of_several_positions() {
     let before =
         "class A:\n    def f():\n        pass\n    def g():\n        pass\n\nclass B:\n    def f():\n        pass\n";
     let patched = applied("@@ class A:\n@@     def g():\n-        pass\n+        return 1\n", before).unwrap();
@@ -83,21 +83,21 @@ fn the_line_above_says_which_of_several_places_is_meant() {
 }
 
 #[test]
-fn the_end_of_the_file_can_be_said() {
+fn a_hunk_can_state_the_end_of_the_file() {
     assert_eq!(applied("@@\n x\n-y\n+z\n*** End of File\n", "x\ny\nx\ny\n").unwrap(), "x\ny\nx\nz\n");
     assert_eq!(applied("@@\n+z\n*** End of File\n", "x\n").unwrap(), "x\nz\n");
     assert_eq!(applied("@@\n-x\n+z\n*** End of File\n", "x\ny\n").unwrap_err()[0].applies_at, [1]);
 }
 
 #[test]
-fn line_ends_of_the_file_stay() {
+fn the_line_endings_of_the_file_are_preserved() {
     assert_eq!(applied("@@\n x\n-y\n+z\n+w\n", "x\r\ny\r\n").unwrap(), "x\r\nz\r\nw\r\n");
     assert_eq!(applied("@@\n x\n-y\n+z\n", "x\ny").unwrap(), "x\nz");
     assert_eq!(applied("@@\n+z\n*** End of File\n", "x\r\ny").unwrap(), "x\r\ny\r\nz");
 }
 
 #[test]
-fn what_is_not_of_the_form_is_refused_with_its_line() {
+fn text_outside_the_format_is_refused_with_its_line() {
     let whole = |body: &str| format!("*** Begin Patch\n{body}*** End Patch\n");
     let table = [
         (whole(""), "line 1 of the patch: the patch changes no file"),

@@ -1,12 +1,12 @@
-//! The same patches through git and through this: the same bytes, or both refuse.
+//! Applies the same patches with Git and with this crate: the results are equal, or both refuse.
 //!
-//! Where the two differ on purpose, and only there:
-//! 1. A hunk that stands nowhere as it says and at several other places is refused; git takes the nearest.
-//! 2. Once a hunk has moved, the hunks behind it have to be unique too; git trusts their numbers still.
-//! 3. Hunks keep their order; git lets one move before another.
-//! 4. A hunk without any context applies exactly where it says, as for `git apply --unidiff-zero`, or not at all; what has
-//!    no old lines either is refused.
-//! 5. A line that a hunk says has no newline must have none; git takes one that has, and joins it with the next.
+//! The intended differences:
+//! 1. A hunk that does not match at its stated line but at several others is refused; Git takes the nearest.
+//! 2. Once a hunk has moved, the later hunks have to be unique too; Git still trusts their numbers.
+//! 3. Hunks keep their order; Git lets one move before another.
+//! 4. A hunk without any context applies only at its stated line, as with `git apply --unidiff-zero`. Without old lines, it
+//!    is refused.
+//! 5. A line that a hunk states to have no newline must have none; Git accepts one and joins the line with the next.
 
 #![expect(clippy::disallowed_methods, reason = "the test reads this crate's sources as samples")]
 
@@ -16,13 +16,12 @@ use std::sync::Mutex;
 use super::*;
 use crate::test_support::Git;
 
-/// Pairs of texts that git is asked for patches of, at each width of context.
+/// Pairs of texts for which Git writes patches, at each width of context.
 const PAIRS: usize = 130;
-/// Widths of context, and files that each patch is applied to: the one that it was made for, and others that have changed
-/// since.
+/// Widths of context, each with the number of files that a patch is applied to: its original file and changed copies of it.
 const WIDTHS: [(&str, usize); 4] = [("-U0", 2), ("-U1", 5), ("-U3", 6), ("-U8", 3)];
 
-/// Numbers without a pattern, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -36,7 +35,7 @@ impl Dice {
 
 type Text = Vec<Vec<u8>>;
 
-/// The sources of this crate, as lines: real files with much in them that is alike.
+/// The sources of this crate, as lines: real files with many similar lines.
 fn sources() -> Vec<Text> {
     let mut files = Vec::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
@@ -56,7 +55,7 @@ fn sources() -> Vec<Text> {
     files
 }
 
-/// A piece of a real file; now and then in CRLF, without an end, very short or full of repetition.
+/// A part of a real file; sometimes in CRLF, without a final newline, very short or repetitive.
 fn piece(dice: &mut Dice, sources: &[Text]) -> Text {
     let source = &sources[dice.roll(sources.len())];
     let start = dice.roll(source.len());
@@ -81,7 +80,7 @@ fn piece(dice: &mut Dice, sources: &[Text]) -> Text {
     text
 }
 
-/// Changes a few places of a text.
+/// Changes a few lines of a text.
 fn change(dice: &mut Dice, text: &Text, sources: &[Text], changes: usize) -> Text {
     let mut text = text.clone();
     for _ in 0..changes {
@@ -111,7 +110,7 @@ fn change(dice: &mut Dice, text: &Text, sources: &[Text], changes: usize) -> Tex
     text
 }
 
-/// The patches that git makes of all pairs at once, by pair.
+/// The patches that Git writes for all pairs in one run, each with the number of its pair.
 fn patches(pairs: &[(Vec<u8>, Vec<u8>)], context: &str) -> Vec<(usize, Vec<u8>)> {
     let git = Git::new();
     for (number, (old, new)) in pairs.iter().enumerate() {
@@ -119,7 +118,7 @@ fn patches(pairs: &[(Vec<u8>, Vec<u8>)], context: &str) -> Vec<(usize, Vec<u8>)>
         git.write(&format!("b/{number}"), new);
     }
     let diff = git.run(&["diff", "--no-index", "--no-prefix", context, "a", "b"], b"").stdout;
-    // No line of a file begins a line of a diff, so only sections do.
+    // Lines of files have a mark in front, so only a file's header begins like this.
     let begins = |at: &usize| *at == 0 || diff[at - 1] == b'\n';
     let starts: Vec<_> = memchr::memmem::find_iter(&diff, "diff --git a/").filter(begins).collect();
     let ends = starts.iter().skip(1).copied().chain([diff.len()]);
@@ -131,7 +130,7 @@ fn patches(pairs: &[(Vec<u8>, Vec<u8>)], context: &str) -> Vec<(usize, Vec<u8>)>
     sections.map(|section| (number(&section), section)).collect()
 }
 
-/// The same patch with other numbers: as one that was made for a file that has since grown or shrunk above it.
+/// The same patch with other line numbers, as if lines had been added or removed above it.
 fn shift(patch: &[u8], by: i64) -> Vec<u8> {
     let shift_line = |line: &[u8]| -> Vec<u8> {
         let Some(ranges) = std::str::from_utf8(line).ok().and_then(|line| line.strip_prefix("@@ -")) else {
@@ -141,7 +140,7 @@ fn shift(patch: &[u8], by: i64) -> Vec<u8> {
         let (new, rest) = rest.split_once(" @@").unwrap();
         let moved = |range: &str| {
             let (start, count) = range.split_once(',').unwrap_or((range, "1"));
-            // The start of an empty side is no line.
+            // Only an empty side may start at 0.
             let least = i64::from(count != "0");
             format!("{},{count}", (start.parse::<i64>().unwrap() + by).max(least))
         };
@@ -150,7 +149,7 @@ fn shift(patch: &[u8], by: i64) -> Vec<u8> {
     patch.split_inclusive(|byte| *byte == b'\n').flat_map(shift_line).collect()
 }
 
-/// What became of a patch in git.
+/// The file after Git applied a patch; `None` if Git refused it.
 fn by_git(git: &Git, patch: &[u8], name: &str, before: &[u8], bare: bool) -> Option<Vec<u8>> {
     git.write(name, before);
     let mut arguments = vec!["apply", "--whitespace=nowarn"];
@@ -161,7 +160,7 @@ fn by_git(git: &Git, patch: &[u8], name: &str, before: &[u8], bare: bool) -> Opt
     git.run(&arguments, patch).status.success().then(|| git.read(name).unwrap_or_default())
 }
 
-/// Compares the two on one patch and one file; what differs without one of the rules.
+/// Compares the two implementations for one patch and one file. Fails for a difference that is not intended.
 fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict, String> {
     let parsed = Patch::parse_bytes(patch);
     let is_context = |line: &HunkLine| matches!(line, HunkLine::Context(_));
@@ -169,7 +168,7 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
     let unclosed = |patch: &Patch| patch.files[0].hunks.iter().any(|hunk| !hunk.lines.last().is_some_and(is_context));
     let (ours, conflicts, bare, unended) = match &parsed {
         Err(refusal) if refusal.message.contains("no line of the old file") => return Ok(Verdict::ByRule),
-        // Numbers cut at the first line may overlap, which is no patch here.
+        // Line numbers limited to the first line may overlap, which the parser refuses.
         Err(refusal) if refusal.message.contains("the previous hunk ends") => return Ok(Verdict::ByRule),
         Err(refusal) => return Err(format!("refused: {refusal}")),
         Ok(patch) => {
@@ -189,7 +188,7 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
         (None, None) => Ok(Verdict::Refused),
         (None, Some(_)) if bare || unended || conflicts.iter().any(by_rule) => Ok(Verdict::ByRule),
         (Some(_), Some(_)) if bare && unended => Ok(Verdict::ByRule),
-        // What stands just as it says applies; git wants a line of context behind it, or the file's end.
+        // A hunk that matches at its stated line applies; Git requires trailing context or the end of the file.
         (Some(_), None | Some(_)) if parsed.as_ref().is_ok_and(unclosed) => Ok(Verdict::ByRule),
         (ours, theirs) => {
             let shown = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -198,7 +197,7 @@ fn compare(git: &Git, patch: &[u8], name: &str, before: &[u8]) -> Result<Verdict
     }
 }
 
-/// Whether a conflict is one that git does not see: several places, or one out of order.
+/// Whether Git does not report this conflict: several positions, or one out of order.
 fn by_rule(conflict: &Conflict) -> bool {
     conflict.applies_at.len() > 1 || conflict.reason.contains("before an earlier hunk")
 }
@@ -211,7 +210,7 @@ enum Verdict {
 }
 
 #[test]
-fn what_git_apply_does_is_done() {
+fn patches_apply_as_with_git() {
     let sources = sources();
     let dice = &mut Dice(0x9e37_79b9_7f4a_7c15);
     let texts: Vec<(Text, Text)> = (0..PAIRS)

@@ -1,19 +1,19 @@
 use super::*;
 use crate::Code;
 
-/// What a section is, told short.
-fn told(section: &FilePatch) -> String {
+/// A short summary of a file patch.
+fn summary(section: &FilePatch) -> String {
     let mode = section.mode.map(|mode| format!(" {mode:o}")).unwrap_or_default();
     format!("{:?} {} {}{mode} #{}", section.operation, section.from, section.path, section.hunks.len())
 }
 
 fn sections(patch: &str) -> Vec<String> {
     let patch = Patch::parse(patch).unwrap_or_else(|refusal| panic!("{refusal}:\n{patch}"));
-    patch.files.iter().map(told).collect()
+    patch.files.iter().map(summary).collect()
 }
 
 #[test]
-fn every_form_of_section_is_understood() {
+fn every_form_of_file_header_is_parsed() {
     let table: [(&str, &[&str]); 22] = [
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", &["Modify f f #1"]),
         ("--- f\n+++ f\n@@ -1 +1 @@\n-a\n+b", &["Modify f f #1"]),
@@ -53,7 +53,7 @@ fn every_form_of_section_is_understood() {
 }
 
 #[test]
-fn sections_of_both_forms_stand_side_by_side() {
+fn a_patch_may_mix_git_and_plain_headers() {
     let git = "diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n";
     let plain = "--- a/g\n+++ b/g\n@@ -1 +1 @@\n-a\n+b\n@@ -7 +7,2 @@\n c\n+d\n";
     let renamed = "diff --git a/h b/i\nsimilarity index 100%\nrename from h\nrename to i\n";
@@ -66,7 +66,7 @@ fn sections_of_both_forms_stand_side_by_side() {
 }
 
 #[test]
-fn a_mails_head_and_signature_are_left_out() {
+fn the_header_and_signature_of_a_mail_are_ignored() {
     let mail = "From 0123456789 Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH] x\n\nText.\n---\n f | 2 +-\n\n\
                 diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n+b\n c\n-- \n2.47.3\n\n";
     assert_eq!(sections(mail), ["Modify f f #1"]);
@@ -84,7 +84,7 @@ fn lines_of_a_file_that_look_like_headers_are_lines() {
 }
 
 #[test]
-fn a_patch_that_wholly_ends_in_crlf_is_read_as_if_it_ended_in_lf() {
+fn a_patch_entirely_in_crlf_is_read_as_lf() {
     let patch = "diff --git a/f b/f\nold mode 100644\nnew mode 100755\n--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n+b\n c\n";
     assert_eq!(section(&patch.replace('\n', "\r\n")), section(patch));
     let kept = of_f("@@ -1 +1 @@\n-a\r\n+b\r\n");
@@ -92,13 +92,13 @@ fn a_patch_that_wholly_ends_in_crlf_is_read_as_if_it_ended_in_lf() {
 }
 
 #[test]
-fn a_last_line_without_an_end_is_completed() {
+fn a_last_line_without_a_newline_is_completed() {
     let patch = of_f("@@ -1,2 +1,2 @@\n-a\n+b\n c");
     assert_eq!(section(&patch), section(&(patch.clone() + "\n")));
 }
 
 #[test]
-fn lines_told_to_have_no_end_have_none() {
+fn lines_marked_as_without_newline_have_none() {
     let patch = of_f("@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ Kein Zeilenumbruch\n");
     let lines = &section(&patch).hunks[0].lines;
     assert_eq!(lines[1..], [HunkLine::Delete(b"b".to_vec()), HunkLine::Insert(b"c".to_vec())]);
@@ -107,7 +107,7 @@ fn lines_told_to_have_no_end_have_none() {
 /// Hunks that change a file `f`.
 const HUNK: &str = "@@ -1 +1 @@\n-a\n+b\n";
 
-/// Parses each text, which has to be refused as no patch, in these words.
+/// Checks that each text is refused as an invalid patch, with a message that begins like this.
 fn are_refused(table: Vec<(String, &str)>) {
     for (patch, want) in table {
         let refusal = Patch::parse(&patch).expect_err(&patch);
@@ -117,18 +117,18 @@ fn are_refused(table: Vec<(String, &str)>) {
     }
 }
 
-/// A section of git's with these headers.
+/// A file with these Git headers.
 fn git(headers: &str) -> String {
     format!("diff --git a/f b/f\n{headers}")
 }
 
-/// The same with a hunk behind them.
+/// As [`git`], followed by a hunk.
 fn hunked(headers: &str) -> String {
     git(&format!("{headers}--- a/f\n+++ b/f\n{HUNK}"))
 }
 
 #[test]
-fn text_that_is_no_patch_is_refused_with_its_line() {
+fn text_that_is_not_a_patch_is_refused_with_its_line() {
     are_refused(vec![
         (String::new(), "line 1 of the patch: the patch changes no file"),
         ("\n \n".to_owned(), "line 1 of the patch: the patch changes no file"),
@@ -208,7 +208,7 @@ fn hunks_that_are_not_what_they_say_are_refused_with_their_line() {
 }
 
 #[test]
-fn what_no_patch_may_hold_is_refused_with_its_line() {
+fn unsupported_content_is_refused_with_its_line() {
     are_refused(vec![
         (git("index 1..2\nGIT binary patch\nliteral 0\n"), "line 3 of the patch: binary files cannot be patched"),
         (git("index 1..2\nBinary files a/f and b/f differ\n"), "line 3 of the patch: binary files cannot be patched"),
@@ -327,7 +327,7 @@ fn names_are_judged_as_paths_after_the_syntax() {
     ];
     for patch in table {
         assert_eq!(Patch::parse(&patch).expect_err(&patch).code, Code::PathRejected, "{patch}");
-        // A fault of syntax behind it is told first.
+        // A syntax error after it is reported first.
         let worse = patch.clone() + "junk\n";
         assert_eq!(Patch::parse(&worse).expect_err(&worse).code, Code::PatchInvalid, "{worse}");
         let twice = patch.clone() + &of_f(HUNK).replace("/f", "/t") + &of_f(HUNK).replace("/f", "/t");
@@ -336,7 +336,7 @@ fn names_are_judged_as_paths_after_the_syntax() {
 }
 
 #[test]
-fn a_file_and_one_beneath_it_are_not_both_wanted() {
+fn a_file_and_a_path_under_it_are_refused() {
     let make = |path: &str| format!("diff --git a/{path} b/{path}\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
     let gone = |path: &str| format!("diff --git a/{path} b/{path}\n--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n");
     let away = "diff --git a/f b/g\nrename from f\nrename to g\n";
@@ -351,11 +351,11 @@ fn a_file_and_one_beneath_it_are_not_both_wanted() {
 }
 
 #[test]
-fn renames_may_swap_and_make_room() {
+fn renames_may_swap_and_free_a_path() {
     let swap = "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/g b/f\nrename from g\nrename to f\n";
     assert_eq!(sections(swap), ["Rename f g #0", "Rename g f #0"]);
-    let anew = "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/f b/f\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n";
-    assert_eq!(sections(anew), ["Rename f g #0", "Create f f #1"]);
+    let replaced = "diff --git a/f b/g\nrename from f\nrename to g\ndiff --git a/f b/f\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n";
+    assert_eq!(sections(replaced), ["Rename f g #0", "Create f f #1"]);
     let copies = "diff --git a/f b/g\ncopy from f\ncopy to g\ndiff --git a/f b/h\nrename from f\nrename to h\n";
     assert_eq!(sections(copies), ["Copy f g #0", "Rename f h #0"]);
 }

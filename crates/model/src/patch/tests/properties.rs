@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Side, diff_file};
 
-/// Lines of few kinds, so that much is alike; some without an end, some in CRLF, some no UTF-8.
+/// Texts of few different lines, so that many are equal; some without a final newline, in CRLF or not in UTF-8.
 fn texts() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         6 => "[a-d]{0,2}\n".prop_map(String::into_bytes),
@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_diff_is_parsed_and_applied_and_undone(
+    fn a_diff_is_parsed_applied_and_reversed(
         (old, new) in (texts(), texts()),
         (from, path) in (names(), names()),
         (old_mode, new_mode) in (prop_oneof![Just(0o644), Just(0o755)], prop_oneof![Just(0o644), Just(0o755)]),
@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn a_patch_in_lf_of_a_file_in_crlf_keeps_it_crlf(old in "([a-d]{0,2}\n){1,30}", new in "([a-d]{0,2}\n){1,30}") {
+    fn a_patch_in_lf_keeps_a_file_in_crlf(old in "([a-d]{0,2}\n){1,30}", new in "([a-d]{0,2}\n){1,30}") {
         let path = LogicalPath::parse("f").unwrap();
         let side = |bytes| Side { path: &path, bytes, mode: 0o644 };
         let diff = diff_file(Some(side(old.as_bytes())), Some(side(new.as_bytes())));
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_diff_is_applied_right_or_refused(
+    fn a_changed_diff_is_applied_correctly_or_refused(
         (old, new) in (texts(), texts()),
         changes in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![Just(None), any::<u8>().prop_map(Some)]), 1..4),
     ) {
@@ -106,7 +106,7 @@ proptest! {
         }
         if let Ok(patch) = Patch::parse_bytes(&text) {
             for section in &patch.files {
-                // A line without content and without an end is counted, and is nothing.
+                // A line without content and without a newline counts as a line but adds no bytes.
                 let nothing = section.hunks.iter().flat_map(|hunk| &hunk.lines).any(|line| line.bytes().is_empty());
                 if let Some(patched) = section.apply(&old).ok().filter(|_| !nothing) {
                     let lines = |bytes: &[u8]| bytes.split_inclusive(|byte| *byte == b'\n').count() as u64;

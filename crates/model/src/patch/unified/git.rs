@@ -37,7 +37,7 @@ struct Headers {
 }
 
 /// Reads a file whose first line is line `number` and contains `names`.
-pub(super) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Result<RawFilePatch, Refusal> {
+pub(crate) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Result<RawFilePatch, Refusal> {
     if names.ends_with(b"\r") {
         let hint = "End all lines of the patch's headers in LF; only the lines of files keep their CR.";
         return Err(invalid(number, "the header ends in CR LF, but not every line of the patch does", hint));
@@ -75,7 +75,7 @@ pub(super) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Resul
 }
 
 /// The refusal of binary content.
-pub(super) fn binary(number: usize) -> Refusal {
+pub(crate) fn binary(number: usize) -> Refusal {
     let hint = "Remove binary files from the patch; store them with PUT /v1/runs/{run}/files/{path}.";
     invalid(number, "binary files cannot be patched", hint)
 }
