@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ledger::{AppendedAll, Entry, Ledger, RequiredToken, StorageTotals};
+use ledger::{Appended, Entry, Ledger, RequiredToken, StorageTotals};
 use model::{Code, Permission, Profiles, Refusal};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
@@ -133,14 +133,14 @@ impl Engine {
     /// # Errors
     ///
     /// Where the ledger fails.
-    pub async fn append(&self, entries: Vec<Entry>) -> ledger::Result<AppendedAll> {
+    pub async fn append(&self, entries: Vec<Entry>) -> ledger::Result<Appended> {
         let started = Instant::now();
         let calls: Vec<_> = entries.iter().map(|entry| CallMetrics::of(&entry.draft)).collect();
         // A record must not repeat an input of unbounded size.
         let bounded = |entry: Entry| Entry { draft: entry.draft.bounded(), ..entry };
         failpoint::hit("record.begin");
-        let appended = self.ledger.append_all(entries.into_iter().map(bounded).collect()).await?;
-        if matches!(appended, AppendedAll::Recorded(_)) {
+        let appended = self.ledger.append(entries.into_iter().map(bounded).collect()).await?;
+        if matches!(appended, Appended::Recorded(_)) {
             for call in calls {
                 call.count(started.elapsed());
             }

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ledger::{
-    Appended, AppendedAll, Artifact, Entry, Ledger, LedgerError, Preconditions, RecordFilter, Reply, StoredRun,
-};
+use ledger::{Appended, Artifact, Entry, Ledger, LedgerError, Preconditions, RecordFilter, Reply, StoredRun};
 use model::{
     ArtifactId, Budget, Code, Draft, FileKind, ImportReport, LogicalPath, Outcome, Policy, RecordFile, Run, RunCounts,
     RunId, RunState, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -67,7 +65,7 @@ async fn fill(ledger: &dyn Ledger, records: i64, runs: u64) -> Fallible<()> {
         // Every tenth call writes, as agents do.
         let entry = |number: u64| if number.is_multiple_of(10) { write(number, runs) } else { read(number, runs) };
         let entries: Vec<_> = numbers.clone().map(|number| entry(number.unsigned_abs())).collect::<Fallible<_>>()?;
-        let AppendedAll::Recorded(appended) = ledger.append_all(entries).await? else {
+        let Appended::Recorded(appended) = ledger.append(entries).await? else {
             return Err("calls were not recorded".into());
         };
         let written = appended.into_iter().filter(|record| record.mutates);
@@ -119,13 +117,13 @@ async fn append_for(ledger: &Arc<dyn Ledger>, callers: u64, mutate: bool, time: 
 
 async fn append(ledger: &dyn Ledger, number: u64, mutate: bool, runs: u64) -> Fallible<()> {
     let entry = if mutate { write(number, runs)? } else { read(number, runs)? };
-    let record = match ledger.append(entry).await? {
-        Appended::Recorded(record) => record,
+    let records = match ledger.append(vec![entry]).await? {
+        Appended::Recorded(records) => records,
         other => return Err(format!("a call was not recorded: {other:?}").into()),
     };
     if mutate {
         // The service does so for many at a time.
-        ledger.prune(&[(record.run_id, record.seq)]).await?;
+        ledger.prune(&records.into_iter().map(|record| (record.run_id, record.seq)).collect::<Vec<_>>()).await?;
     }
     Ok(())
 }

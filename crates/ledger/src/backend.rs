@@ -7,7 +7,7 @@ use model::RunId;
 use tokio::sync::watch;
 
 use crate::table::Rows;
-use crate::{AppendedAll, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{Appended, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// A value of a statement or of a row.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     const PRUNE_BATCH: usize;
 
     /// Appends all entries or none, in one commit with other calls that wait.
-    fn append(&self, entries: Vec<Entry>) -> impl Future<Output = Result<AppendedAll>> + Send;
+    fn append(&self, entries: Vec<Entry>) -> impl Future<Output = Result<Appended>> + Send;
 
     /// Returns the rows of a query, from one snapshot.
     fn fetch<T: Send + 'static>(

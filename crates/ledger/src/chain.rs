@@ -5,7 +5,7 @@ use model::{ApprovalId, Disk, Draft, Outcome, Record, RunId, RunState, Sha256, T
 
 use crate::backend::{RowReader, to_count, to_int};
 use crate::entry_rows::EntryRows;
-use crate::{AppendedAll, Entry, FailedPrecondition, Result, rows};
+use crate::{Appended, Entry, FailedPrecondition, Result, rows};
 
 /// Selects what [`RunHead::read`] reads.
 macro_rules! select_head {
@@ -74,11 +74,11 @@ pub(crate) trait AppendState {
 }
 
 /// Appends `entries` to `state` and their rows to `rows`, all or none.
-pub(crate) fn append_all<'a>(
+pub(crate) fn append<'a>(
     state: &mut impl AppendState,
     entries: &'a [Entry],
     rows: &mut EntryRows<'a>,
-) -> Result<AppendedAll> {
+) -> Result<Appended> {
     // Every check comes before the first change.
     for (index, entry) in entries.iter().enumerate() {
         if let Some(rejected) = check(state, entry, index)? {
@@ -93,11 +93,11 @@ pub(crate) fn append_all<'a>(
         rows.push(entry, body, [position, head.run_no, to_int(record.seq)])?;
         records.push(record);
     }
-    Ok(AppendedAll::Recorded(records))
+    Ok(Appended::Recorded(records))
 }
 
 /// Returns why `entry`, which is at `index`, cannot be appended.
-fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Option<AppendedAll>> {
+fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Option<Appended>> {
     let run = &entry.draft.run_id;
     let is_revoked = match &entry.preconditions.token {
         Some(token) => state.is_revoked(run, &token.token_id)?,
@@ -105,18 +105,18 @@ fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Op
     };
     let head = state.head(run)?;
     if let Some(failed) = head.failed_precondition(entry, is_revoked) {
-        return Ok(Some(AppendedAll::PreconditionFailed(failed)));
+        return Ok(Some(Appended::PreconditionFailed(failed)));
     }
     let run_no = head.run_no;
     match if entry.client_supplied_id { state.earlier_call(entry, run_no)? } else { None } {
-        Some(EarlierCall::Other) => return Ok(Some(AppendedAll::Reused(index))),
+        Some(EarlierCall::Other) => return Ok(Some(Appended::Reused(index))),
         Some(EarlierCall::Same { is_answered: true }) if entry.is_answered_once() => {
-            return Ok(Some(AppendedAll::Repeated(index)));
+            return Ok(Some(Appended::Repeated(index)));
         }
         Some(EarlierCall::Same { .. }) | None => {}
     }
     match &entry.approval_decision {
-        Some(decision) if !state.is_pending(&decision.approval_id, run_no)? => Ok(Some(AppendedAll::NotPending)),
+        Some(decision) if !state.is_pending(&decision.approval_id, run_no)? => Ok(Some(Appended::NotPending)),
         _ => Ok(None),
     }
 }

@@ -100,25 +100,9 @@ pub struct Artifact {
     pub diff: Vec<u8>,
 }
 
-/// The outcome of appending one entry. Only `Recorded` writes anything.
+/// The outcome of appending entries in one transaction. Only `Recorded` writes anything.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every outcome is a record")]
 pub enum Appended {
-    /// The entry is durable.
-    Recorded(Record),
-    /// An earlier call with another tool or input has the same client-supplied ID.
-    Reused,
-    /// The same call already has a reply under its client-supplied ID: the connection was lost during its first commit.
-    Repeated,
-    /// The approval to decide is no longer pending.
-    NotPending,
-    /// A precondition does not hold.
-    PreconditionFailed(FailedPrecondition),
-}
-
-/// The outcome of appending several entries in one transaction. Only `Recorded` writes anything.
-#[derive(Clone, Debug)]
-pub enum AppendedAll {
     /// All entries are durable; their records, in order.
     Recorded(Vec<Record>),
     /// An earlier call with another tool or input has the client-supplied ID of the entry at this index.

@@ -29,9 +29,7 @@ use model::{
 };
 
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
-pub use entry::{
-    Appended, AppendedAll, ApprovalDecision, Artifact, Entry, FailedPrecondition, Preconditions, Reply, RequiredToken,
-};
+pub use entry::{Appended, ApprovalDecision, Artifact, Entry, FailedPrecondition, Preconditions, Reply, RequiredToken};
 pub use error::{Fence, LedgerError};
 pub use page::{Page, PageSize};
 pub use stored::{JournalEntry, RecordFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun};
@@ -83,10 +81,9 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// Revokes a token. Returns false if the run has no such token.
     async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool>;
 
-    /// Appends `entry` as its run's next record. Concurrent appends share a commit.
-    async fn append(&self, entry: Entry) -> Result<Appended>;
     /// Appends `entries`, all or none, as consecutive records of one run. No two may have the same client-supplied ID.
-    async fn append_all(&self, entries: Vec<Entry>) -> Result<AppendedAll>;
+    /// Concurrent appends share a commit.
+    async fn append(&self, entries: Vec<Entry>) -> Result<Appended>;
     /// Returns the first call with this ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
     /// Lists the records after `after` that match `filter`, in order.

@@ -24,7 +24,7 @@ use self::fence::{EnterMode, Fence};
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
 use crate::table::Rows;
-use crate::{AppendedAll, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{Appended, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// Maximum number of queued jobs; further callers wait to submit theirs.
 const MAX_QUEUED: usize = 1024;
@@ -96,7 +96,7 @@ async fn in_time<T>(work: impl Future<Output = T>) -> Result<T> {
 impl Backend for Postgres {
     const PRUNE_BATCH: usize = 4096;
 
-    async fn append(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
+    async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
         let closed = || LedgerError::Unavailable("the ledger is closed".into());
         let jobs = self.jobs.lock().clone().ok_or_else(closed)?;
         let (answer, answered) = oneshot::channel();

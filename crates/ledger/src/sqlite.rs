@@ -28,7 +28,7 @@ use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::table::Rows;
-use crate::{AppendedAll, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{Appended, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// Maximum number of queued jobs; further callers wait to submit theirs.
 const MAX_QUEUED: usize = 1024;
@@ -75,7 +75,7 @@ impl Backend for Sqlite {
     // Small, because other jobs wait meanwhile and nobody waits for this one.
     const PRUNE_BATCH: usize = 64;
 
-    async fn append(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
+    async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
         self.submit(|answer| Job::Append { entries, answer }).await
     }
 

@@ -14,8 +14,8 @@ use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::table::{Column, Rows, Table};
 use crate::{
-    Appended, AppendedAll, Entry, INSTANCE, JournalEntry, Ledger, LedgerError, Page, PageSize, RecordFilter, Result,
-    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, verify,
+    Appended, Entry, INSTANCE, JournalEntry, Ledger, LedgerError, Page, PageSize, RecordFilter, Result, SettledRun,
+    StorageTotals, StoredCall, StoredRecord, StoredRun, verify,
 };
 
 /// A ledger on the database `B`.
@@ -185,22 +185,7 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(self.0.transact(Some(run.clone()), vec![Statement::new(sql::REVOKE_TOKEN, params)]).await? > 0)
     }
 
-    async fn append(&self, entry: Entry) -> Result<Appended> {
-        Ok(match self.0.append(vec![entry]).await? {
-            AppendedAll::Recorded(records) => {
-                let record = records.into_iter().next();
-                Appended::Recorded(
-                    record.ok_or_else(|| LedgerError::Internal("an appended entry has no record".into()))?,
-                )
-            }
-            AppendedAll::Reused(_) => Appended::Reused,
-            AppendedAll::Repeated(_) => Appended::Repeated,
-            AppendedAll::NotPending => Appended::NotPending,
-            AppendedAll::PreconditionFailed(unmet) => Appended::PreconditionFailed(unmet),
-        })
-    }
-
-    async fn append_all(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
+    async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
         self.0.append(entries).await
     }
 

@@ -1,6 +1,6 @@
 //! Records of calls: their ledger entries, and recording calls that fail.
 
-use ledger::{AppendedAll, Entry, FailedPrecondition, Reply};
+use ledger::{Appended, Entry, FailedPrecondition, Reply};
 use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
@@ -51,11 +51,11 @@ impl Engine {
     /// The refusal of entries that the ledger did not take; the errors of the ledger.
     pub async fn append_for(&self, calls: &[CallContext], entries: Vec<Entry>) -> Result<Vec<Record>, CallError> {
         match self.append(entries).await? {
-            AppendedAll::Recorded(records) => Ok(records),
-            AppendedAll::NotPending => Err(approval_not_pending().into()),
-            AppendedAll::Repeated(_) => Err(already_recorded().into()),
-            AppendedAll::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
-            AppendedAll::Reused(index) => Err(self.record_reused_id(&calls[index]).await),
+            Appended::Recorded(records) => Ok(records),
+            Appended::NotPending => Err(approval_not_pending().into()),
+            Appended::Repeated(_) => Err(already_recorded().into()),
+            Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
+            Appended::Reused(index) => Err(self.record_reused_id(&calls[index]).await),
         }
     }
 
@@ -98,15 +98,15 @@ impl Engine {
         }
         let records = match self.append(entries.clone()).await {
             // The ID has an answer, which this caller may not see. The refusal is recorded beside it.
-            Ok(AppendedAll::Repeated(_)) if error.is(Code::Forbidden) => {
+            Ok(Appended::Repeated(_)) if error.is(Code::Forbidden) => {
                 for entry in &mut entries {
                     entry.reply = None;
                 }
                 self.append_for(calls, entries).await?
             }
-            Ok(AppendedAll::Recorded(records)) => records,
-            Ok(AppendedAll::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
-            Ok(AppendedAll::Repeated(_) | AppendedAll::NotPending | AppendedAll::PreconditionFailed(_)) => {
+            Ok(Appended::Recorded(records)) => records,
+            Ok(Appended::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
+            Ok(Appended::Repeated(_) | Appended::NotPending | Appended::PreconditionFailed(_)) => {
                 return Err(already_recorded().into());
             }
             Err(unrecorded) => match error {
@@ -150,7 +150,7 @@ impl Engine {
         draft.reasons = reasons_of(&refusal);
         let entry = Entry { client_supplied_id: false, ..call.entry(draft, None) };
         match Box::pin(self.append(vec![entry])).await {
-            Ok(AppendedAll::Recorded(records)) => match records.first() {
+            Ok(Appended::Recorded(records)) => match records.first() {
                 Some(record) => refusal.recorded(record.seq, record.hash).into(),
                 None => refusal.into(),
             },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ledger::{AppendedAll, Entry, Preconditions};
+use ledger::{Appended, Entry, Preconditions};
 use model::{
     ArtifactId, Code, DiskChange, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256, Usage,
     Verdict,
@@ -132,7 +132,7 @@ impl Engine {
             Err(_) => return opened,
         };
         let recorded = self.append(vec![export_entry(run, tool, &caller, refusal, started)]).await?;
-        if let AppendedAll::PreconditionFailed(failed) = recorded {
+        if let Appended::PreconditionFailed(failed) = recorded {
             let refusal = refusal_of(failed);
             self.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await?;
             return Err(refusal.into());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ledger::{AppendedAll, ApprovalDecision};
+use ledger::{Appended, ApprovalDecision};
 use model::{Record, Usage};
 
 use crate::call::record::{Failure, refusal_of};
@@ -52,7 +52,7 @@ impl Staged {
         run.accounting.reserve(&usage);
         failpoint::hit("transaction.staged");
         let records = match engine.append(entries).await {
-            Ok(AppendedAll::Recorded(records)) => records,
+            Ok(Appended::Recorded(records)) => records,
             not_recorded => {
                 run.accounting.release(&usage);
                 return Err(undo(engine, run, &calls, large_files, not_recorded).await);
@@ -74,7 +74,7 @@ async fn undo(
     run: &OpenRun,
     calls: &[CallContext],
     large_files: Vec<String>,
-    appended: ledger::Result<AppendedAll>,
+    appended: ledger::Result<Appended>,
 ) -> Failure {
     let error = match appended {
         Err(error) => {
@@ -82,15 +82,15 @@ async fn undo(
             run.accounting.set_uncertain(large_files);
             return Failure::Recorded(error.into());
         }
-        Ok(AppendedAll::Repeated(_)) => {
+        Ok(Appended::Repeated(_)) => {
             // An uncertain attempt before this one is recorded. Its steps may not be applied yet.
             run.accounting.set_dirty();
             Failure::Recorded(already_recorded().into())
         }
-        Ok(AppendedAll::Reused(index)) => Failure::Recorded(engine.record_reused_id(&calls[index]).await),
-        Ok(AppendedAll::NotPending) => Failure::Recorded(approval_not_pending().into()),
-        Ok(AppendedAll::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
-        Ok(AppendedAll::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
+        Ok(Appended::Reused(index)) => Failure::Recorded(engine.record_reused_id(&calls[index]).await),
+        Ok(Appended::NotPending) => Failure::Recorded(approval_not_pending().into()),
+        Ok(Appended::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
+        Ok(Appended::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
     };
     staged_files::discard(run, &large_files);
     error

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, AppendedAll, CheckpointLog, Entry, JournalEntry, Ledger, LedgerError, NewCheckpoint, Page,
-    PageSize, RecordFilter, Result, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord,
-    StoredRun,
+    AdvancedHead, Appended, CheckpointLog, Entry, JournalEntry, Ledger, LedgerError, NewCheckpoint, Page, PageSize,
+    RecordFilter, Result, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord, StoredRun,
 };
 use model::{
     Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, ImportReport, LogicalPath, Run, RunId,
@@ -171,12 +170,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.revoke_token(run, token)).await
     }
 
-    async fn append(&self, entry: Entry) -> Result<Appended> {
-        self.pass(self.inner.append(entry)).await
-    }
-
-    async fn append_all(&self, entries: Vec<Entry>) -> Result<AppendedAll> {
-        self.pass(self.inner.append_all(entries)).await
+    async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
+        self.pass(self.inner.append(entries)).await
     }
 
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>> {

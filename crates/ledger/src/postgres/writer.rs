@@ -14,7 +14,7 @@ use super::fence::{EnterMode, Fence, FencedTx};
 use super::open;
 use crate::chain::{self, LAST_POSITION};
 use crate::entry_rows::{EntryRows, head_rows, inline_contents};
-use crate::{AppendedAll, Entry, LedgerError, Result};
+use crate::{Appended, Entry, LedgerError, Result};
 
 /// Maximum number of jobs in a group.
 const MAX_GROUP: usize = 512;
@@ -28,7 +28,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// Entries to append, all or none, with the channel for the result.
 pub(crate) struct Job {
     pub(crate) entries: Vec<Entry>,
-    pub(crate) answer: oneshot::Sender<Result<AppendedAll>>,
+    pub(crate) answer: oneshot::Sender<Result<Appended>>,
 }
 
 pub(crate) struct Writer {
@@ -93,7 +93,7 @@ impl Writer {
         }
     }
 
-    async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<AppendedAll>>> {
+    async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Appended>>> {
         let mut connection = self.connect().await?;
         let last = *self.newest.borrow();
         match tokio::time::timeout(TIMEOUT, run_transaction(&mut connection, &self.fence, group, last)).await {
@@ -151,7 +151,7 @@ async fn run_transaction(
     fence: &Fence,
     group: &[Job],
     last: i64,
-) -> Result<(Vec<Result<AppendedAll>>, i64)> {
+) -> Result<(Vec<Result<Appended>>, i64)> {
     let mut fenced = fence.enter(connection, EnterMode::Begin).await?;
     let entries: Vec<_> = group.iter().flat_map(|job| &job.entries).collect();
     let position = fenced.position().max(last);
@@ -159,8 +159,8 @@ async fn run_transaction(
     let mut rows = EntryRows::new();
     let mut done = Vec::with_capacity(group.len());
     for job in group {
-        let appended = chain::append_all(&mut state, &job.entries, &mut rows);
-        if matches!(appended, Ok(AppendedAll::Recorded(_))) {
+        let appended = chain::append(&mut state, &job.entries, &mut rows);
+        if matches!(appended, Ok(Appended::Recorded(_))) {
             state.appended(&job.entries);
         }
         done.push(match appended {

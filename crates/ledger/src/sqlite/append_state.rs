@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::convert::{execute, failed, fetch, write_rows};
 use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION, RunHead, select_head};
 use crate::entry_rows::{EntryRows, head_rows};
-use crate::{AppendedAll, Entry, LedgerError, Result};
+use crate::{Appended, Entry, LedgerError, Result};
 
 const FIRST_OF_ID: &str =
     "SELECT tool, input_sha256 FROM audit_record WHERE tool_call_id = ?1 AND run_no = ?2 ORDER BY seq LIMIT 1";
@@ -47,9 +47,9 @@ impl HeadCache {
     }
 
     /// Appends `entries`, all or none. After an error, some rows may have been written: the transaction must be rolled back.
-    pub(crate) fn append_all(&mut self, connection: &Connection, entries: &[Entry]) -> Result<AppendedAll> {
+    pub(crate) fn append(&mut self, connection: &Connection, entries: &[Entry]) -> Result<Appended> {
         let mut rows = EntryRows::new();
-        let appended = chain::append_all(&mut Appending { connection, cache: self }, entries, &mut rows)?;
+        let appended = chain::append(&mut Appending { connection, cache: self }, entries, &mut rows)?;
         for rows in rows.tables() {
             write_rows(connection, rows).map_err(failed)?;
         }

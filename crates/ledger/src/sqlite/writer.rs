@@ -13,7 +13,7 @@ use super::ballast::BallastFile;
 use super::convert::{execute, failed, is_full};
 use super::wal_checkpointer::{WalCheckpointer, abort_on_lost_sync};
 use crate::backend::Statement;
-use crate::{AppendedAll, Entry, LedgerError, Result};
+use crate::{Appended, Entry, LedgerError, Result};
 
 /// Maximum number of jobs in a group.
 const MAX_GROUP: usize = 512;
@@ -31,7 +31,7 @@ const DISK_FULL: &str = "the disk of the database is full: only reads are accept
 pub(crate) enum Job {
     Append {
         entries: Vec<Entry>,
-        answer: oneshot::Sender<Result<AppendedAll>>,
+        answer: oneshot::Sender<Result<Appended>>,
     },
     Transact {
         /// The run whose row or head the statements may change.
@@ -43,7 +43,7 @@ pub(crate) enum Job {
 
 /// The result of a job, to be sent once its group is committed.
 enum Done {
-    Appended(Result<AppendedAll>),
+    Appended(Result<Appended>),
     Changed(Result<u64>),
 }
 
@@ -258,7 +258,7 @@ impl Job {
     /// Writes the job's rows. After an error, some of them may have been written.
     fn run(&self, connection: &Connection, heads: &mut HeadCache) -> Result<Done> {
         match self {
-            Self::Append { entries, .. } => match heads.append_all(connection, entries) {
+            Self::Append { entries, .. } => match heads.append(connection, entries) {
                 Err(LedgerError::NoSuchRun) => Ok(Done::Appended(Err(LedgerError::NoSuchRun))),
                 appended => appended.map(|appended| Done::Appended(Ok(appended))),
             },

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::{Appended, AppendedAll, ApprovalDecision, Entry, LedgerError, RecordFilter, Reply};
+use ledger::{Appended, ApprovalDecision, Entry, LedgerError, RecordFilter, Reply};
 use model::{ApprovalId, ApprovalState, Outcome, Record, Sha256};
 use rstest::rstest;
 
-use crate::harness::{Backend, call_id, read, run_id, write};
+use crate::harness::{Backend, call_id, only_record, read, run_id, write};
 use crate::steps::change;
 
 #[rstest]
@@ -21,11 +21,11 @@ async fn concurrent_appends_leave_no_gap(#[values(Backend::Sqlite, Backend::Post
     for index in 0..100 {
         let ledger = Arc::clone(&world.ledger);
         let run = if index % 3 == 0 { "r2" } else { "r1" };
-        tasks.spawn(async move { ledger.append(read(run, &format!("f{index}"))).await.unwrap() });
+        tasks.spawn(async move { ledger.append(vec![read(run, &format!("f{index}"))]).await.unwrap() });
     }
     let mut seqs = BTreeSet::new();
     while let Some(appended) = tasks.join_next().await {
-        let Appended::Recorded(record) = appended.unwrap() else { panic!("not recorded") };
+        let record = only_record(appended.unwrap());
         assert!(seqs.insert((record.run_id, record.seq)));
     }
     let expected = (1..=66).map(|seq| (run_id("r1"), seq)).chain((1..=34).map(|seq| (run_id("r2"), seq)));
@@ -49,11 +49,11 @@ async fn looks_and_changes_that_come_together_are_all_kept(
         let ledger = Arc::clone(&world.ledger);
         let name = format!("f{index}");
         let entry = if index % 4 == 0 { read("r1", &name) } else { crate::steps::change("r1", &name, &name) };
-        tasks.spawn(async move { ledger.append(entry).await.unwrap() });
+        tasks.spawn(async move { ledger.append(vec![entry]).await.unwrap() });
     }
     let mut changes = Vec::new();
     while let Some(appended) = tasks.join_next().await {
-        let Appended::Recorded(record) = appended.unwrap() else { panic!("not recorded") };
+        let record = only_record(appended.unwrap());
         if record.mutates {
             changes.push((record.run_id, record.seq));
         }
@@ -99,11 +99,11 @@ async fn a_claimed_id_belongs_to_its_first_call(#[values(Backend::Sqlite, Backen
     let world = backend.open().await;
     let (run, _) = (world.run("r1").await, world.run("r2").await);
     world.append(write("r1", "mine", "a")).await;
-    let other_input = world.ledger.append(write("r1", "mine", "b")).await.unwrap();
-    assert!(matches!(other_input, Appended::Reused));
+    let other_input = world.try_append(write("r1", "mine", "b")).await.unwrap();
+    assert!(matches!(other_input, Appended::Reused(_)));
     let mut other_tool = write("r1", "mine", "a");
     other_tool.draft.tool = "delete_file".into();
-    assert!(matches!(world.ledger.append(other_tool.clone()).await.unwrap(), Appended::Reused));
+    assert!(matches!(world.try_append(other_tool.clone()).await.unwrap(), Appended::Reused(_)));
     // Another run's IDs are its own; who does not claim the ID is not asked.
     assert_eq!(world.append(write("r2", "mine", "b")).await.seq, 1);
     other_tool.client_supplied_id = false;
@@ -120,12 +120,12 @@ async fn a_call_that_has_a_reply_is_not_appended_again(#[values(Backend::Sqlite,
     let unanswered = Entry { reply: None, ..write("r1", "mine", "a") };
     assert_eq!(world.append(unanswered.clone()).await.seq, 1);
     assert_eq!(world.append(change("r1", "mine", "a")).await.seq, 2);
-    let again = world.ledger.append(change("r1", "mine", "a")).await.unwrap();
-    assert!(matches!(again, Appended::Repeated), "{again:?}");
+    let again = world.try_append(change("r1", "mine", "a")).await.unwrap();
+    assert!(matches!(again, Appended::Repeated(_)), "{again:?}");
     assert_eq!(world.append(unanswered).await.seq, 3);
     let both = vec![write("r1", "other", "a"), write("r1", "mine", "a")];
-    let again = world.ledger.append_all(both).await.unwrap();
-    assert!(matches!(again, AppendedAll::Repeated(1)), "{again:?}");
+    let again = world.ledger.append(both).await.unwrap();
+    assert!(matches!(again, Appended::Repeated(1)), "{again:?}");
     let stored = world.ledger.run(&run).await.unwrap().unwrap();
     assert_eq!((stored.run.counts.calls, stored.run.counts.mutations), (3, 1));
     assert_eq!(world.ledger.pending_journal(Some(&run)).await.unwrap().len(), 1);
@@ -144,9 +144,9 @@ async fn entries_that_belong_together_are_all_appended_or_none(
     // Others that are written in the same commit come before or behind, never in between.
     let other = tokio::spawn({
         let ledger = Arc::clone(&world.ledger);
-        async move { ledger.append(read("r1", "elsewhere")).await.unwrap() }
+        async move { ledger.append(vec![read("r1", "elsewhere")]).await.unwrap() }
     });
-    let AppendedAll::Recorded(records) = world.ledger.append_all(three).await.unwrap() else { panic!("not recorded") };
+    let Appended::Recorded(records) = world.ledger.append(three).await.unwrap() else { panic!("not recorded") };
     assert!(matches!(other.await.unwrap(), Appended::Recorded(_)));
     assert_eq!(
         records.iter().map(|record| record.tool.as_str()).collect::<Vec<_>>(),
@@ -157,8 +157,8 @@ async fn entries_that_belong_together_are_all_appended_or_none(
         (vec![write("r1", "new", "a"), write("r1", "taken", "other"), write("r1", "newer", "a")], 1),
         (vec![write("r1", "new", "a"), read("r1", "a"), write("r1", "two", "b")], 2),
     ] {
-        let appended = world.ledger.append_all(entries).await.unwrap();
-        assert!(matches!(appended, AppendedAll::Reused(reused) if reused == place), "{appended:?}");
+        let appended = world.ledger.append(entries).await.unwrap();
+        assert!(matches!(appended, Appended::Reused(reused) if reused == place), "{appended:?}");
     }
     assert!(world.ledger.call(&run, &call_id("new")).await.unwrap().is_none());
     let mut undecided = write("r1", "new", "a");
@@ -168,9 +168,9 @@ async fn entries_that_belong_together_are_all_appended_or_none(
         decided_by: Some("ada".into()),
         note: None,
     });
-    let appended = world.ledger.append_all(vec![write("r1", "newer", "a"), undecided]).await.unwrap();
-    assert!(matches!(appended, AppendedAll::NotPending), "{appended:?}");
-    let unknown = world.ledger.append_all(vec![read("none", "a"), read("none", "b")]).await;
+    let appended = world.ledger.append(vec![write("r1", "newer", "a"), undecided]).await.unwrap();
+    assert!(matches!(appended, Appended::NotPending), "{appended:?}");
+    let unknown = world.ledger.append(vec![read("none", "a"), read("none", "b")]).await;
     assert!(matches!(unknown, Err(LedgerError::NoSuchRun)));
     let report = world.ledger.verify(&run).await.unwrap();
     assert!(report.intact, "{report:?}");
@@ -186,8 +186,8 @@ async fn of_two_calls_that_claim_one_id_at_once_one_is_refused(
     world.run("r1").await;
     for round in 0..20 {
         let id = format!("call-{round}");
-        let one = world.ledger.append(write("r1", &id, "a"));
-        let other = world.ledger.append(write("r1", &id, "b"));
+        let one = world.try_append(write("r1", &id, "a"));
+        let other = world.try_append(write("r1", &id, "b"));
         let (one, other) = tokio::join!(one, other);
         let recorded = [one.unwrap(), other.unwrap()].iter().filter(|a| matches!(a, Appended::Recorded(_))).count();
         assert_eq!(recorded, 1);
@@ -242,7 +242,7 @@ async fn a_bad_entry_does_not_fail_its_group(#[values(Backend::Sqlite, Backend::
                 // An artifact's ID that is there already.
                 _ => Entry { client_supplied_id: false, ..change("r1", "taken", "a") },
             };
-            (index % 3, ledger.append(entry).await)
+            (index % 3, ledger.append(vec![entry]).await)
         });
     }
     while let Some(appended) = tasks.join_next().await {

@@ -95,23 +95,23 @@ async fn an_approval_is_decided_once(#[values(Backend::Sqlite, Backend::Postgres
     let run = world.run("r1").await;
     world.append(asking("r1", "a1")).await;
     let (one, two, three) = tokio::join!(
-        world.ledger.append(deciding("r1", "a1", ApprovalState::Approved)),
-        world.ledger.append(deciding("r1", "a1", ApprovalState::Denied)),
-        world.ledger.append(deciding("r1", "a1", ApprovalState::Expired)),
+        world.try_append(deciding("r1", "a1", ApprovalState::Approved)),
+        world.try_append(deciding("r1", "a1", ApprovalState::Denied)),
+        world.try_append(deciding("r1", "a1", ApprovalState::Expired)),
     );
     let recorded = |appended: Appended| match appended {
         Appended::Recorded(_) => true,
         Appended::NotPending => false,
-        Appended::Reused | Appended::Repeated | Appended::PreconditionFailed(_) => {
+        Appended::Reused(_) | Appended::Repeated(_) | Appended::PreconditionFailed(_) => {
             panic!("no call has a client-supplied ID or a precondition")
         }
     };
     let won = [recorded(one.unwrap()), recorded(two.unwrap()), recorded(three.unwrap())];
     assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");
     assert_eq!(state_of(&world, "r1").await, (RunState::Open, 0));
-    let again = world.ledger.append(deciding("r1", "a1", ApprovalState::Approved)).await.unwrap();
+    let again = world.try_append(deciding("r1", "a1", ApprovalState::Approved)).await.unwrap();
     assert!(matches!(again, Appended::NotPending));
-    let unknown = world.ledger.append(deciding("r1", "no", ApprovalState::Denied)).await.unwrap();
+    let unknown = world.try_append(deciding("r1", "no", ApprovalState::Denied)).await.unwrap();
     assert!(matches!(unknown, Appended::NotPending));
     assert!(world.ledger.verify(&run).await.unwrap().intact);
 }
@@ -124,7 +124,7 @@ async fn a_run_decides_its_own_approvals_only(#[values(Backend::Sqlite, Backend:
         world.run(run).await;
     }
     world.append(asking("r1", "a1")).await;
-    let foreign = world.ledger.append(deciding("r2", "a1", ApprovalState::Approved)).await.unwrap();
+    let foreign = world.try_append(deciding("r2", "a1", ApprovalState::Approved)).await.unwrap();
     assert!(matches!(foreign, Appended::NotPending));
     assert_eq!(state_of(&world, "r1").await, (RunState::AwaitingApproval, 1));
     assert_eq!(state_of(&world, "r2").await, (RunState::Open, 0));

@@ -43,13 +43,13 @@ async fn nothing_is_committed_to_a_database_that_another_instance_has_taken_over
     assert!(other.take_over(Some("one"), "two").await.unwrap());
 
     let old = Arc::clone(&world.ledger);
-    is_fenced(&old.append(read("r1", "a")).await, Fence::TakenOver);
+    is_fenced(&old.append(vec![read("r1", "a")]).await, Fence::TakenOver);
     is_fenced(&old.set_needs_repair(&run, true).await, Fence::TakenOver);
     is_fenced(&old.prune(&[(run.clone(), 1)]).await, Fence::TakenOver);
     is_fenced(&old.ping().await, Fence::TakenOver);
     let stored = other.settled_run(&run).await.unwrap().unwrap();
     assert_eq!((stored.stored.run.head_seq, stored.stored.needs_repair, stored.journal.len()), (1, false, 1));
-    other.append(read("r1", "a")).await.unwrap();
+    other.append(vec![read("r1", "a")]).await.unwrap();
     other.prune(&[(run.clone(), 1)]).await.unwrap();
     other.ping().await.unwrap();
     assert_eq!(other.pending_journal(None).await.unwrap().len(), 0);
@@ -79,7 +79,7 @@ async fn nothing_is_committed_to_a_database_that_has_lost_what_was_acknowledged(
     let back = format!("{back} WHERE run_no = (SELECT run_no FROM run WHERE run_id = 'r1')");
     world.set_back(&back).await;
     for _ in 0..2 {
-        is_fenced(&world.ledger.append(change("r1", "c", "a")).await, Fence::WentBackwards);
+        is_fenced(&world.try_append(change("r1", "c", "a")).await, Fence::WentBackwards);
     }
     assert!(world.ledger.pending_journal(None).await.unwrap().is_empty());
     // Whoever opens it next has acknowledged nothing.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ledger::{Appended, Entry, Ledger, Preconditions, Reply, StoredRun};
+use ledger::{Appended, Entry, Ledger, LedgerError, Preconditions, Reply, StoredRun};
 use model::{
     Budget, Draft, ImportReport, LogicalPath, Mount, Outcome, Permission, Policy, Record, Run, RunCounts, RunId,
     RunState, Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -258,12 +258,22 @@ impl World {
         run_id(id)
     }
 
+    /// Appends one entry.
+    pub(crate) async fn try_append(&self, entry: Entry) -> Result<Appended, LedgerError> {
+        self.ledger.append(vec![entry]).await
+    }
+
     /// Appends an entry that must be recorded.
     pub(crate) async fn append(&self, entry: Entry) -> Record {
-        match self.ledger.append(entry).await.unwrap() {
-            Appended::Recorded(record) => record,
-            other => panic!("{other:?}"),
-        }
+        only_record(self.try_append(entry).await.unwrap())
+    }
+}
+
+/// Returns the record of the one entry that was appended.
+pub(crate) fn only_record(appended: Appended) -> Record {
+    match appended {
+        Appended::Recorded(mut records) if records.len() == 1 => records.remove(0),
+        other => panic!("{other:?}"),
     }
 }
 

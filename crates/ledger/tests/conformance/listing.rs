@@ -159,7 +159,7 @@ async fn times_are_found_among_thousands_of_records(#[values(Backend::Sqlite, Ba
             for index in 0..600 {
                 let mut entry = read("r1", "a");
                 entry.draft.timestamp = format!("2026-01-01T{block:02}:{:02}:{:02}.000000Z", index / 60, index % 60);
-                ledger.append(entry).await.unwrap();
+                ledger.append(vec![entry]).await.unwrap();
             }
         });
     }
@@ -205,7 +205,7 @@ async fn a_rare_tool_is_found_among_thousands_of_records(
     world.append(of("r2", "rare")).await;
     world.append(of("r2", "elsewhere")).await;
     for _ in 0..5 {
-        world.ledger.append_all((0..500).map(|_| of("r1", "common")).collect()).await.unwrap();
+        world.ledger.append((0..500).map(|_| of("r1", "common")).collect()).await.unwrap();
     }
     world.append(of("r1", "rare")).await;
     for (run, tool, expected) in
@@ -231,7 +231,7 @@ async fn a_path_of_many_thousand_records_is_found_wherever_they_are(
     world.append(read("r1", "src/b")).await;
     for block in 0..42 {
         let file = |index| if index % 100 == 50 { "src/b" } else { "src/a" };
-        world.ledger.append_all((0..500).map(|index| read("r1", file(index))).collect()).await.unwrap();
+        world.ledger.append((0..500).map(|index| read("r1", file(index))).collect()).await.unwrap();
         if block == 0 {
             world.append(read("r1", "other")).await;
         }
@@ -293,7 +293,7 @@ async fn a_stream_that_follows_the_newest_position_misses_nothing(
     let mut writers = tokio::task::JoinSet::new();
     for index in 0..200 {
         let ledger = Arc::clone(&world.ledger);
-        writers.spawn(async move { ledger.append(read(["r1", "r2"][index % 2], "a")).await.unwrap() });
+        writers.spawn(async move { ledger.append(vec![read(["r1", "r2"][index % 2], "a")]).await.unwrap() });
     }
     let (mut after, mut seen) = (None, 0);
     while seen < 200 {

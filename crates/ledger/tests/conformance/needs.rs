@@ -1,6 +1,6 @@
 //! What a call needs is checked in the transaction that records it.
 
-use ledger::{Appended, AppendedAll, Entry, FailedPrecondition, Preconditions, RequiredToken};
+use ledger::{Appended, Entry, FailedPrecondition, Preconditions, RequiredToken};
 use model::{RunState, TokenId};
 use rstest::rstest;
 
@@ -23,7 +23,7 @@ fn by(id: &str, entry: Entry) -> Entry {
 }
 
 async fn unmet(world: &World, entry: Entry) -> Option<FailedPrecondition> {
-    match world.ledger.append(entry).await.unwrap() {
+    match world.try_append(entry).await.unwrap() {
         Appended::Recorded(_) => None,
         Appended::PreconditionFailed(unmet) => Some(unmet),
         other => panic!("{other:?}"),
@@ -50,11 +50,8 @@ async fn a_run_that_takes_no_mutations_records_none(
     assert_eq!(unmet(&world, needing_open(asking("r1", "five"))).await, Some(FailedPrecondition::Run(state)));
     // All or none; what needs nothing is recorded still.
     let entries = vec![read("r1", "a"), needing_open(write("r1", "six", "a"))];
-    let all = world.ledger.append_all(entries).await.unwrap();
-    assert!(
-        matches!(all, AppendedAll::PreconditionFailed(FailedPrecondition::Run(found)) if found == state),
-        "{all:?}"
-    );
+    let all = world.ledger.append(entries).await.unwrap();
+    assert!(matches!(all, Appended::PreconditionFailed(FailedPrecondition::Run(found)) if found == state), "{all:?}");
     assert_eq!(world.append(read("r1", "a")).await.seq, 4);
     let stored = world.ledger.run(&run_id("r1")).await.unwrap().unwrap().run;
     assert_eq!((stored.state, stored.counts.pending_approvals), (state, 1));

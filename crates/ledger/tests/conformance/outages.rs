@@ -6,7 +6,7 @@ use ledger::{Appended, LedgerError};
 use model::Record;
 use rstest::rstest;
 
-use crate::harness::{Backend, World, read, run_id};
+use crate::harness::{Backend, World, only_record, read, run_id};
 use crate::steps::change;
 
 /// Cuts every connection but the one that says so.
@@ -19,8 +19,8 @@ async fn append_when_it_is_back(world: &World) -> Record {
     let mut round = 0;
     loop {
         round += 1;
-        match world.ledger.append(change("r1", &format!("again-{round}"), "src/a")).await {
-            Ok(Appended::Recorded(record)) => return record,
+        match world.try_append(change("r1", &format!("again-{round}"), "src/a")).await {
+            Ok(appended @ Appended::Recorded(_)) => return only_record(appended),
             Err(LedgerError::Unavailable(_)) if tokio::time::Instant::now() < until => {}
             other => panic!("{other:?}"),
         }
@@ -58,7 +58,7 @@ async fn a_database_that_is_away_takes_nothing_and_comes_back() {
     let cut = CUT.replace("current_database()", &format!("'{name}'"));
     world.elsewhere(&cut).await;
     for id in ["two", "three", "four"] {
-        let away = world.ledger.append(change("r1", id, "src/a")).await;
+        let away = world.try_append(change("r1", id, "src/a")).await;
         assert!(matches!(away, Err(LedgerError::Unavailable(_))), "{away:?}");
     }
     let away = world.ledger.run(&run_id("r1")).await.map(drop);
@@ -89,7 +89,7 @@ async fn an_append_that_fails_halfway_leaves_nothing(#[case] backend: Backend, #
     let run = world.run("r1").await;
     world.append(change("r1", "one", "src/a")).await;
     world.raw(harm).await.unwrap();
-    let failed = world.ledger.append(change("r1", "two", "src/a")).await;
+    let failed = world.try_append(change("r1", "two", "src/a")).await;
     assert!(matches!(failed, Err(LedgerError::Internal(_))), "{failed:?}");
     world.raw(mend).await.unwrap();
     assert_sound(&world, 1).await;

@@ -113,10 +113,10 @@ async fn what_a_tree_holds_changes_with_each_record(#[values(Backend::Sqlite, Ba
     world.ledger.create_run(&other, &new_token("r2", "tok-2")).await.unwrap();
     let mut entry = write("r1", "tc_1", "a");
     entry.disk = DiskChange { bytes: 50, files: 1 };
-    world.ledger.append(entry).await.unwrap();
+    world.try_append(entry).await.unwrap();
     let mut less = write("r1", "tc_2", "b");
     less.disk = DiskChange { bytes: -30, files: -2 };
-    world.ledger.append_all(vec![less, read("r1", "a")]).await.unwrap();
+    world.ledger.append(vec![less, read("r1", "a")]).await.unwrap();
     assert_eq!(stored(&world, "r1").await.run.disk, Disk { bytes: 120, files: 1 });
     let import = ImportReport { files: 7, bytes: 8, ..ImportReport::default() };
     world.ledger.open_run(&other.run.run_id, "beef", &import).await.unwrap();
@@ -127,7 +127,7 @@ async fn what_a_tree_holds_changes_with_each_record(#[values(Backend::Sqlite, Ba
     world.ledger.set_disk_usage(&r1, None).await.unwrap();
     let mut more = write("r1", "tc_3", "c");
     more.disk = DiskChange { bytes: 50, files: 1 };
-    world.ledger.append(more).await.unwrap();
+    world.try_append(more).await.unwrap();
     assert_eq!(world.ledger.runs_without_disk_usage().await.unwrap(), std::slice::from_ref(&r1));
     world.ledger.set_disk_usage(&r1, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
     assert_eq!(world.ledger.runs_without_disk_usage().await.unwrap(), []);
@@ -145,7 +145,7 @@ async fn a_run_that_is_not_there_cannot_be_changed(#[values(Backend::Sqlite, Bac
     let changes = [
         world.ledger.set_run_state(&nobody, RunState::Closed, None).await,
         world.ledger.set_needs_repair(&nobody, true).await,
-        world.ledger.append(read("nobody", "a")).await.map(drop),
+        world.try_append(read("nobody", "a")).await.map(drop),
         world.ledger.verify(&nobody).await.map(drop),
     ];
     for change in changes {
@@ -206,7 +206,7 @@ async fn a_run_counts_its_calls_and_what_they_use(#[values(Backend::Sqlite, Back
     world.append(write("r1", "three", "src/b")).await;
     world.reopen().await;
     let last = world.append(change("r1", "four", "src/a")).await;
-    assert!(matches!(world.ledger.append(write("r1", "four", "x")).await.unwrap(), Appended::Reused));
+    assert!(matches!(world.try_append(write("r1", "four", "x")).await.unwrap(), Appended::Reused(_)));
     let found = stored(&world, "r1").await;
     let counts = found.run.counts;
     assert_eq!((counts.calls, counts.mutations, counts.denied, counts.pending_approvals), (5, 2, 1, 0));
@@ -265,7 +265,7 @@ async fn a_closed_ledger_says_so(#[values(Backend::Sqlite, Backend::Postgres)] b
     world.ledger.ping().await.unwrap();
     world.ledger.close().await;
     world.ledger.close().await;
-    assert!(matches!(world.ledger.append(read("r1", "a")).await, Err(LedgerError::Unavailable(_))));
+    assert!(matches!(world.try_append(read("r1", "a")).await, Err(LedgerError::Unavailable(_))));
     assert!(matches!(world.ledger.ping().await, Err(LedgerError::Unavailable(_))));
     assert!(matches!(world.ledger.run(&run_id("r1")).await, Err(LedgerError::Unavailable(_))));
 }

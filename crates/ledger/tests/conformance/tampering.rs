@@ -202,7 +202,7 @@ async fn a_chain_of_several_pages_is_verified(#[values(Backend::Sqlite, Backend:
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..1201 {
         let ledger = std::sync::Arc::clone(&world.ledger);
-        tasks.spawn(async move { ledger.append(read("r1", &format!("f{index}"))).await.unwrap() });
+        tasks.spawn(async move { ledger.append(vec![read("r1", &format!("f{index}"))]).await.unwrap() });
     }
     tasks.join_all().await;
     let report = world.ledger.verify(&run).await.unwrap();

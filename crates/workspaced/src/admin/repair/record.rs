@@ -30,16 +30,14 @@ const LEDGER_REASON: &str =
 ///
 /// If the ledger fails.
 pub(super) async fn append(run: &OfflineRun, entry: Entry) -> Result<u64, StartError> {
-    match run.ledger.append(entry).await.map_err(database)? {
-        Appended::Recorded(record) => {
-            print(&format!("{}: recorded as {}, record {}", run.id(), record.tool_call_id, record.seq));
-            Ok(record.seq)
-        }
-        Appended::Reused | Appended::Repeated | Appended::NotPending | Appended::PreconditionFailed(_) => {
-            let error = io::Error::other("the repair could not be recorded");
-            Err(StartError::failed("the database", &error))
-        }
+    let appended = run.ledger.append(vec![entry]).await.map_err(database)?;
+    if let Appended::Recorded(records) = appended
+        && let [record] = &records[..]
+    {
+        print(&format!("{}: recorded as {}, record {}", run.id(), record.tool_call_id, record.seq));
+        return Ok(record.seq);
     }
+    Err(StartError::failed("the database", &io::Error::other("the repair could not be recorded")))
 }
 
 /// Returns the entry of files that are restored from the ledger. They are paths read, not written: in the run's history
