@@ -65,8 +65,6 @@ pub(crate) struct Writer {
     newest: watch::Sender<i64>,
     /// `None` after a failure, until it is loaded again.
     heads: Option<HeadCache>,
-    /// Number of jobs in the last group.
-    last_group: usize,
     /// Number of groups since the last one with a read.
     groups_without_read: u32,
     /// Whether the last commit failed.
@@ -91,7 +89,6 @@ impl Writer {
             deferred: VecDeque::new(),
             newest,
             heads: Some(heads),
-            last_group: 0,
             groups_without_read: FREQUENT_GROUPS,
             fails: Arc::default(),
         };
@@ -103,24 +100,32 @@ impl Writer {
         Arc::clone(&self.fails)
     }
 
-    /// Returns whether jobs arrive one by one.
-    pub(crate) fn is_calm(&self) -> bool {
-        self.last_group <= 1
+    /// Commits jobs until all senders are gone. The jobs that arrive during a commit form the next group.
+    pub(crate) fn run(mut self) {
+        loop {
+            // Deferred mutations do not wait for another job.
+            let first = if self.deferred.is_empty() { self.jobs.blocking_recv() } else { None };
+            if first.is_none() && self.deferred.is_empty() {
+                break;
+            }
+            self.write_waiting(first);
+        }
+        self.checkpointer.end();
     }
 
-    /// Commits the reads that wait, then mutations, and answers them. Returns whether any job waited.
-    pub(crate) fn write_waiting(&mut self) -> bool {
+    /// Commits `first` and the reads that wait, then mutations, and answers them.
+    fn write_waiting(&mut self, first: Option<Job>) {
         let mut reads = Vec::new();
-        while reads.len() + self.deferred.len() < MAX_GROUP
-            && let Ok(job) = self.jobs.try_recv()
-        {
-            if job.is_slow() { self.deferred.push_back(job) } else { reads.push(job) }
+        let mut next = first.or_else(|| self.jobs.try_recv().ok());
+        while let Some(job) = next {
+            if job.is_slow() {
+                self.deferred.push_back(job)
+            } else {
+                reads.push(job)
+            }
+            let has_space = reads.len() + self.deferred.len() < MAX_GROUP;
+            next = if has_space { self.jobs.try_recv().ok() } else { None };
         }
-        let count = reads.len() + self.deferred.len();
-        if count == 0 {
-            return false;
-        }
-        self.last_group = count;
         self.groups_without_read = if reads.is_empty() { self.groups_without_read.saturating_add(1) } else { 0 };
         if !reads.is_empty() && self.deferred.len() > FEW_MUTATIONS {
             self.write(std::mem::take(&mut reads));
@@ -133,19 +138,6 @@ impl Writer {
         }
         let is_disk_full = !self.ballast.ensure();
         self.checkpointer.after_commit(&self.connection, is_disk_full);
-        true
-    }
-
-    /// Returns whether mutations wait that reads have overtaken.
-    pub(crate) fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
-    }
-
-    /// Rejects further jobs, commits those that wait, and ends.
-    pub(crate) fn end(mut self) {
-        self.jobs.close();
-        while self.write_waiting() {}
-        self.checkpointer.end();
     }
 
     /// Commits a group and answers it. If a job fails, the group is rolled back and its jobs are committed one by one.
