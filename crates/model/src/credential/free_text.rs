@@ -1,28 +1,28 @@
-//! What is taken out of free text besides well-known forms: reasons and notes need no token of any kind, while files have
-//! some that are no secrets.
+//! Redaction of free text beyond the well-known forms. Reasons and notes need no tokens at all, but files may contain some
+//! that are not secret.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{ALNUM, BASE64, URL_SAFE};
+use super::form::{ALNUM, BASE64, URL_SAFE};
 
-/// The fewest characters of a token behind `Bearer` or `Basic`.
+/// Minimum characters of a token after `Bearer` or `Basic`.
 const MIN_TOKEN_BYTES: usize = 8;
-/// The fewest characters of each part of a JSON web token.
+/// Minimum characters of each part after the first of a JSON web token.
 const MIN_JWT_PART_BYTES: usize = 4;
 
-/// `text` without JSON web tokens, values of `Authorization` headers, and passwords in addresses.
-pub(super) fn redact(text: Cow<'_, str>) -> Cow<'_, str> {
+/// Redacts JSON web tokens, values of `Authorization` headers, and passwords in URLs.
+pub(crate) fn redact(text: Cow<'_, str>) -> Cow<'_, str> {
     let mut spans: Vec<_> = web_tokens(&text).chain(header_values(&text)).chain(passwords(&text)).collect();
     if spans.is_empty() {
         return text;
     }
     spans.sort_by_key(|(_, span)| span.start);
     let (mut redacted, mut done) = (String::with_capacity(text.len()), 0);
-    for (what, span) in spans {
+    for (kind, span) in spans {
         if span.start >= done {
             redacted.push_str(&text[done..span.start]);
-            redacted.extend(["[redacted: ", what, "]"]);
+            redacted.extend(["[redacted: ", kind, "]"]);
             done = span.end;
         }
     }
@@ -35,9 +35,9 @@ type Span = (&'static str, Range<usize>);
 fn web_tokens(text: &str) -> impl Iterator<Item = Span> {
     let bytes = text.as_bytes();
     text.match_indices("eyJ").filter_map(move |(start, _)| {
-        let mut end = start + all(&bytes[start..]);
+        let mut end = start + part_length(&bytes[start..]);
         for _ in 0..2 {
-            let part = all(bytes.get(end + 1..)?);
+            let part = part_length(bytes.get(end + 1..)?);
             if bytes.get(end) != Some(&b'.') || part < MIN_JWT_PART_BYTES {
                 return None;
             }
@@ -48,8 +48,8 @@ fn web_tokens(text: &str) -> impl Iterator<Item = Span> {
     })
 }
 
-/// How many characters of a part of a web token there are; free text is short, so that all of them are looked at.
-fn all(rest: &[u8]) -> usize {
+/// Returns the length of the part of a web token at the start of `rest`. It needs no limit because free text is short.
+fn part_length(rest: &[u8]) -> usize {
     rest.iter().take_while(|byte| URL_SAFE(byte)).count()
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_and_passwords_go_and_the_rest_stays() {
+    fn only_tokens_and_passwords_are_redacted() {
         let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl-_x";
         for (text, expected) in [
             (format!("used {jwt}, then"), "used [redacted: JSON web token], then"),
@@ -103,7 +103,7 @@ mod tests {
             assert_eq!(redact(Cow::Borrowed(&text)), expected);
         }
         for harmless in [
-            "eyJ is how they begin; a.b.c is none",
+            "eyJ starts a token; a.b.c does not",
             "https://host:8080/a@b",
             "https://user@host/x:y",
             "authorization: bearer tokens are checked",

@@ -1,8 +1,9 @@
-//! Every credential here is put together from parts, so that this file holds none.
+//! Every credential here is assembled from parts, because this file must not contain one.
 
 use proptest::prelude::*;
 
-use super::{Before, FORMS, MARKS, credential_in, excerpt, new_credential, redact};
+use super::form::{Before, FORMS, MARKS};
+use super::{credential_in, excerpt, new_credential, redact};
 
 const BODY: &str = "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfnYgU6mUGbD7Zq1example0";
 
@@ -10,7 +11,7 @@ fn pem(label: &str, body: &str) -> String {
     format!("-----{} {label}-----\n{body}\n-----{} {label}-----\n", "BEGIN", "END")
 }
 
-/// What each is, and one of its kind.
+/// A sample of each form, with its kind.
 fn samples() -> Vec<(&'static str, String)> {
     let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
     let hex = "0123456789abcdef";
@@ -75,9 +76,9 @@ fn samples() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn every_form_is_found_wherever_it_stands() {
+fn every_form_is_found_in_any_context() {
     assert!(MARKS.is_some());
-    for (what, sample) in samples() {
+    for (kind, sample) in samples() {
         for text in [
             sample.clone(),
             format!("let key = \"{sample}\";\n"),
@@ -85,23 +86,23 @@ fn every_form_is_found_wherever_it_stands() {
             format!("a long line before it {} {sample} and after", "x".repeat(10_000)),
             format!("curl -H 'Authorization: Bearer {sample}'"),
         ] {
-            assert_eq!(credential_in(text.as_bytes()), Some(what), "{text:?}");
+            assert_eq!(credential_in(text.as_bytes()), Some(kind), "{text:?}");
         }
     }
 }
 
 #[test]
-fn what_is_redacted_leaves_nothing_of_a_credential() {
-    for (what, sample) in samples() {
+fn redaction_removes_the_whole_credential() {
+    for (kind, sample) in samples() {
         let text = format!("see {sample} for the rest");
         let redacted = redact(&text);
-        assert!(redacted.starts_with("see ") && redacted.contains(&format!("[redacted: {what}]")), "{redacted:?}");
+        assert!(redacted.starts_with("see ") && redacted.contains(&format!("[redacted: {kind}]")), "{redacted:?}");
         assert_eq!(credential_in(redacted.as_bytes()), None, "{redacted:?}");
         let words = sample.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() > 15);
         for word in words.filter(|word| !["KEY", "aws", "AWS"].contains(word)) {
-            assert!(!redacted.contains(word), "{redacted:?} still holds {word}");
+            assert!(!redacted.contains(word), "{redacted:?} still contains {word}");
         }
-        assert_eq!(redact(&redacted), redacted, "once is enough");
+        assert_eq!(redact(&redacted), redacted, "redaction is idempotent");
     }
     let samples = samples();
     let (first, second) = (&samples[11].1, &samples[13].1);
@@ -109,7 +110,7 @@ fn what_is_redacted_leaves_nothing_of_a_credential() {
     let want = "é[redacted: AWS access key ID]\n[redacted: AWS secret access key]ü, [redacted: AWS access key ID]";
     assert_eq!(redact(&text), want);
     assert!(matches!(redact("nothing to see, not even sk-"), std::borrow::Cow::Borrowed(_)));
-    // Longer than a form is looked at, and a key that nothing ends.
+    // A token longer than the maximum body, and a key without an end mark.
     let long = format!("ghp_{}", "aB3dE5gH7j".repeat(40));
     assert_eq!(redact(&long), "[redacted: GitHub token]");
     let open = format!("key: -----{} PRIVATE KEY-----\n{BODY}\nq9Zx8Yw7Vu6Ts5Rq4Po3Nm2Lk1Ji0Hg", "BEGIN");
@@ -131,28 +132,28 @@ fn a_credential_in_utf_16_is_found() {
 }
 
 #[test]
-fn a_credential_is_found_whatever_stands_around_it() {
-    for (what, sample) in samples() {
+fn a_credential_is_found_next_to_escapes_and_words() {
+    for (kind, sample) in samples() {
         let Some(mark) = FORMS.iter().find(|form| sample.starts_with(form.mark)) else { continue };
         let ends =
             ["%3D", "Bearer%20", "key:\\n", "x\\t", "token\\u003d", "\\x3d", "\u{1b}[31m", "\\e[1;31m", "_", "é"];
         let glued = ["TOKEN", "id", "0", "_x"].into_iter().filter(|_| mark.before != Before::NoWord);
         for before in ends.into_iter().chain(glued) {
-            assert_eq!(credential_in(format!("{before}{sample}").as_bytes()), Some(what), "{before}{sample}");
+            assert_eq!(credential_in(format!("{before}{sample}").as_bytes()), Some(kind), "{before}{sample}");
             let redacted = redact(&format!("{before}{sample} x")).into_owned();
             assert!(
-                redacted.starts_with(&format!("{before}[redacted: {what}]")) || what == "private key",
+                redacted.starts_with(&format!("{before}[redacted: {kind}]")) || kind == "private key",
                 "{redacted}"
             );
         }
-        // More of the same class, and the same once more.
+        // A further character of the same class, and two credentials without a separator.
         let other = sample.replace('A', "B").replace('3', "4");
-        if !matches!(what, "private key" | "age secret key") {
-            assert_eq!(credential_in(format!("{sample}7").as_bytes()), Some(what), "{sample}7");
+        if !matches!(kind, "private key" | "age secret key") {
+            assert_eq!(credential_in(format!("{sample}7").as_bytes()), Some(kind), "{sample}7");
         }
-        if mark.before == Before::Anything && what != "private key" && other.starts_with(mark.mark) && other != sample {
+        if mark.before == Before::Anything && kind != "private key" && other.starts_with(mark.mark) && other != sample {
             let both = format!("{sample}{other}");
-            assert_eq!(new_credential(Some(sample.as_bytes()), both.as_bytes()), Some(what), "{both}");
+            assert_eq!(new_credential(Some(sample.as_bytes()), both.as_bytes()), Some(kind), "{both}");
         }
     }
     let [first, second] = ["IOSFODNN7EXAMPLE", "Q3EGRRVTZXJ5WK7A"].map(|id| format!("AKIA{id}"));
@@ -161,13 +162,13 @@ fn a_credential_is_found_whatever_stands_around_it() {
 }
 
 #[test]
-fn a_private_key_is_found_however_far_behind_its_head() {
+fn a_private_key_is_found_after_many_separators() {
     let key = pem("RSA PRIVATE KEY", BODY);
-    for seam in [" ".repeat(200), "\n".repeat(100_000), "\\n".repeat(100), "\n# ".repeat(200), "\\u000a".into()] {
-        let text = key.replacen("-----\n", &format!("-----{seam}"), 1);
-        assert_eq!(credential_in(text.as_bytes()), Some("private key"), "{seam:.20?}");
+    for separators in [" ".repeat(200), "\n".repeat(100_000), "\\n".repeat(100), "\n# ".repeat(200), "\\u000a".into()] {
+        let text = key.replacen("-----\n", &format!("-----{separators}"), 1);
+        assert_eq!(credential_in(text.as_bytes()), Some("private key"), "{separators:.20?}");
         assert_eq!(redact(&format!("a {text}")), "a [redacted: private key]\n");
-        assert_eq!(new_credential(Some(key.as_bytes()), text.as_bytes()), None, "{seam:.20?}");
+        assert_eq!(new_credential(Some(key.as_bytes()), text.as_bytes()), None, "{separators:.20?}");
     }
     for text in [key.replace(' ', "%20").replace('\n', "%0A"), key.replace(' ', "+").replace('\n', "%0d%0A")] {
         assert_eq!(credential_in(text.as_bytes()), Some("private key"), "{text}");
@@ -178,27 +179,27 @@ fn a_private_key_is_found_however_far_behind_its_head() {
 }
 
 #[test]
-fn an_excerpt_is_cut_when_its_credentials_are_gone() {
-    for (what, sample) in samples().into_iter().filter(|(what, _)| *what != "private key") {
+fn an_excerpt_is_redacted_before_it_is_truncated() {
+    for (kind, sample) in samples().into_iter().filter(|(kind, _)| *kind != "private key") {
         for before in 0..100 {
-            let told = excerpt(&format!("{} {sample} and more", "a".repeat(before)), 100);
-            assert!(told.chars().count() <= 101);
-            let shown = format!("{} [redacted: {what}]", "a".repeat(before));
-            let told: String = told.trim_end_matches('…').chars().take(shown.len()).collect();
-            assert!(shown.starts_with(&told), "{told}");
+            let actual = excerpt(&format!("{} {sample} and more", "a".repeat(before)), 100);
+            assert!(actual.chars().count() <= 101);
+            let shown = format!("{} [redacted: {kind}]", "a".repeat(before));
+            let actual: String = actual.trim_end_matches('…').chars().take(shown.len()).collect();
+            assert!(shown.starts_with(&actual), "{actual}");
         }
     }
     assert_eq!((excerpt("äöü", 3), excerpt("äöü", 2)), ("äöü".to_owned(), "äö…".to_owned()));
 }
 
 #[test]
-fn base64_text_that_holds_a_mark_by_chance_is_none() {
+fn a_mark_inside_base64_text_is_no_credential() {
     let run = "q9Zx8Yw7Vu6Ts5Rq4Po3Nm2Lk1Ji0Hg+/";
     let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
     for text in [
         format!("{run}AKIA{}", "IOSFODNN7EXAMPLE"),
         format!("{run}AIza{word}"),
-        // Letters without a digit, as of a protein, in lines.
+        // Lines of letters without a digit, as in a protein sequence.
         "MKVAKIALLVGGALVLGLVAAAPASA\nAKIALLVGGALVLGLVAAAPASAQQQ\n".to_owned(),
     ] {
         assert_eq!(credential_in(text.as_bytes()), None, "{text}");
@@ -206,7 +207,7 @@ fn base64_text_that_holds_a_mark_by_chance_is_none() {
 }
 
 #[test]
-fn a_key_in_a_string_of_a_program_is_found() {
+fn a_key_in_a_string_literal_is_found() {
     let begin = format!("-----{} RSA PRIVATE KEY-----", "BEGIN");
     for text in [
         format!("String KEY = \"{begin}\\n\" +\n    \"{BODY}\\n\" +\n"),
@@ -220,7 +221,7 @@ fn a_key_in_a_string_of_a_program_is_found() {
 }
 
 #[test]
-fn harmless_text_holds_none() {
+fn harmless_text_contains_no_credential() {
     let begin = format!("-----{} PRIVATE KEY-----", "BEGIN");
     let end = format!("-----{} PRIVATE KEY-----", "END");
     let texts = [
@@ -257,7 +258,7 @@ fn harmless_text_holds_none() {
 }
 
 #[test]
-fn only_what_the_old_text_did_not_hold_counts() {
+fn only_credentials_missing_from_the_old_text_count() {
     let samples = samples();
     let (first, second) = (&samples[11].1, &samples[12].1);
     let key = pem("PRIVATE KEY", BODY);
@@ -277,16 +278,16 @@ fn only_what_the_old_text_did_not_hold_counts() {
 }
 
 #[test]
-fn no_form_is_hidden_by_an_earlier_one_whose_mark_begins_it() {
+fn no_earlier_mark_is_a_prefix_of_a_later_one() {
     for (at, form) in FORMS.iter().enumerate() {
-        let hiding = FORMS[..at].iter().find(|earlier| form.mark.starts_with(earlier.mark));
-        assert!(hiding.is_none(), "{}", form.mark);
+        let earlier = FORMS[..at].iter().find(|other| form.mark.starts_with(other.mark));
+        assert!(earlier.is_none(), "{}", form.mark);
     }
 }
 
 #[test]
-fn a_hostile_text_costs_no_more_than_its_length() {
-    // Where the time grew with the square of the length, this would take hours.
+fn hostile_text_takes_linear_time() {
+    // In quadratic time this would take hours.
     let megabyte = 1024 * 1024;
     for unit in [
         "sk-",
@@ -307,7 +308,7 @@ fn a_hostile_text_costs_no_more_than_its_length() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_looked_through(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..64, cut in 0_usize..200) {
+    fn any_bytes_are_searched_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..64, cut in 0_usize..200) {
         credential_in(&bytes);
         let (_, sample) = &samples()[at % samples().len()];
         let cut = &sample.as_bytes()[..cut.min(sample.len())];
@@ -322,9 +323,9 @@ proptest! {
     }
 
     #[test]
-    fn an_edit_around_a_credential_is_free(before in "[a-z \n]{0,20}", behind in "[ \n][a-z \n]{0,20}", at in 0_usize..64) {
+    fn an_edit_around_a_credential_is_allowed(before in "[a-z \n]{0,20}", after in "[ \n][a-z \n]{0,20}", at in 0_usize..64) {
         let (_, sample) = &samples()[at % samples().len()];
         let old = format!("x {sample} y");
-        prop_assert_eq!(new_credential(Some(old.as_bytes()), format!("{before} {sample}{behind}").as_bytes()), None);
+        prop_assert_eq!(new_credential(Some(old.as_bytes()), format!("{before} {sample}{after}").as_bytes()), None);
     }
 }
