@@ -1,4 +1,4 @@
-//! What a mutation wants: for each path what is there and what shall be there.
+//! The changes of a mutation: for each path, the state before and after.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +14,13 @@ pub struct ChangeSet {
 /// One path's change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The place that changes.
+    /// The path that changes.
     pub path: LogicalPath,
     /// What kind of change it is.
     pub effect: Effect,
-    /// What is there before; `None` where nothing is.
+    /// The file before the change; `None` if it does not exist.
     pub before: Option<FileState>,
-    /// What shall be there; `None` where nothing shall be.
+    /// The new content; `None` if the file is removed.
     pub after: Option<Content>,
     /// Line counts of the change, by the diff.
     pub counts: Counts,
@@ -32,7 +32,7 @@ pub struct Change {
 pub enum Effect {
     /// A file where none was.
     Create,
-    /// Other bytes in a file that was there.
+    /// Replaces the content of an existing file.
     Replace,
     /// A file goes.
     Delete,
@@ -91,7 +91,7 @@ impl Content {
 }
 
 impl std::fmt::Debug for Content {
-    // Bytes of a user's file have no place in a log.
+    // The content of a user's file must not be logged.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Content({} bytes, {}, {:o})", self.size_bytes, self.sha256, self.mode)
     }
@@ -118,11 +118,11 @@ impl std::ops::Add for Counts {
 /// What the journal keeps of one path's change: enough to do it, or to do it again after a kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The place that changes.
+    /// The path that changes.
     pub path: LogicalPath,
-    /// Hash of what is there before; `None` where nothing is.
+    /// Hash of the file before the change; `None` if it does not exist.
     pub before: Option<Sha256>,
-    /// What shall be there; `None` where nothing shall be.
+    /// The new content; `None` if the file is removed.
     pub after: Option<StepContent>,
 }
 

@@ -17,8 +17,8 @@ pub use file_kind::FileKind;
 use secret::Parent;
 
 impl FileKind {
-    /// The kind of the file at `path`, as far as its name and the folders above it tell; `Unknown` where only the bytes
-    /// can tell.
+    /// The kind of the file at `path`, based on its name and the folders above it; `Unknown` if only the bytes
+    /// decide.
     ///
     /// The strictest wins: a secret over git's own over generated and vendored over lockfiles over the rest. Names count
     /// in any letter case and with look-alikes. Costs less than a microsecond and, for plain names, no allocation.
@@ -48,12 +48,12 @@ impl FileKind {
 
     /// The kind of `file` in `folders`, by every rule.
     fn of_names(folders: &str, file: &str, exceptions: &dyn Exceptions, has_secrets: bool) -> Self {
-        let mut above = Above::new(exceptions, has_secrets);
+        let mut above = PathClassifier::new(exceptions, has_secrets);
         above.walk(folders);
         above.kind_with(file, names::file_kind)
     }
 
-    /// The kind of the folder at `path`: `SecretLike`, `GitInternal`, `Generated` or `Vendored` where everything beneath
+    /// The kind of the folder at `path`: `SecretLike`, `GitInternal`, `Generated` or `Vendored` where everything under
     /// it is that, and `Directory` otherwise. A walk need not enter a folder that is not a `Directory` unless it was
     /// asked to.
     pub fn of_dir(path: &LogicalPath) -> Self {
@@ -63,7 +63,7 @@ impl FileKind {
     /// As [`of_dir`](Self::of_dir), with exceptions.
     pub(crate) fn of_dir_except(path: &LogicalPath, exceptions: &dyn Exceptions) -> Self {
         let of_folders = |has_secrets| {
-            let mut above = Above::new(exceptions, has_secrets);
+            let mut above = PathClassifier::new(exceptions, has_secrets);
             if !path.is_root() {
                 above.walk(path.as_str());
             }
@@ -82,8 +82,7 @@ impl FileKind {
 
     /// The kind of the file at `path` with `head` as its first bytes (8 KiB are enough).
     ///
-    /// A name that tells a secret, git's own, something generated, vendored or a lockfile stands whatever the bytes are;
-    /// so ask [`is_binary`] besides where it matters whether such a file is text.
+    /// The name alone decides for secrets, git's own files, generated and vendored files and lockfiles. Use [`is_binary`] if it matters whether such a file is text.
     pub fn of_file(path: &LogicalPath, head: &[u8]) -> Self {
         Self::of_path(path).with_head(head)
     }
@@ -91,7 +90,7 @@ impl FileKind {
 
 /// What a path has in it if any name but its last can matter, or if its last is that of a secret.
 static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    let folders = names::telling_folders().map(|name| format!("{name}/"));
+    let folders = names::classified_folders().map(|name| format!("{name}/"));
     let fixed = secret::MARKS.iter().copied().chain([".git", "git~1", "\\"]);
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
@@ -100,7 +99,7 @@ static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
         .ok()
 });
 
-/// Whether only the last name of a path tells its kind: by far the most paths, and one pass over them.
+/// Whether only the last name of a path decides its kind: by far the most paths, and one pass over them.
 fn is_plain(path: &str) -> bool {
     let is_printable = path.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
     is_printable && MARKS.as_ref().is_some_and(|marks| !marks.is_match(path))
@@ -129,7 +128,7 @@ impl Exceptions for NoExceptions {
 }
 
 /// What the names on the way to a file make of it.
-struct Above<'a> {
+struct PathClassifier<'a> {
     exceptions: &'a dyn Exceptions,
     /// Whether names of secrets count.
     has_secrets: bool,
@@ -137,7 +136,7 @@ struct Above<'a> {
     parent: Parent,
 }
 
-impl<'a> Above<'a> {
+impl<'a> PathClassifier<'a> {
     fn new(exceptions: &'a dyn Exceptions, has_secrets: bool) -> Self {
         Self { exceptions, has_secrets, kind: None, parent: Parent::default() }
     }

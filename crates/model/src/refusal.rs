@@ -1,4 +1,4 @@
-//! What a caller is told when a call is refused: a code, a message, what to do next, and what it is about.
+//! The refusal of a call: a code, a message, what to do next, and details.
 
 mod code;
 mod details;
@@ -72,7 +72,7 @@ impl Refusal {
         self.with_details(|details| details.path = Some(path.to_string()))
     }
 
-    /// The same refusal, with more told of what it is about.
+    /// Returns the refusal with its details changed by `fill`.
     #[must_use]
     pub fn with_details(mut self, fill: impl FnOnce(&mut ProblemDetails)) -> Self {
         fill(&mut self.details);
@@ -159,8 +159,8 @@ mod tests {
             (details.path, details.difference, details.diff) = (text(), text(), text());
             (details.reasons, details.conflicts) = (vec![secret.clone()], vec![conflict]);
         });
-        let told = serde_json::to_string(&refusal.redacted()).unwrap();
-        assert!(!told.contains(&secret) && told.matches("[redacted: GitHub token]").count() == 10, "{told}");
+        let json = serde_json::to_string(&refusal.redacted()).unwrap();
+        assert!(!json.contains(&secret) && json.matches("[redacted: GitHub token]").count() == 10, "{json}");
     }
 
     #[test]

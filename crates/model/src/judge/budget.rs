@@ -22,8 +22,8 @@ pub(super) fn judge_budgets(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &
     exceeded(meters)
 }
 
-/// Refuses a call that names more files than its budget allows, before any of them is looked at: `named` are the paths that
-/// it changes, as far as its input tells.
+/// Refuses a call that names more files than its budget allows, before any of them is read. `named` are the paths that
+/// the call's input names.
 pub fn judge_file_count<'a>(rules: &Rules, named: impl IntoIterator<Item = &'a LogicalPath>) -> Option<Refusal> {
     let counts = |path: &&LogicalPath| FileKind::of_path(path) != FileKind::Lockfile;
     let files: BTreeSet<_> = named.into_iter().filter(counts).collect();

@@ -18,7 +18,7 @@ use crate::{
 ///
 /// `usage` is what the run has used up before this call. Credentials deny only where the change brings them: a text that
 /// held one before may keep it, and a file that is moved with one may be moved. The refusal is the first in the order of
-/// refusal, for the first path; the reasons are all that stand for its code.
+/// refusal, for the first path; its reasons are all those with its code.
 pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> Decision {
     let refusal = judge_secrets(changes)
         .or_else(|| judge_modes_and_kinds(rules, changes))
@@ -34,7 +34,7 @@ pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -
     Decision { verdict: Verdict::RequireApproval, reasons: asking.into_iter().collect(), refusal: None }
 }
 
-/// What policy says to an access to one path, as far as the path alone tells: what a change does may still exceed a
+/// Returns the decision for an access to one path, based on the path alone. The change itself may still exceed a
 /// budget, hold a credential, delete a file or change a public declaration.
 pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Decision {
     if let Err(refusal) = judge_path(rules, access, facts) {
@@ -75,7 +75,7 @@ fn judge_secrets(changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
 
 /// Refuses a text for `path` that holds a credential which the text before it does not hold.
 ///
-/// What a call brings along is judged so before it is told whether the file is there and which version.
+/// The content of a call is judged before the caller learns whether the file exists and its version.
 pub fn judge_new_text(path: &LogicalPath, old: Option<&[u8]>, new: &[u8]) -> Option<Refusal> {
     new_credential(old, new).map(|what| credential_refusal(path, what))
 }
@@ -127,7 +127,7 @@ fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<R
     )
 }
 
-/// The bytes that a change writes anew: of the lines that were not there where both texts are known, else `whole`. See
+/// Returns the bytes that a change inserts: those of the new lines if both texts are known, else `whole`. See
 /// [`Budget`].
 pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 {
     let (Some(old), Some(new)) = (old, new) else { return whole };

@@ -9,7 +9,7 @@ pub struct Decision {
     pub verdict: Verdict,
     /// The rules that decided, such as `kind:SECRET_LIKE`, `deny:secrets/**`, `budget:maxInsertions`.
     pub reasons: Vec<String>,
-    /// What the caller is told where the verdict is `Deny`.
+    /// The refusal for the caller if the verdict is `Deny`.
     pub refusal: Option<Refusal>,
 }
 

@@ -11,14 +11,14 @@ pub enum Access {
     Mutate,
 }
 
-/// What is known of a path before a byte of it is told.
+/// What is known of a path before any of its content is returned.
 #[derive(Clone, Debug)]
 pub struct PathFacts<'a> {
     /// As the caller named it.
     pub path: &'a LogicalPath,
     /// Where it leads, if a symbolic link is on the way; judged too, and the stricter wins.
     pub real_path: Option<&'a LogicalPath>,
-    /// Its kind; where it leads elsewhere, the kind of what is there.
+    /// Its kind; for a symbolic link, the kind of its target.
     pub kind: FileKind,
     /// Whether git ignores it and does not track it.
     pub ignored: bool,
@@ -40,7 +40,7 @@ pub struct ChangeFacts<'a> {
     pub insertions: u64,
     /// Lines removed.
     pub deletions: u64,
-    /// Bytes that it writes anew, see [`bytes_written`].
+    /// Bytes that it inserts, see [`bytes_written`].
     pub bytes: u64,
     /// Whether the executable bit changes.
     pub mode_change: bool,
@@ -52,6 +52,6 @@ pub struct ChangeFacts<'a> {
     pub old_text: Option<&'a [u8]>,
     /// The new text, where there is one.
     pub new_text: Option<&'a [u8]>,
-    /// Whether a text of it is too large to be held: what only a comparison tells counts as changed then.
+    /// Whether a text is too large to be in memory. Anything that needs a comparison then counts as changed.
     pub not_compared: bool,
 }

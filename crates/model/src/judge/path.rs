@@ -6,8 +6,8 @@ use crate::{Code, FileKind, LogicalPath, Refusal, Rules, Verdict};
 /// Judges one path by what it is: the refusal is `POLICY_DENIED_SECRET` or `POLICY_DENIED` with its reasons, all of them.
 ///
 /// What asks for a person is not refused here: for a mutation [`judge_change`](crate::judge_change) finds it again in
-/// the facts of the change, and for a read it counts as a denial, since reads do not wait. A folder may be read whatever
-/// the read globs say, since a walk has to pass it; and that a folder is no file to change is for the tool to say.
+/// the facts of the change, and for a read it counts as a denial, since reads do not wait. A folder may be read regardless
+/// of the read globs, since a walk has to pass it; and that a folder is no file to change is for the tool to say.
 ///
 /// # Errors
 ///

@@ -19,7 +19,7 @@ use scope::{Language, Scope};
 /// - Python: top-level `def`, `class` and `__all__`, and the methods of such classes, without a leading underscore.
 /// - Go: top-level names with a capital, and their fields and methods.
 ///
-/// White space, comments and the order of declarations do not matter, nor does what is in a body. Members are told from
+/// White space, comments and the order of declarations do not matter, nor does what is in a body. Members are distinguished from
 /// bodies by how far they are indented, so a text that is not formatted may be misread; a change that does not fire then
 /// still shows in its diff.
 pub(super) fn changes_public_api(path: &LogicalPath, old: Option<&[u8]>, new: Option<&[u8]>) -> bool {
@@ -48,7 +48,7 @@ fn language_of(path: &LogicalPath) -> Option<Language> {
     })
 }
 
-/// The public declarations of a text, without white space, and how often each stands there.
+/// The public declarations of a text, without white space, and how often each occurs.
 fn declarations(language: Language, text: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     let mut scope = Scope::default();

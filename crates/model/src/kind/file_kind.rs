@@ -55,7 +55,7 @@ impl FileKind {
         }
     }
 
-    /// The kind of a file whose name tells this kind and whose first bytes are `head`.
+    /// The kind of a file whose name has this kind and whose first bytes are `head`.
     pub(crate) fn with_head(self, head: &[u8]) -> Self {
         match self {
             strict @ (Self::SecretLike | Self::GitInternal | Self::Generated | Self::Vendored | Self::Lockfile) => {

@@ -7,7 +7,7 @@ use super::file_kind::FileKind::{
     self, Binary, Generated, Lockfile, TextConfig, TextDoc, TextSource, Unknown, Vendored,
 };
 
-/// Words, separated by white space, and the kind that each stands for.
+/// Words, separated by white space, and their kind.
 type Table = &'static [(FileKind, &'static str)];
 
 /// Folders of what a build makes, and of what others wrote.
@@ -26,7 +26,7 @@ const FOLDERS: Table = &[
     ),
 ];
 
-/// Files whose whole name tells.
+/// Kinds by whole file name.
 const NAMES: Table = &[
     (Generated, ".pnp.cjs .pnp.js .pnp.loader.mjs bindata.go wire_gen.go"),
     (
@@ -43,7 +43,7 @@ const NAMES: Table = &[
     ),
 ];
 
-/// Files whose extension tells.
+/// Kinds by extension.
 const EXTENSIONS: Table = &[
     (Generated, "class o pyc pyo tsbuildinfo"),
     (Lockfile, "lock lockb lockfile"),
@@ -78,7 +78,7 @@ const EXTENSIONS: Table = &[
     ),
 ];
 
-/// First words of files without a telling extension that are for people to read.
+/// First words of files without a known extension that are for people to read.
 const DOCUMENTS: &[&str] = &[
     "authors",
     "changelog",
@@ -117,7 +117,7 @@ fn words(table: Table) -> impl Iterator<Item = (&'static str, FileKind)> {
 }
 
 /// The names of all folders that make something of what is in them; a further one is `*.egg-info`.
-pub(super) fn telling_folders() -> impl Iterator<Item = &'static str> {
+pub(super) fn classified_folders() -> impl Iterator<Item = &'static str> {
     words(FOLDERS).map(|(name, _)| name).chain(["egg-info"])
 }
 
@@ -131,12 +131,12 @@ pub(super) fn is_build_output(name: &str) -> bool {
     folder_kind(name) == Some(Generated) && !name.contains("generated")
 }
 
-/// What an extension tells; `Unknown` where it tells nothing.
+/// The kind of an extension; `Unknown` if it has none.
 pub(super) fn extension_kind(extension: &str) -> FileKind {
     BY_EXTENSION.get(extension).copied().unwrap_or(Unknown)
 }
 
-/// The kind of a file called `name`, but for secrets; `Unknown` where the name does not tell.
+/// The kind of a file called `name`, but for secrets; `Unknown` if the name does not decide.
 pub(super) fn file_kind(name: &str) -> FileKind {
     if let Some(kind) = BY_NAME.get(name) {
         return *kind;
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_word_stands_in_a_table_twice() {
+    fn no_table_contains_a_word_twice() {
         for table in [FOLDERS, NAMES, EXTENSIONS] {
             let mut seen = BTreeSet::new();
             for (word, _) in words(table) {

@@ -21,7 +21,7 @@ const EXTENSIONS: &[&str] = &[
     "vault-token",
 ];
 
-/// Names that hold credentials and nothing else. A suffix behind a dot, such as `.npmrc.local`, hides none of them.
+/// Names that hold credentials and nothing else. A suffix after a dot, such as `.npmrc.local`, hides none of them.
 const DOTFILES: &[&str] = &[
     ".dockercfg",
     ".git-credentials",
@@ -70,7 +70,7 @@ const BACKUP_WORDS: &[&str] = &[
     "tmp", "un", "xz", "zip", "zst",
 ];
 
-/// Words that stand before the name where it is that of a backup.
+/// Prefixes of the names of backups.
 const BACKUP_PREFIXES: &[&str] = &["#", ".#", "._", "backup", "bak", "copy of ", "copy_of_", "old", "orig", "~$"];
 
 /// What every name of a secret, or of a backup of one, has in it: at least one of these.
@@ -110,7 +110,7 @@ pub(super) const MARKS: &[&str] = &[
     "vault-token",
 ];
 
-/// The folders whose meaning a file's name alone does not tell.
+/// The folders whose meaning a file's name alone does not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Parent {
     /// `.aws`.

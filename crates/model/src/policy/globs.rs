@@ -15,7 +15,7 @@ pub(super) const MAX_GLOB_BYTES: usize = 500;
 pub(super) enum Purpose {
     /// It says what may be touched: each glob means what it says.
     Allow,
-    /// It says what may not be: each glob also means what lies beneath, at any depth, in any letter case.
+    /// It says what may not be: each glob also matches everything under it, at any depth, in any letter case.
     Deny,
 }
 
@@ -151,7 +151,7 @@ fn check(glob: &str) -> Result<(), &'static str> {
     }
 }
 
-/// What `glob` stands for, as patterns over a whole path.
+/// Expands `glob` to patterns over a whole path.
 fn patterns(purpose: Purpose, glob: &str) -> Vec<String> {
     let anchored = glob.strip_prefix("./").unwrap_or(glob);
     let rest = anchored.trim_start_matches('/');
@@ -159,13 +159,13 @@ fn patterns(purpose: Purpose, glob: &str) -> Vec<String> {
     match purpose {
         Purpose::Allow => vec![folder.map_or_else(|| rest.to_owned(), |folder| format!("{folder}/**"))],
         Purpose::Deny => {
-            let place = folder.unwrap_or(rest);
-            let mut patterns = vec![place.to_owned(), format!("{place}/**")];
-            if !place.contains('/') && anchored == rest && !glob.starts_with("./") {
-                patterns.extend([format!("**/{place}"), format!("**/{place}/**")]);
+            let base = folder.unwrap_or(rest);
+            let mut patterns = vec![base.to_owned(), format!("{base}/**")];
+            if !base.contains('/') && anchored == rest && !glob.starts_with("./") {
+                patterns.extend([format!("**/{base}"), format!("**/{base}/**")]);
             }
             // `secrets/**` means the folder, and so the folder itself.
-            if let Some(folder) = place.strip_suffix("/**") {
+            if let Some(folder) = base.strip_suffix("/**") {
                 patterns.push(folder.to_owned());
             }
             patterns

@@ -128,7 +128,7 @@ impl Profile {
             ignored_files: self.ignored_files,
         };
         let mut policy = with_overrides(base, &overrides).map_err(|refusal| {
-            // A number out of bounds tells its bound; all else that can be wrong here is a kind.
+            // Only a number out of bounds has a limit; the other error here is a kind.
             (if refusal.details.limit.is_some() { number_at } else { kinds_at }, refusal.message)
         })?;
         policy.profile = name;

@@ -134,7 +134,7 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     Ok(policy)
 }
 
-/// Lockfiles are spoken of in two places, the kind and the trigger. Who speaks of them in one means both: an allowed kind
+/// Two members concern lockfiles, the kind and the trigger. An override of one applies to both: an allowed kind
 /// is not asked about, and a list of triggers without theirs asks for none.
 fn override_lockfiles(policy: &mut Policy, overrides: &PolicyOverrides) {
     let by_kind = overrides.kinds.as_ref().and_then(|kinds| kinds.get(&FileKind::Lockfile));

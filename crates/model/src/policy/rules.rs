@@ -14,7 +14,7 @@ pub trait SourceFolders: fmt::Debug + Send + Sync {
     fn is_source(&self, path: &str) -> bool;
 }
 
-/// A policy with its globs compiled. Cheap to share behind an `Arc`.
+/// A policy with its globs compiled. Cheap to share in an `Arc`.
 #[derive(Debug)]
 pub struct Rules {
     policy: Policy,
@@ -63,7 +63,7 @@ impl Rules {
         }
     }
 
-    /// Whether both have their globs compiled in one place.
+    /// Whether both share the same compiled globs.
     pub fn shares_globs_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.globs, &other.globs)
     }
@@ -81,7 +81,7 @@ impl Rules {
         &self.policy
     }
 
-    /// The kind of the file at `path`, as far as its name tells; see [`FileKind::of_path`].
+    /// The kind of the file at `path`, based on its name; see [`FileKind::of_path`].
     pub fn kind_of_path(&self, path: &LogicalPath) -> FileKind {
         FileKind::of_path_except(path, self)
     }
@@ -96,7 +96,7 @@ impl Rules {
         self.kind_of_path(path).with_head(head)
     }
 
-    /// What a mutation of a file of `kind` meets. Secrets and git's own are denied whatever the policy says.
+    /// What a mutation of a file of `kind` meets. Secrets and git's own are always denied.
     pub fn verdict_of(&self, kind: FileKind) -> Verdict {
         match kind {
             FileKind::SecretLike | FileKind::GitInternal | FileKind::Directory => Verdict::Deny,

@@ -59,7 +59,7 @@ impl ChainCheck {
         })
     }
 
-    /// Starts behind the record `seq` of `run_id`, whose hash is `head`.
+    /// Starts after the record `seq` of `run_id`, whose hash is `head`.
     pub fn after(run_id: &RunId, seq: u64, head: Sha256) -> Self {
         let mut check = Self::new(run_id);
         (check.0.head_seq, check.0.head_hash) = (seq, head);
@@ -137,7 +137,7 @@ pub fn verify_chain<S: AsRef<str>>(
 fn check_link(run_id: &RunId, text: &str, seq: u64, head: Sha256) -> Result<Sha256, String> {
     let mut value: serde_json::Value = serde_json::from_str(text).map_err(|_| "the record is no JSON".to_owned())?;
     let members = value.as_object_mut().ok_or("the record is no object")?;
-    let told = members
+    let stated = members
         .remove("hash")
         .and_then(|hash| hash.as_str().and_then(|hash| Sha256::parse(hash).ok()))
         .ok_or("the record has no hash")?;
@@ -151,8 +151,8 @@ fn check_link(run_id: &RunId, text: &str, seq: u64, head: Sha256) -> Result<Sha2
     if prev_hash != Some(head.to_string().as_str()) {
         return Err("prevHash is not the hash of the record before".to_owned());
     }
-    if Sha256::of(canonical_json(members).as_bytes()) != told {
+    if Sha256::of(canonical_json(members).as_bytes()) != stated {
         return Err("the record's content does not have its hash".to_owned());
     }
-    Ok(told)
+    Ok(stated)
 }

@@ -2,7 +2,7 @@
 
 use crate::{Code, LogicalPath, Outcome, Record, RecordFile, RunId, Sha256, ToolCallId, Verdict};
 
-/// A record before its place in the chain is known. Members stand in the order of their names.
+/// A record before its position in the chain is known. Members are in the order of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     /// Who called: `run-token:{tokenId}` or `operator:{name}`.
@@ -21,7 +21,7 @@ pub struct Draft {
     pub mutates: bool,
     /// How it ended.
     pub outcome: Outcome,
-    /// Paths whose content or listing was told.
+    /// Paths whose content or listing was returned.
     pub paths_read: Vec<LogicalPath>,
     /// Paths that changed; for a refused or pending call, that it asked to change.
     pub paths_written: Vec<LogicalPath>,
@@ -53,7 +53,7 @@ const MAX_REASON_CHARS: usize = 1000;
 const FILE_BYTES: usize = 200;
 
 /// The member that follows `hash`, as it begins.
-const BEHIND_HASH: &str = ",\"mutates\":";
+const MEMBER_AFTER_HASH: &str = ",\"mutates\":";
 
 impl Draft {
     /// The same draft, in which no list repeats more of the call's input than 64 KiB. The last of `reasons` says
@@ -88,9 +88,9 @@ impl Draft {
         let mut text = serde_json::to_string(&record).unwrap_or_default();
         let hash = Sha256::of(text.as_bytes());
         record.hash = Some(hash);
-        // Inside a string every quote has a backslash, so that the first place is the member's own.
-        if let Some(place) = text.find(BEHIND_HASH) {
-            text.insert_str(place, &format!(",\"hash\":\"{hash}\""));
+        // Inside a string every quote has a backslash, so the first match is the member itself.
+        if let Some(position) = text.find(MEMBER_AFTER_HASH) {
+            text.insert_str(position, &format!(",\"hash\":\"{hash}\""));
         }
         (record, text)
     }
@@ -122,7 +122,7 @@ impl Draft {
     }
 }
 
-/// Cuts a list behind the entry with which it has `most` bytes or more; says what was left out.
+/// Truncates a list after the entry with which it reaches `most` bytes. Returns a note on what was omitted.
 fn cut<T>(name: &str, list: &mut Vec<T>, most: usize, size: impl Fn(&T) -> usize) -> Vec<String> {
     let mut bytes = 0;
     let kept = list.iter().take_while(|entry| {

@@ -23,7 +23,7 @@ pub(super) fn cut(text: &str, extent: Extent) -> &str {
         if depth == 0 && at > 0 {
             match extent {
                 Extent::Head(ends) if ends.contains(c) => return &text[..at],
-                Extent::Whole if c == ';' || (c == '\n' && begins_anew(&text[at + 1..])) => return &text[..at],
+                Extent::Whole if c == ';' || (c == '\n' && begins_statement(&text[at + 1..])) => return &text[..at],
                 Extent::Head(_) | Extent::Whole => {}
             }
         }
@@ -45,7 +45,7 @@ pub(super) fn cut(text: &str, extent: Extent) -> &str {
 }
 
 /// Whether a new statement follows: what ends a declaration where no semicolon does.
-fn begins_anew(rest: &str) -> bool {
+fn begins_statement(rest: &str) -> bool {
     let line = rest.lines().next().unwrap_or_default();
     line.trim().is_empty() || (line.starts_with(char::is_alphabetic) && !line.starts_with("where"))
 }

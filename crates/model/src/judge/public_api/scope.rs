@@ -1,4 +1,4 @@
-//! Which lines begin a public declaration, by language and by what they stand in.
+//! Which lines begin a public declaration, by language and enclosing declaration.
 
 use super::extent::Extent;
 
@@ -162,7 +162,7 @@ fn typescript(code: &str) -> Option<Extent> {
         "interface" | "enum" => Extent::Whole,
         "type" if code.contains('=') => Extent::Whole,
         "const" if code.contains(" enum ") => Extent::Whole,
-        // The value of a constant is none of its signature, but that of a function holds it.
+        // The value of a constant is not part of its signature, but a function's value contains the signature.
         "const" | "let" | "var" if !code.contains("=>") && !code.contains("function") => Extent::Head("=;\n"),
         word if word.starts_with(['{', '*']) || word == "type" => Extent::Head(";\n"),
         _ => Extent::Head("{;\n"),
@@ -205,12 +205,12 @@ fn without_annotations(code: &str) -> &str {
     let mut rest = code;
     while let Some(annotation) = rest.strip_prefix('@').filter(|annotation| !annotation.starts_with("interface")) {
         let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
-        let behind = annotation.trim_start_matches(is_name);
-        let behind = match behind.strip_prefix('(') {
-            Some(arguments) => arguments.split_once(')').map_or("", |(_, behind)| behind),
-            None => behind,
+        let after = annotation.trim_start_matches(is_name);
+        let after = match after.strip_prefix('(') {
+            Some(arguments) => arguments.split_once(')').map_or("", |(_, after)| after),
+            None => after,
         };
-        rest = behind.trim_start();
+        rest = after.trim_start();
     }
     rest
 }
