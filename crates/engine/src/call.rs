@@ -86,9 +86,9 @@ impl CallContext {
         tool: &'static Tool,
         members: Map<String, Value>,
     ) -> (Self, Result<Map<String, Value>, Refusal>) {
-        let mut head = Self::new(run, caller, tool);
-        let members = head.take_members(members);
-        (head, members)
+        let mut call = Self::new(run, caller, tool);
+        let members = call.take_members(members);
+        (call, members)
     }
 
     /// The context of a call whose input could not be parsed.

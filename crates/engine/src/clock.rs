@@ -2,11 +2,11 @@
 
 #[cfg(debug_assertions)]
 use std::sync::LazyLock;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use model::{ApprovalId, ArtifactId, IdInvalid, RunId, Sha256, TokenId, ToolCallId};
+use parking_lot::Mutex;
 
 /// Now, RFC 3339 UTC with microseconds: the form of every stored time, in which text order is time order.
 pub fn now() -> String {
@@ -31,7 +31,7 @@ pub fn latest() -> String {
 
 fn latest_time() -> Timestamp {
     static LATEST: Mutex<Option<(Timestamp, Instant)>> = Mutex::new(None);
-    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut latest = LATEST.lock();
     let (told, at) = (clock(), Instant::now());
     let (time, since) = latest.get_or_insert((told, at));
     let passed = SignedDuration::try_from(at.duration_since(*since)).unwrap_or_default();

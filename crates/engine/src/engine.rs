@@ -14,15 +14,15 @@ use tracing::Instrument as _;
 use workspace::Workspaces;
 
 use crate::CallError;
-use crate::admission::body_memory::{BodyMemory, HeldMemory};
+use crate::admission::body_memory::{BodyMemory, RequestMemory};
 use crate::admission::bulkhead::RunBulkhead;
-use crate::admission::rate_limit::Throttle;
+use crate::admission::rate_limit::RateLimiter;
 use crate::admission::tokens::Tokens;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics};
-use crate::runs::import_registry::Imports;
+use crate::runs::import_registry::ImportRegistry;
 use crate::runs::open_runs::OpenRuns;
-use crate::runs::quota::Node;
+use crate::runs::quota::NodeQuota;
 use crate::transaction::fsync_worker::FsyncWorker;
 
 /// Runs, calls and transactions over a ledger and workspaces. Cheap to clone.
@@ -48,15 +48,15 @@ pub struct Parts {
     /// Every limit.
     pub limits: Limits,
     /// Runs and bytes that all runs hold together.
-    pub node: Arc<Node>,
+    pub node: Arc<NodeQuota>,
     /// Runs that are open in this process.
     pub runs: OpenRuns,
     /// Runs whose source is being imported.
-    pub imports: Imports,
+    pub imports: ImportRegistry,
     /// Tokens of operators and runs.
     pub tokens: Tokens,
     /// Rate and concurrency limits by token.
-    pub throttle: Throttle,
+    pub rate_limiter: RateLimiter,
     /// Memory for request bodies.
     pub body_memory: BodyMemory,
     /// Permits for work on the disk, by kind of call.
@@ -113,11 +113,11 @@ impl Engine {
             ledger,
             workspaces,
             profiles,
-            node: Node::new(&limits, held),
+            node: NodeQuota::new(&limits, held),
             runs: OpenRuns::new(limits.max_live_runs),
-            imports: Imports::default(),
+            imports: ImportRegistry::default(),
             tokens,
-            throttle: Throttle::new(&limits),
+            rate_limiter: RateLimiter::new(&limits),
             body_memory: BodyMemory::new(limits.max_body_memory_bytes),
             permits: ConcurrencyLimits::new(&limits),
             tasks: TaskTracker::new(),
@@ -158,7 +158,7 @@ impl Engine {
         &self,
         work: impl Future<Output = Result<T, CallError>> + Send + 'static,
     ) -> Result<T, CallError> {
-        let memory = HeldMemory::of_task();
+        let memory = RequestMemory::current();
         let work = async move {
             let done = work.await;
             drop(memory);
@@ -215,7 +215,7 @@ impl Engine {
 
     /// Updates the metrics of what the process holds.
     pub fn record_gauges(&self) {
-        metrics::holdings(self.runs.len(), self.imports.len());
+        metrics::set_gauges(self.runs.len(), self.imports.len());
     }
 }
 

@@ -63,7 +63,7 @@ pub fn read_cancelled(tool: &'static str) {
 }
 
 /// How much the process holds.
-pub fn holdings(live_runs: usize, imports: usize) {
+pub fn set_gauges(live_runs: usize, imports: usize) {
     // Far below the numbers that a float cannot tell apart.
     #[expect(clippy::cast_precision_loss, reason = "counts of what is in memory")]
     let (live_runs, imports) = (live_runs as f64, imports as f64);

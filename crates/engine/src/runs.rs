@@ -26,7 +26,7 @@ use crate::call_error::refusals::run_not_found;
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::page::{Cursor, List, Page};
-use crate::runs::import_registry::{CancelOnDrop, Importing};
+use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
 use crate::runs::open::unreadable;
 use crate::runs::open_run::has_expired;
 use crate::runs::quota::RunDisk;
@@ -52,11 +52,11 @@ impl Engine {
         let importing = self.imports.get(run);
         match (self.ledger.run(run).await.map_err(|error| unreadable(run, error))?, importing) {
             (Some(stored), importing) => {
-                let mut told = self.close_if_expired(stored.run).await?;
-                if let (RunState::Preparing, Some(importing)) = (told.state, importing) {
-                    told.import = importing.import;
+                let mut known = self.close_if_expired(stored.run).await?;
+                if let (RunState::Preparing, Some(importing)) = (known.state, importing) {
+                    known.import = importing.import;
                 }
-                Ok((told, true))
+                Ok((known, true))
             }
             (None, Some(importing)) => Ok((importing, false)),
             // The import may have ended between the two looks.
@@ -103,8 +103,8 @@ impl Engine {
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in, or that was deleted; `UNAVAILABLE` where the disk
     /// does not take a recorded change: the run is closed all the same.
     pub async fn close_run(&self, run: &RunId) -> Result<Run, CallError> {
-        let (told, stored) = self.stored_run(run).await?;
-        match told.state {
+        let (known, stored) = self.stored_run(run).await?;
+        match known.state {
             _ if !stored => Err(still_importing().into()),
             // The first close may have been cut short after the state.
             RunState::Closed => self.finish_closing(run).await,
@@ -119,8 +119,8 @@ impl Engine {
     /// Waits until everything that was recorded before the close is in the tree and decided. The ledger records nothing
     /// more, so that nothing comes into the tree afterwards.
     async fn finish_closing(&self, run: &RunId) -> Result<Run, CallError> {
-        if let Some(live) = self.runs.get(run) {
-            reconcile::apply_all(self, &live).await?;
+        if let Some(open_run) = self.runs.get(run) {
+            reconcile::apply_all(self, &open_run).await?;
         }
         self.end_approvals(run).await?;
         self.run(run).await
@@ -128,12 +128,12 @@ impl Engine {
 
     async fn set_closed(&self, run: &RunId, at: &str) -> Result<(), CallError> {
         // First here, then in the ledger: a call that begins meanwhile is refused rather than recorded behind the end.
-        if let Some(live) = self.runs.get(run) {
-            live.set_state(RunState::Closed);
+        if let Some(open_run) = self.runs.get(run) {
+            open_run.set_state(RunState::Closed);
         }
         self.ledger.set_run_state(run, RunState::Closed, Some(at)).await?;
-        if let Some(live) = self.runs.get(run) {
-            live.set_state(RunState::Closed);
+        if let Some(open_run) = self.runs.get(run) {
+            open_run.set_state(RunState::Closed);
         }
         tracing::info!(run.id = %run, "run closed");
         self.end_approvals(run).await
@@ -157,23 +157,23 @@ impl Engine {
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in.
     pub async fn delete_run(&self, run: &RunId) -> Result<Run, CallError> {
         let deleting = self.node.begin_deletion(run);
-        let (told, stored) = self.stored_run(run).await?;
+        let (known, stored) = self.stored_run(run).await?;
         if !stored || self.imports.get(run).is_some() {
             return Err(still_importing().into());
         }
         // Held from here on, so that nobody opens a second one while the files go.
-        let live = self.open(run).await.ok();
-        if let Some(live) = &live {
-            live.set_state(RunState::Deleted);
+        let open_run = self.open(run).await.ok();
+        if let Some(open_run) = &open_run {
+            open_run.set_state(RunState::Deleted);
         }
         self.ledger.set_run_state(run, RunState::Deleted, Some(&now())).await?;
-        if let Some(live) = live {
-            self.retire(live, DELETE_PATIENCE).await;
+        if let Some(open_run) = open_run {
+            self.retire(open_run, DELETE_PATIENCE).await;
         }
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
         // Given back once, by whoever was the first to delete it.
-        if let Some(deleting) = deleting.filter(|_| told.state != RunState::Deleted)
+        if let Some(deleting) = deleting.filter(|_| known.state != RunState::Deleted)
             && let Some(stored) = self.ledger.run(run).await?
         {
             deleting.gone(stored.run.disk);
@@ -192,16 +192,16 @@ impl Engine {
     /// `RUN_NOT_FOUND`; `ALREADY_EXISTS` where the run has its files; `RUN_CLOSED`; whatever the archive is refused for,
     /// which leaves the run `preparing`.
     pub async fn import_archive(&self, run: &RunId, archive: impl Read + Send + 'static) -> Result<Run, CallError> {
-        let (told, stored) = self.stored_run(run).await?;
-        match told.state {
-            RunState::Preparing if stored && told.source == Source::Archive {} => {}
+        let (known, stored) = self.stored_run(run).await?;
+        match known.state {
+            RunState::Preparing if stored && known.source == Source::Archive {} => {}
             RunState::Preparing => return Err(still_importing().into()),
             RunState::Open | RunState::AwaitingApproval => return Err(has_files().into()),
             RunState::Closed => return Err(closed().into()),
             RunState::Deleted => return Err(deleted().into()),
         }
-        let disk = RunDisk::new(&self.node, &told.policy.quota, Disk::default()).reservation();
-        let importing = self.imports.begin(told, disk).ok_or_else(has_files)?;
+        let disk = RunDisk::new(&self.node, &known.policy.quota, Disk::default()).reservation();
+        let importing = self.imports.begin(known, disk).ok_or_else(has_files)?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let (engine, id) = (self.clone(), run.clone());
         let work = async move {
@@ -229,7 +229,7 @@ impl Engine {
     }
 
     /// Brings a run's files in, when there is a place for the work; it waits for one as long as for an answer. Nothing is left where it fails.
-    async fn import(&self, run: &RunId, importing: &Importing, origin: Origin) -> Result<ImportedRun, CallError> {
+    async fn import(&self, run: &RunId, importing: &ImportGuard, origin: Origin) -> Result<ImportedRun, CallError> {
         let pools = &self.permits;
         let pool = match origin {
             // As much work as a small change.
@@ -240,9 +240,9 @@ impl Engine {
         };
         // Held by this future alone: one that is dropped gives its place back, and its thread sees that it is cancelled.
         let patience = self.limits.request_timeout;
-        let place = tokio::time::timeout(patience, pool.acquire()).await;
-        let place = place.map_err(|_| no_permit("the import", patience))?;
-        let _place = place.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let permit = tokio::time::timeout(patience, pool.acquire()).await;
+        let permit = permit.map_err(|_| no_permit("the import", patience))?;
+        let _permit = permit.map_err(|error| CallError::Internal(Box::new(error)))?;
         let (workspaces, import, run) = (Arc::clone(&self.workspaces), Arc::clone(&importing.import), run.clone());
         let mut origin = origin;
         self.blocking(move || {

@@ -29,7 +29,7 @@ pub(crate) async fn run(service: Service) {
         }
         if ticks.is_multiple_of(TRIM_TICKS) {
             telemetry::trim_metrics();
-            service.throttle.tidy();
+            service.rate_limiter.tidy();
             service.tokens.tidy();
             reconcile::reconcile_dirty_runs(&service).await;
         }

@@ -1,32 +1,33 @@
-//! How many bytes of JSON bodies are in memory at a time, over all requests.
+//! The memory budget for JSON bodies of all requests.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Code, Refusal};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A body of at most so many bytes is a small one.
-pub const SMALL_BYTES: u64 = 64 * 1024;
+/// Maximum size of a small body in bytes.
+const SMALL_BYTES: u64 = 64 * 1024;
 
-/// The memory for bodies. A quarter of it is for small ones, so that they never wait for large ones.
+/// The memory budget for bodies. A quarter is reserved for small bodies, so that they never wait for large ones.
 #[derive(Debug)]
 pub struct BodyMemory {
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
-/// What the body of one request holds of the memory, until this and its clones are dropped.
+/// The body memory of one request, released when this and its clones are dropped.
 #[derive(Clone, Debug, Default)]
-pub struct HeldMemory(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+pub struct RequestMemory(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 tokio::task_local! {
-    /// Of the request that the task works on.
-    static HELD: HeldMemory;
+    /// The memory of the request that the task serves.
+    static CURRENT: RequestMemory;
 }
 
 impl BodyMemory {
-    /// Memory for `bytes` of bodies.
+    /// Creates a budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
         let part = |bytes: u64| {
             let permits = usize::try_from(bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
@@ -35,46 +36,39 @@ impl BodyMemory {
         Self { small: part(bytes / 4), large: part(bytes - bytes / 4) }
     }
 
-    /// Takes memory for a body of up to `bytes` on behalf of the request that this task works on; waits for it no longer
-    /// than `patience`.
+    /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`.
     ///
     /// # Errors
     ///
-    /// `UNAVAILABLE` where others hold it all that long.
-    pub async fn take(&self, bytes: u64, patience: Duration) -> Result<(), Refusal> {
+    /// `UNAVAILABLE` if the budget is in use.
+    pub async fn acquire(&self, bytes: u64, timeout: Duration) -> Result<(), Refusal> {
         let part = if bytes <= SMALL_BYTES { &self.small } else { &self.large };
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let taking = Arc::clone(part).acquire_many_owned(permits);
-        let Ok(Ok(permit)) = tokio::time::timeout(patience, taking).await else { return Err(exhausted(patience)) };
-        // Without a request to hold it for, such as in a test of an extractor, it is free again at once.
-        let _ = HELD.try_with(|held| held.hold(permit));
+        let acquired = tokio::time::timeout(timeout, Arc::clone(part).acquire_many_owned(permits)).await;
+        let Ok(Ok(permit)) = acquired else { return Err(exhausted(timeout)) };
+        // Outside a request, as in a test of an extractor, the memory is released at once.
+        let _ = CURRENT.try_with(|memory| *memory.0.lock() = Some(permit));
         Ok(())
     }
 }
 
-impl HeldMemory {
-    /// What the request that this task works on holds; nothing where there is none.
-    pub fn of_task() -> Self {
-        HELD.try_with(Clone::clone).unwrap_or_default()
+impl RequestMemory {
+    /// Returns the memory of the current request; empty outside a request.
+    pub(crate) fn current() -> Self {
+        CURRENT.try_with(Clone::clone).unwrap_or_default()
     }
 
-    /// Works on one request: what its body takes is held until `work` is done, and for as long as a clone of
-    /// [`of_task`](Self::of_task) is kept.
-    pub async fn during<T>(work: impl Future<Output = T>) -> T {
-        HELD.scope(Self::default(), work).await
-    }
-
-    /// Holds `permit` instead of what was held before.
-    fn hold(&self, permit: OwnedSemaphorePermit) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
+    /// Serves one request. The memory of its body is held until `work` has ended and every clone of it is dropped.
+    pub async fn scope<T>(work: impl Future<Output = T>) -> T {
+        CURRENT.scope(Self::default(), work).await
     }
 }
 
-/// Nothing became free within `patience`.
-fn exhausted(patience: Duration) -> Refusal {
+/// No memory was released within `timeout`.
+fn exhausted(timeout: Duration) -> Refusal {
     let message =
-        format!("the memory for bodies of requests was in use for {} seconds; nothing was changed", patience.as_secs());
-    Refusal::new(Code::Unavailable, message, "Try again after the seconds that Retry-After says.")
+        format!("the memory for request bodies was in use for {} seconds; nothing was changed", timeout.as_secs());
+    Refusal::new(Code::Unavailable, message, "Retry after the time in Retry-After.")
 }
 
 #[cfg(test)]
@@ -85,33 +79,33 @@ mod tests {
     const LARGE: u64 = SMALL_BYTES + 1;
 
     #[tokio::test]
-    async fn large_bodies_wait_for_each_other_and_small_ones_for_none_of_them() {
+    async fn large_bodies_wait_for_each_other_and_small_ones_do_not_wait_for_them() {
         let memory = BodyMemory::new(4 * SMALL_BYTES);
-        HeldMemory::during(async {
-            memory.take(LARGE, SOON).await.unwrap();
-            HeldMemory::during(async {
-                memory.take(LARGE, SOON).await.unwrap();
-                let third = HeldMemory::during(memory.take(LARGE, SOON)).await;
+        RequestMemory::scope(async {
+            memory.acquire(LARGE, SOON).await.unwrap();
+            RequestMemory::scope(async {
+                memory.acquire(LARGE, SOON).await.unwrap();
+                let third = RequestMemory::scope(memory.acquire(LARGE, SOON)).await;
                 assert_eq!(third.unwrap_err().code, Code::Unavailable);
-                HeldMemory::during(memory.take(SMALL_BYTES, SOON)).await.unwrap();
+                RequestMemory::scope(memory.acquire(SMALL_BYTES, SOON)).await.unwrap();
             })
             .await;
-            // The second has ended.
-            HeldMemory::during(memory.take(LARGE, SOON)).await.unwrap();
+            // The second request has ended.
+            RequestMemory::scope(memory.acquire(LARGE, SOON)).await.unwrap();
         })
         .await;
     }
 
     #[tokio::test]
-    async fn what_goes_on_without_its_request_holds_its_memory() {
+    async fn detached_work_keeps_the_memory_of_its_request() {
         let memory = BodyMemory::new(2 * SMALL_BYTES);
-        let held = HeldMemory::during(async {
-            memory.take(LARGE, SOON).await.unwrap();
-            HeldMemory::of_task()
+        let held = RequestMemory::scope(async {
+            memory.acquire(LARGE, SOON).await.unwrap();
+            RequestMemory::current()
         })
         .await;
-        assert!(memory.take(LARGE, SOON).await.is_err());
+        assert!(memory.acquire(LARGE, SOON).await.is_err());
         drop(held);
-        memory.take(LARGE, SOON).await.unwrap();
+        memory.acquire(LARGE, SOON).await.unwrap();
     }
 }

@@ -1,104 +1,99 @@
-//! RunBulkhead of which one run may take some, and never all.
+//! Bulkhead: permits that all runs share, of which one run gets only a part.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Code, Refusal, RunId};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::metrics;
 
-/// One run gets at most this part of the places: whoever holds them for long keeps the other runs from little.
-const PART_OF_A_RUN: usize = 4;
+/// One run gets at most one in so many permits, so that slow clients of one run do not block the other runs.
+const RUN_SHARE: usize = 4;
 
-/// RunBulkhead for work that takes as long as its caller likes.
+/// Permits for work whose duration the client decides.
 pub struct RunBulkhead {
-    /// What they are for, as callers call it.
+    /// The kind of work, for messages.
     what: &'static str,
     all: Arc<Semaphore>,
-    of_a_run: usize,
+    per_run: usize,
     runs: Runs,
 }
 
-/// The runs that hold places or wait for them.
-type Runs = Arc<Mutex<HashMap<RunId, OfRun>>>;
+/// The runs that hold permits or wait for one.
+type Runs = Arc<Mutex<HashMap<RunId, RunPermits>>>;
 
-struct OfRun {
-    places: Arc<Semaphore>,
-    /// Who holds one of them or waits for it.
+struct RunPermits {
+    permits: Arc<Semaphore>,
+    /// Holders and waiters.
     users: usize,
 }
 
-/// A place; it is free again when this is dropped.
+/// A permit of a [`RunBulkhead`], released on drop.
 #[derive(Debug)]
-pub struct Place {
-    _any: OwnedSemaphorePermit,
+pub struct Permit {
+    _shared: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
     _user: User,
 }
 
-/// Somebody who holds or waits: keeps the run known.
+/// A holder or waiter. Keeps the entry of its run.
 struct User {
     run: RunId,
     runs: Runs,
 }
 
 impl RunBulkhead {
-    /// `count` places for `what`.
+    /// Creates a bulkhead of `count` permits for `what`.
     pub fn new(what: &'static str, count: usize) -> Self {
-        let of_a_run = (count / PART_OF_A_RUN).max(1);
-        Self { what, all: Arc::new(Semaphore::new(count)), of_a_run, runs: Arc::default() }
+        Self { what, all: Arc::new(Semaphore::new(count)), per_run: (count / RUN_SHARE).max(1), runs: Arc::default() }
     }
 
-    /// Takes a place for `run`; waits for one no longer than `patience`.
+    /// Acquires a permit for `run`, and waits for it at most `timeout`.
     ///
     /// # Errors
     ///
-    /// `RATE_LIMITED` where the run has as many as it may; `UNAVAILABLE` where nobody has left one.
-    pub async fn enter(&self, run: &RunId, patience: Duration) -> Result<Place, Refusal> {
-        let until = Instant::now() + patience;
+    /// `RATE_LIMITED` if the run holds its maximum; `UNAVAILABLE` if all permits are in use.
+    pub async fn acquire(&self, run: &RunId, timeout: Duration) -> Result<Permit, Refusal> {
+        let deadline = Instant::now() + timeout;
         let (own, user) = self.user(run);
-        let own = tokio::time::timeout_at(until, own.acquire_owned()).await;
+        // Neither semaphore is ever closed: an error is a timeout.
+        let own = tokio::time::timeout_at(deadline, own.acquire_owned()).await;
         let Ok(Ok(own)) = own else { return Err(self.too_many()) };
-        let any = tokio::time::timeout_at(until, Arc::clone(&self.all).acquire_owned()).await;
-        // None of them is ever closed.
-        let Ok(Ok(any)) = any else { return Err(no_permit(self.what, patience)) };
-        Ok(Place { _any: any, _own: own, _user: user })
+        let shared = tokio::time::timeout_at(deadline, Arc::clone(&self.all).acquire_owned()).await;
+        let Ok(Ok(shared)) = shared else { return Err(no_permit(self.what, timeout)) };
+        Ok(Permit { _shared: shared, _own: own, _user: user })
     }
 
     fn user(&self, run: &RunId) -> (Arc<Semaphore>, User) {
-        let mut runs = lock(&self.runs);
-        let new = || OfRun { places: Arc::new(Semaphore::new(self.of_a_run)), users: 0 };
-        let of_run = runs.entry(run.clone()).or_insert_with(new);
-        of_run.users += 1;
-        (Arc::clone(&of_run.places), User { run: run.clone(), runs: Arc::clone(&self.runs) })
+        let mut runs = self.runs.lock();
+        let new = || RunPermits { permits: Arc::new(Semaphore::new(self.per_run)), users: 0 };
+        let entry = runs.entry(run.clone()).or_insert_with(new);
+        entry.users += 1;
+        (Arc::clone(&entry.permits), User { run: run.clone(), runs: Arc::clone(&self.runs) })
     }
 
     fn too_many(&self) -> Refusal {
         metrics::rate_limited();
         Refusal::new(
             Code::RateLimited,
-            format!("the run has as many {} under way as it may have at a time: {}", self.what, self.of_a_run),
-            "Finish those that are under way, or wait for the seconds that Retry-After says.",
+            format!("the run has too many concurrent {}: the limit is {}", self.what, self.per_run),
+            "Wait until one has finished, or retry after the time in Retry-After.",
         )
-        .with_details(|details| details.limit = Some(self.of_a_run as u64))
+        .with_details(|details| details.limit = Some(self.per_run as u64))
     }
 }
 
-/// No place for `what` became free within `patience`.
-pub fn no_permit(what: &str, patience: Duration) -> Refusal {
+/// No permit for `what` was released within `timeout`.
+pub(crate) fn no_permit(what: &str, timeout: Duration) -> Refusal {
     Refusal::new(
         Code::Unavailable,
-        format!("no place for {what} became free within {} seconds; nothing was changed", patience.as_secs()),
-        "Try again after the seconds that Retry-After says.",
+        format!("the service was too busy for {what} for {} seconds; nothing was changed", timeout.as_secs()),
+        "Retry after the time in Retry-After.",
     )
-}
-
-fn lock(runs: &Runs) -> MutexGuard<'_, HashMap<RunId, OfRun>> {
-    // Nothing panics while it holds the lock.
-    runs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for User {
@@ -109,10 +104,10 @@ impl std::fmt::Debug for User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        let mut runs = lock(&self.runs);
-        if let Some(of_run) = runs.get_mut(&self.run) {
-            of_run.users -= 1;
-            if of_run.users == 0 {
+        let mut runs = self.runs.lock();
+        if let Some(entry) = runs.get_mut(&self.run) {
+            entry.users -= 1;
+            if entry.users == 0 {
                 runs.remove(&self.run);
             }
         }
@@ -131,31 +126,32 @@ mod tests {
 
     #[tokio::test]
     async fn one_run_gets_a_quarter_and_the_others_the_rest() {
-        let places = RunBulkhead::new("exports", 8);
-        let mut held = vec![places.enter(&run("a"), SOON).await.unwrap(), places.enter(&run("a"), SOON).await.unwrap()];
-        let refused = places.enter(&run("a"), SOON).await.unwrap_err();
+        let bulkhead = RunBulkhead::new("exports", 8);
+        let mut held =
+            vec![bulkhead.acquire(&run("a"), SOON).await.unwrap(), bulkhead.acquire(&run("a"), SOON).await.unwrap()];
+        let refused = bulkhead.acquire(&run("a"), SOON).await.unwrap_err();
         assert_eq!((refused.code, refused.details.limit), (Code::RateLimited, Some(2)));
         for other in ["b", "b", "c", "c", "d", "d"] {
-            held.push(places.enter(&run(other), SOON).await.unwrap());
+            held.push(bulkhead.acquire(&run(other), SOON).await.unwrap());
         }
-        assert_eq!(places.enter(&run("e"), SOON).await.unwrap_err().code, Code::Unavailable);
+        assert_eq!(bulkhead.acquire(&run("e"), SOON).await.unwrap_err().code, Code::Unavailable);
         held.remove(0);
-        held.push(places.enter(&run("e"), SOON).await.unwrap());
+        held.push(bulkhead.acquire(&run("e"), SOON).await.unwrap());
         drop(held);
-        assert!(lock(&places.runs).is_empty(), "nothing is kept of runs that are quiet");
+        assert!(bulkhead.runs.lock().is_empty(), "idle runs leave no entry");
     }
 
     #[tokio::test]
-    async fn who_waits_gets_the_place_that_is_left() {
-        let places = Arc::new(RunBulkhead::new("exports", 1));
-        let first = places.enter(&run("a"), SOON).await.unwrap();
+    async fn a_waiter_gets_the_permit_that_is_released() {
+        let bulkhead = Arc::new(RunBulkhead::new("exports", 1));
+        let first = bulkhead.acquire(&run("a"), SOON).await.unwrap();
         let waiting = tokio::spawn({
-            let places = Arc::clone(&places);
-            async move { places.enter(&run("a"), Duration::from_mins(1)).await }
+            let bulkhead = Arc::clone(&bulkhead);
+            async move { bulkhead.acquire(&run("a"), Duration::from_mins(1)).await }
         });
         tokio::time::sleep(SOON).await;
         drop(first);
         assert!(waiting.await.unwrap().is_ok());
-        assert!(lock(&places.runs).is_empty());
+        assert!(bulkhead.runs.lock().is_empty());
     }
 }

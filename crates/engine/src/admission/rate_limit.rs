@@ -1,49 +1,49 @@
-//! How much one token may: requests a second, and requests at a time.
+//! Limits by token: requests per second, concurrent requests and open streams.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota};
 use model::{Code, Refusal, Sha256};
+use parking_lot::Mutex;
 
 use crate::limits::Limits;
 use crate::metrics;
 
-/// Counts every token's requests.
-pub struct Throttle {
+/// Limits the requests of every token.
+pub struct RateLimiter {
     rate: Option<DefaultKeyedRateLimiter<Sha256>>,
     concurrency: usize,
-    under_way: UnderWay,
+    in_flight: InFlight,
 }
 
-/// What every token has under way.
-type UnderWay = Arc<Mutex<HashMap<Sha256, Count>>>;
+/// The requests in flight, by hash of the token.
+type InFlight = Arc<Mutex<HashMap<Sha256, Count>>>;
 
 #[derive(Debug, Default)]
 struct Count {
-    /// Streams among them.
+    /// Includes the streams.
     requests: usize,
     streams: usize,
 }
 
-/// A request under way; it counts until this is dropped.
+/// A request in flight. It counts until this is dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub struct RequestPermit {
     token: Sha256,
-    /// How many streams the token may have open.
-    most_streams: usize,
-    under_way: UnderWay,
+    max_streams: usize,
+    in_flight: InFlight,
 }
 
-/// A stream that is open; it counts as a request until this is dropped.
+/// An open stream. It counts as a request until this is dropped.
 #[derive(Debug)]
-pub struct OpenStream(Turn);
+pub struct OpenStream(RequestPermit);
 
-impl Throttle {
-    /// With the bounds of the settings.
+impl RateLimiter {
+    /// Creates a limiter with the limits of the settings.
     pub fn new(limits: &Limits) -> Self {
         let quota = limits.rate.and_then(|(rate, burst)| {
             Some(Quota::per_second(NonZeroU32::new(rate)?).allow_burst(NonZeroU32::new(burst)?))
@@ -51,7 +51,7 @@ impl Throttle {
         Self {
             rate: quota.map(DefaultKeyedRateLimiter::keyed),
             concurrency: limits.token_concurrency,
-            under_way: Arc::default(),
+            in_flight: Arc::default(),
         }
     }
 
@@ -60,27 +60,25 @@ impl Throttle {
     /// # Errors
     ///
     /// `RATE_LIMITED`, with the seconds to wait.
-    pub fn enter(&self, token: Sha256) -> Result<Turn, Refusal> {
+    pub fn acquire(&self, token: Sha256) -> Result<RequestPermit, Refusal> {
         if let Some(rate) = &self.rate
             && let Err(refused) = rate.check_key(&token)
         {
-            return Err(limited(
-                "the token makes too many requests",
-                refused.wait_time_from(DefaultClock::default().now()),
-            ));
+            let wait = refused.wait_time_from(DefaultClock::default().now());
+            return Err(limited("the token makes too many requests", wait));
         }
-        let mut under_way = lock(&self.under_way);
-        let count = under_way.entry(token).or_default();
+        let mut in_flight = self.in_flight.lock();
+        let count = in_flight.entry(token).or_default();
         if count.requests >= self.concurrency {
-            return Err(limited("the token has too many requests under way", Duration::from_secs(1)));
+            return Err(limited("the token has too many concurrent requests", Duration::from_secs(1)));
         }
         count.requests += 1;
-        drop(under_way);
-        let most_streams = (self.concurrency / 2).max(1);
-        Ok(Turn { token, most_streams, under_way: Arc::clone(&self.under_way) })
+        drop(in_flight);
+        let max_streams = (self.concurrency / 2).max(1);
+        Ok(RequestPermit { token, max_streams, in_flight: Arc::clone(&self.in_flight) })
     }
 
-    /// Forgets tokens that have been quiet. Called now and then.
+    /// Removes the state of idle tokens. To be called periodically.
     pub fn tidy(&self) {
         if let Some(rate) = &self.rate {
             rate.retain_recent();
@@ -89,62 +87,56 @@ impl Throttle {
     }
 }
 
-impl Turn {
-    /// The hash of the token that the request came with.
+impl RequestPermit {
+    /// The hash of the request's token.
     pub fn token(&self) -> &Sha256 {
         &self.token
     }
 
-    /// The same request as a stream, which counts for as long as it is open. Streams take up half of what a token may have
-    /// under way at most, so that calls still pass.
+    /// Turns the request into a stream. Streams use at most half of a token's concurrent requests, so that calls still pass.
     ///
     /// # Errors
     ///
     /// `RATE_LIMITED`, with the seconds to wait.
     pub fn into_stream(self) -> Result<OpenStream, Refusal> {
-        let mut under_way = lock(&self.under_way);
-        let count = under_way.entry(self.token).or_default();
-        if count.streams >= self.most_streams {
-            drop(under_way);
-            let refusal = limited("the token has too many streams open", Duration::from_secs(1));
-            return Err(refusal.with_details(|details| details.limit = Some(self.most_streams as u64)));
+        let mut in_flight = self.in_flight.lock();
+        let count = in_flight.entry(self.token).or_default();
+        if count.streams >= self.max_streams {
+            drop(in_flight);
+            let refusal = limited("the token has too many open streams", Duration::from_secs(1));
+            return Err(refusal.with_details(|details| details.limit = Some(self.max_streams as u64)));
         }
         count.streams += 1;
-        drop(under_way);
+        drop(in_flight);
         Ok(OpenStream(self))
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        if let Some(count) = lock(&self.0.under_way).get_mut(&self.0.token) {
+        if let Some(count) = self.0.in_flight.lock().get_mut(&self.0.token) {
             count.streams -= 1;
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
-        let mut under_way = lock(&self.under_way);
-        if let Some(count) = under_way.get_mut(&self.token) {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(count) = in_flight.get_mut(&self.token) {
             count.requests -= 1;
             if count.requests == 0 {
-                under_way.remove(&self.token);
+                in_flight.remove(&self.token);
             }
         }
     }
 }
 
-fn lock(under_way: &UnderWay) -> MutexGuard<'_, HashMap<Sha256, Count>> {
-    // Nothing panics while it holds the lock.
-    under_way.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Too many requests, of which another makes sense after `wait`.
-pub fn limited(message: &str, wait: Duration) -> Refusal {
+/// A refusal of too many requests. The next one can succeed after `wait`.
+pub(crate) fn limited(message: &str, wait: Duration) -> Refusal {
     metrics::rate_limited();
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-    Refusal::new(Code::RateLimited, message, "Wait for the seconds that Retry-After says, then go on.")
+    Refusal::new(Code::RateLimited, message, "Wait for the time in Retry-After, then continue.")
         .with_details(|details| details.retry_after_seconds = Some(seconds.max(1)))
 }
 
@@ -152,51 +144,51 @@ pub fn limited(message: &str, wait: Duration) -> Refusal {
 mod tests {
     use super::*;
 
-    fn throttle(rate: Option<(u32, u32)>, concurrency: usize) -> Throttle {
+    fn limiter_of(rate: Option<(u32, u32)>, concurrency: usize) -> RateLimiter {
         let quota = rate.map(|(rate, burst)| {
             Quota::per_second(NonZeroU32::new(rate).unwrap()).allow_burst(NonZeroU32::new(burst).unwrap())
         });
-        Throttle { rate: quota.map(DefaultKeyedRateLimiter::keyed), concurrency, under_way: Arc::default() }
+        RateLimiter { rate: quota.map(DefaultKeyedRateLimiter::keyed), concurrency, in_flight: Arc::default() }
     }
 
     #[test]
-    fn a_burst_is_let_through_and_then_told_to_wait() {
-        let throttle = throttle(Some((1, 3)), 100);
+    fn a_burst_passes_and_the_next_request_is_refused() {
+        let limiter = limiter_of(Some((1, 3)), 100);
         let (busy, quiet) = (Sha256::of(b"busy"), Sha256::of(b"quiet"));
         for _ in 0..3 {
-            assert!(throttle.enter(busy).is_ok());
+            assert!(limiter.acquire(busy).is_ok());
         }
-        let refusal = throttle.enter(busy).unwrap_err();
+        let refusal = limiter.acquire(busy).unwrap_err();
         assert_eq!((refusal.code, refusal.details.retry_after_seconds), (Code::RateLimited, Some(1)));
-        assert!(throttle.enter(quiet).is_ok(), "another token is not concerned");
+        assert!(limiter.acquire(quiet).is_ok(), "another token is not affected");
     }
 
     #[test]
     fn requests_at_a_time_are_counted_until_they_end() {
-        let throttle = throttle(None, 2);
+        let limiter = limiter_of(None, 2);
         let token = Sha256::of(b"token");
-        let first = throttle.enter(token).unwrap();
-        let second = throttle.enter(token).unwrap();
-        assert_eq!(throttle.enter(token).unwrap_err().code, Code::RateLimited);
+        let first = limiter.acquire(token).unwrap();
+        let second = limiter.acquire(token).unwrap();
+        assert_eq!(limiter.acquire(token).unwrap_err().code, Code::RateLimited);
         drop(first);
-        assert!(throttle.enter(token).is_ok());
+        assert!(limiter.acquire(token).is_ok());
         drop(second);
-        assert!(throttle.under_way.lock().unwrap().is_empty(), "nothing is kept of a token that is quiet");
+        assert!(limiter.in_flight.lock().is_empty(), "an idle token leaves no entry");
     }
 
     #[test]
     fn streams_count_while_they_are_open_and_leave_half_to_calls() {
-        let throttle = throttle(None, 5);
+        let limiter = limiter_of(None, 5);
         let token = Sha256::of(b"token");
-        let open = || throttle.enter(token).unwrap().into_stream();
+        let open = || limiter.acquire(token).unwrap().into_stream();
         let (first, second) = (open().unwrap(), open().unwrap());
         let refusal = open().unwrap_err();
         assert_eq!((refusal.code, refusal.details.limit), (Code::RateLimited, Some(2)));
-        let calls: Vec<_> = (0..3).map(|_| throttle.enter(token).unwrap()).collect();
-        assert_eq!(throttle.enter(token).unwrap_err().code, Code::RateLimited, "streams are requests too");
+        let calls: Vec<_> = (0..3).map(|_| limiter.acquire(token).unwrap()).collect();
+        assert_eq!(limiter.acquire(token).unwrap_err().code, Code::RateLimited, "streams are requests too");
         drop(first);
-        let third = throttle.enter(token).unwrap().into_stream().unwrap();
+        let third = limiter.acquire(token).unwrap().into_stream().unwrap();
         drop((calls, second, third));
-        assert!(throttle.under_way.lock().unwrap().is_empty(), "nothing is kept of a token that is quiet");
+        assert!(limiter.in_flight.lock().is_empty(), "an idle token leaves no entry");
     }
 }

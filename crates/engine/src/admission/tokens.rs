@@ -1,4 +1,4 @@
-//! Who may call: operators' tokens, and the tokens of runs.
+//! Authentication: tokens of operators and of runs.
 
 mod authenticate;
 mod form;
@@ -7,12 +7,13 @@ mod peers;
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::Ledger;
 use lru::LruCache;
 use model::{Permission, Refusal, RunId, Sha256, Token, TokenId};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::{Semaphore, watch};
@@ -23,16 +24,15 @@ use crate::metrics;
 use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token};
 use self::peers::PeerFailures;
 
-/// Where the ledger keeps the hash of the operator token that was made at the first start.
+/// The ledger setting with the hash of the operator token that the first start generates.
 const OPERATOR_SETTING: &str = "operator_token_sha256";
-/// The most run tokens that are remembered without asking the ledger.
+/// Maximum number of cached run tokens.
 const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-/// Hashes of tokens that are taken from the ledger at a time.
+/// Token hashes that are read from the ledger at a time.
 const PAGE: u32 = 10_000;
-/// Questions to the ledger at a time about tokens that this process does not know: they never take the connections that
-/// good callers need.
-const UNKNOWN_AT_A_TIME: usize = 1;
-/// How often an answer under way looks whether its token has expired.
+/// Maximum concurrent ledger queries for unknown tokens, so that they leave the connections to valid callers.
+const UNKNOWN_TOKEN_CONCURRENCY: usize = 1;
+/// How often a stream checks whether its token has expired.
 const TOKEN_TICK: Duration = Duration::from_secs(1);
 
 /// What an operator may do.
@@ -44,7 +44,7 @@ pub enum Scope {
     Audit,
 }
 
-/// Who a token belongs to.
+/// The owner of a token.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// An operator.
@@ -56,90 +56,92 @@ pub enum Identity {
 /// The tokens of the configuration, as hashes of their secrets.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenSettings {
-    /// The operator token with the scope `orchestrate`; one is made at the first start where it is missing.
+    /// The operator token with the scope `orchestrate`; if missing, the first start generates one.
     pub operator: Option<Sha256>,
     /// The operator token with the scope `audit`.
     pub audit: Option<Sha256>,
-    /// Requests a minute from one address without a valid token; 0 is no limit.
+    /// Maximum requests per minute from one address without a valid token; 0 if there is no limit.
     pub failures_per_minute: u32,
 }
 
-/// Every token that is good, as far as this process needs to remember.
+/// The valid tokens that this process knows.
 pub struct Tokens {
     orchestrate: Sha256,
     audit: Option<Sha256>,
     cache: Mutex<LruCache<Sha256, Arc<Token>>>,
-    /// What begins the hash of every run token that may be good: others need not be asked about. 8 bytes of each are enough
-    /// for that, and a million tokens take 16 MB.
+    /// The first 8 bytes of the hash of every run token that may be valid. A million tokens take 16 MB.
     known: Mutex<HashSet<u64>>,
-    /// Taken for a question about a token that is not among them.
+    /// Permits for ledger queries about tokens that are not in `known`.
     unknown: Semaphore,
     failures: PeerFailures,
-    /// Grows with every revocation, so that a look-up that was under way meanwhile is not remembered, and answers under way
-    /// end.
+    /// Counts revocations. A lookup during a revocation is not cached, and streams check their tokens again.
     revocations: watch::Sender<u64>,
 }
 
-/// What `POST …/tokens` takes.
+/// A request for a run token.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IssueTokenRequest {
-    /// What the token may do; everything where it is missing.
+    /// Permissions of the token. Default: all.
     #[serde(default)]
     #[schema(example = json!(["file:list", "file:read"]))]
     permissions: Option<Vec<Permission>>,
-    /// When it ends, RFC 3339; never where it is missing.
+    /// Expiry time, RFC 3339. Default: never.
     #[serde(default)]
     #[schema(example = "2030-01-01T00:00:00Z")]
     expires_at: Option<String>,
 }
 
-/// A run token with its secret, which is shown this once.
+/// A run token with its secret. The secret is shown only once.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuedToken {
-    /// Its name, for revoking it.
+    /// The ID of the token, for revocation.
     pub token_id: TokenId,
-    /// The secret: `Authorization: Bearer` takes it.
+    /// The secret, for `Authorization: Bearer`.
     #[schema(example = "wsr_7Qm3XcV0bT9kLr2WzYd8NfJh5PsGa4Ue1iOqKxMvBnC6l0w3RtZp1")]
     token: String,
-    /// What it may do.
+    /// Permissions of the token.
     permissions: Vec<Permission>,
-    /// When it ends.
+    /// Expiry time.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
 }
 
 impl Tokens {
-    /// Takes the operators' tokens from the settings. Where there is none for orchestrating, one is made at the first start:
-    /// the second answer, to be printed once.
+    /// Loads the tokens. Without an operator token in the settings, the first start generates one; its secret is returned,
+    /// to be printed once.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ledger fails.
     pub async fn load(settings: TokenSettings, ledger: &dyn Ledger) -> ledger::Result<(Self, Option<String>)> {
         let (orchestrate, printed) = match settings.operator {
             Some(hash) => (hash, None),
-            None => made_once(ledger).await?,
+            None => load_or_generate(ledger).await?,
         };
         let tokens = Self {
             orchestrate,
             audit: settings.audit,
             cache: Mutex::new(LruCache::new(CACHED)),
             known: Mutex::new(known_hashes(ledger).await?),
-            unknown: Semaphore::new(UNKNOWN_AT_A_TIME),
+            unknown: Semaphore::new(UNKNOWN_TOKEN_CONCURRENCY),
             failures: PeerFailures::new(settings.failures_per_minute),
             revocations: watch::Sender::new(0),
         };
         Ok((tokens, printed))
     }
 
-    /// Notes a token that is about to be stored, so that it is good as soon as it is.
+    /// Adds a token that is about to be stored, so that it is valid as soon as it is stored.
     pub fn note(&self, token: &Token) {
-        self.known().insert(beginning_of(&token.secret_sha256));
+        self.known.lock().insert(hash_prefix(&token.secret_sha256));
     }
 
-    /// Counts a request without a good token.
+    /// Counts a request without a valid token.
     ///
     /// # Errors
     ///
-    /// `RATE_LIMITED`, where too many of them come from `peer`.
+    /// `RATE_LIMITED` if `peer` sends too many of them.
     pub fn fail(&self, peer: IpAddr) -> Result<(), Refusal> {
         metrics::authentication_failed();
         self.failures.count(peer).map_err(|wait| {
@@ -150,19 +152,9 @@ impl Tokens {
         })
     }
 
-    /// Forgets addresses that have been quiet. Called now and then.
+    /// Removes the state of idle addresses. To be called periodically.
     pub fn tidy(&self) {
         self.failures.tidy();
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashSet<u64>> {
-        // Nothing panics while it holds the lock.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cache(&self) -> MutexGuard<'_, LruCache<Sha256, Arc<Token>>> {
-        // Nothing panics while it holds the lock.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn operator(&self, hash: &Sha256) -> Option<Scope> {
@@ -176,32 +168,32 @@ impl Tokens {
     }
 }
 
-/// What begins the hash of every token that may be good.
+/// Loads the prefixes of the hashes of all tokens that may be valid.
 async fn known_hashes(ledger: &dyn Ledger) -> ledger::Result<HashSet<u64>> {
     let (mut known, mut after) = (HashSet::new(), Sha256::ZERO);
     loop {
         let page = ledger.token_hashes(&after, &latest(), PAGE).await?;
         let Some(last) = page.last() else { return Ok(known) };
         after = *last;
-        known.extend(page.iter().map(beginning_of));
+        known.extend(page.iter().map(hash_prefix));
     }
 }
 
 /// The first 8 bytes of a hash.
-fn beginning_of(hash: &Sha256) -> u64 {
+fn hash_prefix(hash: &Sha256) -> u64 {
     hash.as_bytes().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-async fn made_once(ledger: &dyn Ledger) -> ledger::Result<(Sha256, Option<String>)> {
+async fn load_or_generate(ledger: &dyn Ledger) -> ledger::Result<(Sha256, Option<String>)> {
     let stored = |text: String| Sha256::parse(&text).map_err(|error| ledger::LedgerError::Internal(Box::new(error)));
     if let Some(text) = ledger.setting(OPERATOR_SETTING).await? {
         return Ok((stored(text)?, None));
     }
     let secret = new_token(OPERATOR_PREFIX);
     let hash = Sha256::of(secret.as_bytes());
-    let kept = stored(ledger.set_setting_once(OPERATOR_SETTING, &hash.to_string()).await?)?;
-    // Another process on the same database may have been first.
-    Ok((kept, (kept == hash).then_some(secret)))
+    let in_force = stored(ledger.set_setting_once(OPERATOR_SETTING, &hash.to_string()).await?)?;
+    // Another process on the same database may have stored its own first.
+    Ok((in_force, (in_force == hash).then_some(secret)))
 }
 
 fn same(one: &Sha256, other: &Sha256) -> bool {
@@ -209,7 +201,7 @@ fn same(one: &Sha256, other: &Sha256) -> bool {
 }
 
 impl Scope {
-    /// As the audit names an operator of this scope.
+    /// The name in the audit of an operator with this scope.
     pub fn actor(self) -> &'static str {
         match self {
             Self::Orchestrate => "operator:orchestrate",
@@ -219,18 +211,21 @@ impl Scope {
 }
 
 impl IssueTokenRequest {
-    /// Makes the token; its secret is in the second answer only.
+    /// Generates the token. Only the second value has its secret.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST` for no permission at all, a bad time or one that has passed.
+    /// `INVALID_REQUEST` for an empty list of permissions, an invalid time or a time in the past.
     pub fn issue(self, run: &RunId) -> Result<(Token, IssuedToken), Refusal> {
         let permissions: BTreeSet<_> = match self.permissions {
             None => BTreeSet::from(Permission::ALL),
-            Some(some) if some.is_empty() => {
-                return Err(Refusal::invalid("`permissions` is empty", "Name at least one, or leave it out for all."));
+            Some(permissions) if permissions.is_empty() => {
+                return Err(Refusal::invalid(
+                    "`permissions` is empty",
+                    "Give at least one permission, or omit it for all.",
+                ));
             }
-            Some(some) => some.into_iter().collect(),
+            Some(permissions) => permissions.into_iter().collect(),
         };
         let expires_at = self.expires_at.as_deref().map(future_time).transpose()?;
         let secret = new_token(RUN_PREFIX);
@@ -257,7 +252,7 @@ fn has_expired(token: &Token) -> bool {
 }
 
 fn future_time(raw: &str) -> Result<String, Refusal> {
-    let hint = "Give a time in the future, such as `2030-01-01T00:00:00Z`, or leave it out.";
-    let time = parse_time(raw).map_err(|_| Refusal::invalid("`expiresAt` is no RFC 3339 time", hint))?;
-    if time <= latest() { Err(Refusal::invalid("`expiresAt` has passed", hint)) } else { Ok(time) }
+    let hint = "Give a time in the future, such as `2030-01-01T00:00:00Z`, or omit it.";
+    let time = parse_time(raw).map_err(|_| Refusal::invalid("`expiresAt` is not an RFC 3339 time", hint))?;
+    if time <= latest() { Err(Refusal::invalid("`expiresAt` is in the past", hint)) } else { Ok(time) }
 }

@@ -26,9 +26,9 @@ pub struct Disclosure {
 }
 
 impl Disclosure {
-    /// For the caller of `head`.
-    pub fn of(head: &CallContext) -> Self {
-        Self { tool: head.tool, may_read: head.caller.may_read() }
+    /// For the caller of `call`.
+    pub fn of(call: &CallContext) -> Self {
+        Self { tool: call.tool, may_read: call.caller.may_read() }
     }
 
     /// Returns the answer as its caller may see it.

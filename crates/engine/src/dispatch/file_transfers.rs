@@ -83,11 +83,11 @@ impl Engine {
         options: &FileCallOptions,
     ) -> Result<Transfer, Failed> {
         let members = options.members(&serde_json::json!({"path": path}));
-        let (head, members) = CallContext::of(run, caller, &files::GET, members);
-        let tool_call_id = head.tool_call_id.clone();
+        let (call, members) = CallContext::of(run, caller, &files::GET, members);
+        let tool_call_id = call.tool_call_id.clone();
         let read = async {
-            let (open_run, members) = self.admit(&head, options.check(members)).await?;
-            let (output, _) = self.read_call(head, &open_run, members).await?;
+            let (open_run, members) = self.admit(&call, options.check(members)).await?;
+            let (output, _) = self.read_call(call, &open_run, members).await?;
             output.transfer.ok_or_else(|| CallError::Internal("a file that was read has no transfer".into()))
         };
         read.await.map_err(|error| Failed { tool_call_id, error })
@@ -103,8 +103,8 @@ impl Engine {
         options: &FileCallOptions,
     ) -> Result<Answer, Failed> {
         let members = options.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
-        let (head, members) = CallContext::of(run, caller, &files::DELETE, members);
-        self.finish(head, options.check(members)).await
+        let (call, members) = CallContext::of(run, caller, &files::DELETE, members);
+        self.finish(call, options.check(members)).await
     }
 
     /// Stores a file: where nothing is, or where the version that the caller expects is.
@@ -118,45 +118,45 @@ impl Engine {
     ) -> Result<Answer, Failed> {
         let expected = upload.expected;
         let members = options.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
-        let (head, early) = CallContext::of(run, caller.clone(), &files::PUT, members);
+        let (call, early) = CallContext::of(run, caller.clone(), &files::PUT, members);
         let path = match (options.check(early), LogicalPath::parse_file(path)) {
             (Ok(_), Ok(path)) => path,
-            (Err(refusal), _) => return self.finish(head, Err(refusal)).await,
-            (Ok(_), Err(rule)) => return self.finish(head, Err(Refusal::path(path, rule))).await,
+            (Err(refusal), _) => return self.finish(call, Err(refusal)).await,
+            (Ok(_), Err(rule)) => return self.finish(call, Err(Refusal::path(path, rule))).await,
         };
-        let put = match self.take_in(&head, path, upload).await {
+        let put = match self.take_in(&call, path, upload).await {
             Ok(put) => put,
             // It is recorded.
             Err(CallError::Refused(refusal)) if refusal.details.seq.is_some() => {
-                let told = Disclosure::of(&head).apply(Err(refusal.into()));
-                return told.map_err(|error| Failed { tool_call_id: head.tool_call_id, error });
+                let told = Disclosure::of(&call).apply(Err(refusal.into()));
+                return told.map_err(|error| Failed { tool_call_id: call.tool_call_id, error });
             }
             Err(CallError::Refused(refusal)) => {
                 use model::Code::{InvalidRequest, RateLimited, Unavailable};
                 let came_in = !matches!(refusal.code, Unavailable | InvalidRequest | RateLimited);
                 // What the call would have been is not known: its ID stays free for another try.
-                return self.finish(if came_in { head } else { head.under_new_id() }, Err(refusal)).await;
+                return self.finish(if came_in { call } else { call.under_new_id() }, Err(refusal)).await;
             }
-            Err(error) => return Err(Failed { tool_call_id: head.tool_call_id, error }),
+            Err(error) => return Err(Failed { tool_call_id: call.tool_call_id, error }),
         };
         let staged = match &put.content {
             NewContent::Inline(_) | NewContent::Announced(_) => None,
             NewContent::Staged(file, _) => Some(file.name.clone()),
         };
-        let (head, members) = CallContext::of(run, caller, &files::PUT, options.members(&put.to_input()));
-        let tool_call_id = head.tool_call_id.clone();
+        let (call, members) = CallContext::of(run, caller, &files::PUT, options.members(&put.to_input()));
+        let tool_call_id = call.tool_call_id.clone();
         let done = match members {
-            Ok(_) => self.store(head, put, staged).await,
-            Err(refusal) => return self.finish(head, Err(refusal)).await,
+            Ok(_) => self.store(call, put, staged).await,
+            Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
         done.map_err(|error| Failed { tool_call_id, error })
     }
 
-    async fn store(&self, head: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
-        let disclosure = Disclosure::of(&head);
-        let live = self.open(&head.run_id).await?;
+    async fn store(&self, call: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
+        let disclosure = Disclosure::of(&call);
+        let open_run = self.open(&call.run_id).await?;
         let operation = Operation::Mutation(Box::new(put));
-        let done = disclosure.apply(self.execute_one(head, Arc::clone(&live), Ok(operation)).await);
+        let done = disclosure.apply(self.execute_one(call, Arc::clone(&open_run), Ok(operation)).await);
         let journalled = match &done {
             // It is in the tree; or the call was a repetition, and nobody knows the file.
             Ok(_) => false,
@@ -165,12 +165,12 @@ impl Engine {
             Err(CallError::Refused(refusal)) => match refusal.code {
                 model::Code::RunNeedsRepair => true,
                 // A disk that is full is not to be kept so; what was settled meanwhile has moved the file away.
-                model::Code::Unavailable => live.accounting.is_dirty(),
+                model::Code::Unavailable => open_run.accounting.is_dirty(),
                 _ => false,
             },
         };
         if let Some(name) = staged.filter(|_| !journalled) {
-            self.blocking(move || Ok(live.workspace.discard(&name)?)).await?;
+            self.blocking(move || Ok(open_run.workspace.discard(&name)?)).await?;
         }
         done
     }
@@ -179,22 +179,22 @@ impl Engine {
     /// them before.
     async fn take_in(
         &self,
-        head: &CallContext,
+        call: &CallContext,
         path: LogicalPath,
         upload: Upload<impl FnOnce() -> Pieces>,
     ) -> Result<PutFile, CallError> {
-        if !head.is_permitted() {
+        if !call.is_permitted() {
             // Refused by the call itself, which records it; the bytes are not looked at.
             let content = NewContent::Inline(Vec::new());
             return Ok(PutFile { path, expected: upload.expected, content, reservation: None });
         }
-        let live = self.open(&head.run_id).await?;
+        let open_run = self.open(&call.run_id).await?;
         let Upload { expected, announced, begin } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
             let content = NewContent::Announced(size);
             let put = PutFile { path: path.clone(), expected, content, reservation: None };
-            self.check_upload(head, &live, Operation::Mutation(Box::new(put))).await
+            self.check_upload(call, &open_run, Operation::Mutation(Box::new(put))).await
         };
         if announced.is_some_and(is_large) {
             announce(announced).await?;
@@ -207,13 +207,13 @@ impl Engine {
                 if announced.is_none() {
                     announce(None).await?;
                 }
-                let limit = live.rules.policy().max_transfer_bytes;
+                let limit = open_run.rules.policy().max_transfer_bytes;
                 // A thread waits for every piece of it, and of them there are so many.
-                let place = self.permits.receive.enter(&head.run_id, self.limits.request_timeout).await?;
-                let mut rest = Incoming::new(first, pieces, live.disk.reservation());
+                let permit = self.permits.receive.acquire(&call.run_id, self.limits.request_timeout).await?;
+                let mut rest = Incoming::new(first, pieces, open_run.disk.reservation());
                 let work = move || {
-                    let _place = place;
-                    let staged = stage(&live, &mut rest, limit)?;
+                    let _permit = permit;
+                    let staged = stage(&open_run, &mut rest, limit)?;
                     Ok((NewContent::Staged(staged, rest.scan.finish()), rest.reservation))
                 };
                 let (content, reservation) = self.blocking(work).await?;
@@ -223,14 +223,14 @@ impl Engine {
         Ok(PutFile { path, expected, content: NewContent::Inline(first), reservation: None })
     }
 
-    async fn finish(&self, head: CallContext, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
-        let tool_call_id: ToolCallId = head.tool_call_id.clone();
-        self.call(head, members).await.map_err(|error| Failed { tool_call_id, error })
+    async fn finish(&self, call: CallContext, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
+        let tool_call_id: ToolCallId = call.tool_call_id.clone();
+        self.call(call, members).await.map_err(|error| Failed { tool_call_id, error })
     }
 }
 
-fn stage(live: &OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, CallError> {
-    let staged = live.workspace.stage_file(from, limit);
+fn stage(open_run: &OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, CallError> {
+    let staged = open_run.workspace.stage_file(from, limit);
     if let Some(refusal) = from.over_quota.take() {
         return Err(refusal.into());
     }

@@ -109,8 +109,8 @@ impl Engine {
             (Some(raw), None) => {
                 need(&caller, Permission::FileList)?;
                 let path = LogicalPath::parse(&raw).map_err(|rule| Refusal::path(&raw, rule))?;
-                let live = self.open(run).await?;
-                let paths = self.blocking(move || Ok(vec![explain_path(&live, path)?])).await?;
+                let open_run = self.open(run).await?;
+                let paths = self.blocking(move || Ok(vec![explain_path(&open_run, path)?])).await?;
                 Ok(PolicyExplanation { paths, patch: None })
             }
             (None, Some(patch)) => {
@@ -127,8 +127,8 @@ impl Engine {
     async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<PolicyExplanation, CallError> {
         let parsed = Patch::parse(&patch)?;
         let paths: BTreeSet<_> = parsed.files.into_iter().flat_map(|section| [section.from, section.path]).collect();
-        let live = self.open(run).await?;
-        let foretold = Arc::clone(&live);
+        let open_run = self.open(run).await?;
+        let foretold = Arc::clone(&open_run);
         let each = move || paths.into_iter().map(|path| explain_path(&foretold, path)).collect::<Result<Vec<_>, _>>();
         let paths = self.blocking(each).await?;
         if !caller.may_read() {
@@ -138,9 +138,9 @@ impl Engine {
         }
         let tool = tools::find("apply_patch").ok_or_else(|| CallError::Internal("there is no apply_patch".into()))?;
         let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
-        let (head, members) = CallContext::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
-        let operation = Operation::parse(&head, members?)?;
-        let said = match self.evaluate(&live, Parsed::new(vec![(head, Ok(operation))])).await {
+        let (call, members) = CallContext::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
+        let operation = Operation::parse(&call, members?)?;
+        let said = match self.evaluate(&open_run, Parsed::new(vec![(call, Ok(operation))])).await {
             Ok(decision) => PolicyDecision::of(decision),
             Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),
@@ -149,12 +149,12 @@ impl Engine {
     }
 }
 
-fn explain_path(live: &OpenRun, path: LogicalPath) -> Result<PathExplanation, CallError> {
-    let tree = live.workspace.tree();
-    let said = |access| match tree.explain(&live.rules, access, &path) {
+fn explain_path(open_run: &OpenRun, path: LogicalPath) -> Result<PathExplanation, CallError> {
+    let tree = open_run.workspace.tree();
+    let said = |access| match tree.explain(&open_run.rules, access, &path) {
         Ok((kind, decision)) => Ok((kind, PolicyDecision::of(decision))),
         Err(workspace::WorkspaceError::Refused(refusal)) => {
-            Ok((live.rules.kind_of_path(&path), PolicyDecision::refused(refusal)))
+            Ok((open_run.rules.kind_of_path(&path), PolicyDecision::refused(refusal)))
         }
         Err(fault) => Err(CallError::from(fault)),
     };

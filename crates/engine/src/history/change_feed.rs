@@ -145,15 +145,15 @@ impl Engine {
     ///
     /// `FORBIDDEN`, `RUN_CLOSED`.
     pub async fn drift(&self, run: &RunId, caller: Caller) -> Result<String, CallError> {
-        let (head, members) = CallContext::of(run, caller, &DRIFT, Map::new());
-        let (live, _) = self.admit(&head, members).await?;
+        let (call, members) = CallContext::of(run, caller, &DRIFT, Map::new());
+        let (open_run, _) = self.admit(&call, members).await?;
         // What is written while the files are looked at would be told as drift.
-        let _alone = match reconcile::lock_consistent(self, &live).await {
+        let _alone = match reconcile::lock_consistent(self, &open_run).await {
             Ok(alone) => alone,
-            Err(error) => return Err(self.record_error(&head, &[], error).await),
+            Err(error) => return Err(self.record_error(&call, &[], error).await),
         };
         let expected = ExpectedFiles { written: self.last_written(run).await? };
-        Ok(self.read(head, &live, Box::new(expected)).await?.0.output)
+        Ok(self.read(call, &open_run, Box::new(expected)).await?.0.output)
     }
 
     /// The hash that every path which `run` has written should have.
@@ -175,15 +175,15 @@ impl Engine {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
-    pub async fn follow_changes(&self, run: RunId, since: u64) -> Result<FollowChanges, CallError> {
+    pub async fn follow_changes(&self, run: RunId, since: u64) -> Result<ChangeStream, CallError> {
         self.known_run(&run).await?;
         let newest = self.ledger.newest_position();
-        Ok(FollowChanges { engine: self.clone(), run, since, newest, waiting: Vec::new().into_iter() })
+        Ok(ChangeStream { engine: self.clone(), run, since, newest, waiting: Vec::new().into_iter() })
     }
 }
 
 /// Changes as they come.
-pub struct FollowChanges {
+pub struct ChangeStream {
     engine: Engine,
     run: RunId,
     since: u64,
@@ -191,7 +191,7 @@ pub struct FollowChanges {
     waiting: std::vec::IntoIter<RunChange>,
 }
 
-impl FollowChanges {
+impl ChangeStream {
     /// The next change; `None` where the service ends.
     ///
     /// # Errors

@@ -78,21 +78,21 @@ pub async fn load(
 ) -> Result<Snapshot, CallError> {
     let base = Arc::clone(base);
     let started = tokio::task::spawn_blocking(move || Snapshot::of_base(&base)).await;
-    let mut past = started.map_err(|error| CallError::Internal(Box::new(error)))??;
+    let mut snapshot = started.map_err(|error| CallError::Internal(Box::new(error)))??;
     let mut since = 0;
     loop {
         let page = ledger.changes(run, since, PAGE.into()).await?;
         if page.is_empty() {
-            return Ok(past);
+            return Ok(snapshot);
         }
         for stored in page {
             let record = content_history::parse(&stored.text)?;
             since = record.seq;
             if record.seq > seq {
-                return Ok(past);
+                return Ok(snapshot);
             }
             let diff = if with_modes { diff_of(ledger.as_ref(), run, &record).await? } else { Vec::new() };
-            past.add(&record, &diff);
+            snapshot.add(&record, &diff);
         }
     }
 }
@@ -124,19 +124,19 @@ impl Engine {
     /// `INVALID_REQUEST`.
     pub async fn snapshot_at(
         &self,
-        head: &CallContext,
+        call: &CallContext,
         open_run: &Arc<OpenRun>,
         back: AtRecord,
     ) -> Result<(SemaphorePermit<'_>, SnapshotView), CallError> {
         let AtRecord { seq, with_modes, only } = back;
-        self.check_at_record(head, open_run, seq).await?;
+        self.check_at_record(call, open_run, seq).await?;
         let ledger = &self.ledger;
         let view = |files| SnapshotView {
             files,
             contents: Box::new(LedgerContents::of(Arc::clone(ledger), open_run.run_id.clone())),
         };
         if let Some(path) = only {
-            let permit = self.read_permit(head.tool.is_expensive).await?;
+            let permit = self.read_permit(call.tool.is_expensive).await?;
             let files = self.load_one(open_run, seq, &path).await?;
             if files.files().contains_key(&path) {
                 return Ok((permit, view(files)));
@@ -159,8 +159,8 @@ impl Engine {
         Ok(files)
     }
 
-    async fn check_at_record(&self, head: &CallContext, open_run: &OpenRun, seq: u64) -> Result<(), CallError> {
-        if head.mount.is_some() {
+    async fn check_at_record(&self, call: &CallContext, open_run: &OpenRun, seq: u64) -> Result<(), CallError> {
+        if call.mount.is_some() {
             let refusal = Refusal::invalid("a mount has no records, and so no past", "Leave out `mount` or `atSeq`.");
             return Err(refusal.into());
         }

@@ -18,7 +18,7 @@ use crate::CallError;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
 use crate::clock::{new_run_id, now, now_plus};
 use crate::engine::Engine;
-use crate::runs::import_registry::{CancelOnDrop, Importing};
+use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
 use crate::runs::quota::{NewRunSlot, RunDisk};
 
 const MAX_LABELS: usize = 64;
@@ -121,7 +121,7 @@ impl Engine {
     async fn bring_in(
         &self,
         checked: Checked,
-        importing: Importing,
+        importing: ImportGuard,
         slot: NewRunSlot,
     ) -> Result<CreatedRun, CallError> {
         let Checked { mut stored, origin, token, issued } = checked;

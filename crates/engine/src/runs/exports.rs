@@ -14,7 +14,7 @@ use model::{
 use serde::Deserialize;
 use workspace::Bundle;
 
-use crate::admission::bulkhead::Place;
+use crate::admission::bulkhead::Permit;
 use crate::call::record::{reasons_of, refusal_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::clock::{new_tool_call_id, now, now_seconds};
@@ -24,7 +24,7 @@ use crate::{CallError, reconcile};
 
 /// What leaves a run as a whole.
 #[derive(Clone, Debug)]
-pub enum Outlet {
+pub enum ExportFormat {
     /// The tree as tar.gz.
     Archive,
     /// The diff from the base.
@@ -66,10 +66,10 @@ const PAGE: u32 = 500;
 /// An export that was recorded and may be written.
 pub struct Export {
     engine: Engine,
-    live: Arc<OpenRun>,
+    open_run: Arc<OpenRun>,
     what: Prepared,
     /// Its own: what looks at files waits for nobody who takes them in.
-    place: Place,
+    permit: Permit,
 }
 
 /// An export with all that it needs.
@@ -79,7 +79,7 @@ enum Prepared {
     Bundle(Bundle),
 }
 
-impl Outlet {
+impl ExportFormat {
     /// What the audit calls it.
     fn name(&self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ impl Engine {
     /// # Errors
     ///
     /// `FORBIDDEN`, `RATE_LIMITED`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `UNAVAILABLE`.
-    pub async fn begin_export(&self, run: &RunId, caller: Caller, outlet: Outlet) -> Result<Export, CallError> {
+    pub async fn begin_export(&self, run: &RunId, caller: Caller, outlet: ExportFormat) -> Result<Export, CallError> {
         let started = Instant::now();
         let tool = outlet.name();
         let lacking = outlet.permissions().iter().find(|needed| !caller.permissions.contains(needed));
@@ -140,26 +140,26 @@ impl Engine {
         opened
     }
 
-    async fn prepare_export(&self, run: &RunId, outlet: Outlet) -> Result<Export, CallError> {
+    async fn prepare_export(&self, run: &RunId, outlet: ExportFormat) -> Result<Export, CallError> {
         // What is left of the request's time is for the beginning of the answer.
-        let place = self.permits.export.enter(run, self.limits.request_timeout / 2).await?;
+        let permit = self.permits.export.acquire(run, self.limits.request_timeout / 2).await?;
         let commit = match &outlet {
-            Outlet::Bundle(commit) => Some(commit.check(run)?),
-            Outlet::Archive | Outlet::Patch => None,
+            ExportFormat::Bundle(commit) => Some(commit.check(run)?),
+            ExportFormat::Archive | ExportFormat::Patch => None,
         };
-        let live = self.open(run).await?;
-        reconcile::ensure_consistent(self, &live).await?;
+        let open_run = self.open(run).await?;
+        reconcile::ensure_consistent(self, &open_run).await?;
         let what = match (outlet, commit) {
-            (Outlet::Bundle(_), Some(mut bundle)) => {
+            (ExportFormat::Bundle(_), Some(mut bundle)) => {
                 if bundle.message.is_empty() {
                     bundle.message = self.message_of(run).await?;
                 }
                 Prepared::Bundle(bundle)
             }
-            (Outlet::Patch, _) => Prepared::Patch,
-            (Outlet::Archive | Outlet::Bundle(_), _) => Prepared::Archive,
+            (ExportFormat::Patch, _) => Prepared::Patch,
+            (ExportFormat::Archive | ExportFormat::Bundle(_), _) => Prepared::Archive,
         };
-        Ok(Export { engine: self.clone(), live, what, place })
+        Ok(Export { engine: self.clone(), open_run, what, permit })
     }
 
     /// What a commit of all of the run's changes says: the reasons that they were made for.
@@ -289,15 +289,17 @@ impl Export {
     ///
     /// Where the disk, git or `out` fails.
     pub async fn write(self, mut out: impl Write + Send + 'static, cancel: Arc<AtomicBool>) -> Result<(), CallError> {
-        let Self { engine, live, what, place } = self;
+        let Self { engine, open_run, what, permit } = self;
         engine
             .blocking(move || {
                 // Held by the thread itself, which is what it stands for.
-                let _place = place;
+                let _permit = permit;
                 match what {
-                    Prepared::Archive => live.workspace.export(&live.rules, &mut out)?,
-                    Prepared::Patch => drop(live.workspace.write_patch(&live.rules, &mut out, &cancel)?),
-                    Prepared::Bundle(bundle) => drop(live.workspace.bundle(&live.rules, &bundle, &mut out, &cancel)?),
+                    Prepared::Archive => open_run.workspace.export(&open_run.rules, &mut out)?,
+                    Prepared::Patch => drop(open_run.workspace.write_patch(&open_run.rules, &mut out, &cancel)?),
+                    Prepared::Bundle(bundle) => {
+                        drop(open_run.workspace.bundle(&open_run.rules, &bundle, &mut out, &cancel)?)
+                    }
                 }
                 Ok(out.flush()?)
             })

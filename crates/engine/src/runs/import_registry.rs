@@ -1,25 +1,26 @@
-//! Runs whose source is coming in: what they are, how far they are, and whether anybody still wants them.
+//! The registry of imports in progress.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{Disk, DiskChange, Policy, Refusal, Run, RunId, RunState};
+use parking_lot::Mutex;
 use workspace::ImportObserver;
 
 use crate::runs::quota::Reservation;
 
-/// A line is logged whenever so many more files are in.
-const FILES_A_LOG_LINE: u64 = 5000;
+/// Progress is logged after so many files.
+const FILES_PER_LOG_LINE: u64 = 5000;
 
-/// Every stage of an import; `waiting` until it has a place.
+/// The stages of an import; `waiting` until it has a permit.
 const STAGES: [&str; 5] = ["waiting", "fetching", "writing", "committing", "done"];
 
-/// The imports that are under way.
+/// The imports in progress.
 #[derive(Default)]
-pub struct Imports(Arc<Mutex<HashMap<RunId, Arc<Import>>>>);
+pub struct ImportRegistry(Arc<Mutex<HashMap<RunId, Arc<Import>>>>);
 
-/// One import.
+/// An import in progress.
 #[derive(Debug)]
 pub struct Import {
     run: Run,
@@ -28,23 +29,23 @@ pub struct Import {
     bytes: AtomicU64,
     logged: AtomicU64,
     cancelled: AtomicBool,
-    /// What it has brought to the disk; taken when the run has it.
+    /// The disk space of the files so far; `None` once the run accounts for it.
     disk: Mutex<Option<Reservation>>,
 }
 
-/// The right to import a run; others find it taken until this is dropped.
-pub struct Importing {
-    pub import: Arc<Import>,
+/// The only import of its run, until this is dropped.
+pub(crate) struct ImportGuard {
+    pub(crate) import: Arc<Import>,
     table: Arc<Mutex<HashMap<RunId, Arc<Import>>>>,
 }
 
-/// Stops the import when it is dropped: whoever asked for it has gone away.
-pub struct CancelOnDrop(pub Arc<Import>);
+/// Cancels the import on drop, when the caller has disconnected.
+pub(crate) struct CancelOnDrop(pub(crate) Arc<Import>);
 
-impl Imports {
-    /// Begins the import of `run`, whose files are reserved with `disk`; `None` where one is under way.
-    pub fn begin(&self, run: Run, disk: Reservation) -> Option<Importing> {
-        let mut table = lock(&self.0);
+impl ImportRegistry {
+    /// Begins the import of `run`, whose disk space is reserved with `disk`; `None` if one is in progress.
+    pub(crate) fn begin(&self, run: Run, disk: Reservation) -> Option<ImportGuard> {
+        let mut table = self.0.lock();
         if table.contains_key(&run.run_id) {
             return None;
         }
@@ -58,39 +59,34 @@ impl Imports {
             disk: Mutex::new(Some(disk)),
         });
         table.insert(import.run.run_id.clone(), Arc::clone(&import));
-        Some(Importing { import, table: Arc::clone(&self.0) })
+        Some(ImportGuard { import, table: Arc::clone(&self.0) })
     }
 
-    /// How many are under way.
-    pub fn len(&self) -> usize {
-        lock(&self.0).len()
+    /// The number of imports in progress.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
     }
 
-    /// The run that is coming in, with its progress.
-    pub fn get(&self, run: &RunId) -> Option<Run> {
-        lock(&self.0).get(run).map(|import| import.told())
+    /// Returns the run whose import is in progress, with its progress.
+    pub(crate) fn get(&self, run: &RunId) -> Option<Run> {
+        self.0.lock().get(run).map(|import| import.run())
     }
 
-    /// Every run that is coming in, by time of creation.
-    pub fn all(&self) -> Vec<Run> {
-        let mut runs: Vec<_> = lock(&self.0).values().map(|import| import.told()).collect();
+    /// Returns every run whose import is in progress, by time of creation.
+    pub(crate) fn all(&self) -> Vec<Run> {
+        let mut runs: Vec<_> = self.0.lock().values().map(|import| import.run()).collect();
         runs.sort_by(|a, b| (&a.created_at, &a.run_id).cmp(&(&b.created_at, &b.run_id)));
         runs
     }
 }
 
-fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds the lock.
-    table.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Import {
-    /// The run's policy.
-    pub fn policy(&self) -> &Policy {
+    /// The policy of the run.
+    pub(crate) fn policy(&self) -> &Policy {
         &self.run.policy
     }
 
-    fn told(&self) -> Run {
+    fn run(&self) -> Run {
         let mut run = self.run.clone();
         run.state = RunState::Preparing;
         run.import.files = self.files.load(Ordering::Relaxed);
@@ -98,13 +94,11 @@ impl Import {
         STAGES[self.stage.load(Ordering::Relaxed)].clone_into(&mut run.import.progress);
         run
     }
-}
 
-impl Import {
-    /// The run has what came in.
-    pub fn settle(&self, disk: Disk) {
+    /// Moves the reserved disk space to the run, which now has the files.
+    pub(crate) fn settle(&self, disk: Disk) {
         let change = DiskChange::to(disk);
-        if let Some(reservation) = lock(&self.disk).take() {
+        if let Some(reservation) = self.disk.lock().take() {
             reservation.settle(change);
         }
     }
@@ -117,14 +111,14 @@ impl ImportObserver for Import {
         self.files.store(files, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
         let logged = self.logged.load(Ordering::Relaxed);
-        if before != number || files >= logged + FILES_A_LOG_LINE {
+        if before != number || files >= logged + FILES_PER_LOG_LINE {
             self.logged.store(files, Ordering::Relaxed);
-            tracing::info!(run.id = %self.run.run_id, stage, files, bytes, "import goes on");
+            tracing::info!(run.id = %self.run.run_id, stage, files, bytes, "import in progress");
         }
     }
 
     fn check_quota(&self, files: u64, bytes: u64) -> Result<(), Refusal> {
-        match &mut *lock(&self.disk) {
+        match &mut *self.disk.lock() {
             Some(reservation) => reservation.resize(Disk { bytes, files }),
             None => Ok(()),
         }
@@ -141,8 +135,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-impl Drop for Importing {
+impl Drop for ImportGuard {
     fn drop(&mut self) {
-        lock(&self.table).remove(&self.import.run.run_id);
+        self.table.lock().remove(&self.import.run.run_id);
     }
 }

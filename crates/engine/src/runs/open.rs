@@ -40,10 +40,10 @@ impl Engine {
     }
 
     /// Takes over from the ledger where the run stands, after something that may have changed it.
-    pub async fn refresh_state(&self, live: &OpenRun) -> Result<(), CallError> {
-        if let Some(stored) = self.ledger.run(&live.run_id).await? {
-            live.set_state(stored.run.state);
-            live.pending_approvals.set(stored.run.counts.pending_approvals);
+    pub async fn refresh_state(&self, open_run: &OpenRun) -> Result<(), CallError> {
+        if let Some(stored) = self.ledger.run(&open_run.run_id).await? {
+            open_run.set_state(stored.run.state);
+            open_run.pending_approvals.set(stored.run.counts.pending_approvals);
         }
         Ok(())
     }
@@ -64,20 +64,20 @@ impl Engine {
         let written = Vec::from_iter(touched_paths(self.ledger.as_ref(), run).await?);
         let engine = self.clone();
         self.blocking(move || {
-            let live = load(&engine, stored, &pending)?;
-            live.workspace.add_written(&written);
-            Ok(Arc::new(live))
+            let open_run = load(&engine, stored, &pending)?;
+            open_run.workspace.add_written(&written);
+            Ok(Arc::new(open_run))
         })
         .await
     }
 
     /// Takes a run that was deleted out of use: calls that hold it go on, others are refused. Returns when the last of
     /// them has ended, or `patience` has.
-    pub async fn retire(&self, live: Arc<OpenRun>, patience: Duration) {
-        live.set_state(RunState::Deleted);
-        self.runs.remove(&live.run_id);
-        let (run, ended) = (live.run_id.clone(), live.ended.clone());
-        drop(live);
+    pub async fn retire(&self, open_run: Arc<OpenRun>, patience: Duration) {
+        open_run.set_state(RunState::Deleted);
+        self.runs.remove(&open_run.run_id);
+        let (run, ended) = (open_run.run_id.clone(), open_run.ended.clone());
+        drop(open_run);
         if tokio::time::timeout(patience, ended.cancelled()).await.is_err() {
             tracing::warn!(run.id = %run, "a call still holds the run; its files go all the same");
         }

@@ -16,7 +16,7 @@ use crate::limits::Limits;
 
 /// What all runs together hold.
 #[derive(Debug)]
-pub struct Node {
+pub struct NodeQuota {
     max_runs: Option<u64>,
     max_bytes: Option<u64>,
     runs: AtomicU64,
@@ -28,12 +28,12 @@ pub struct Node {
 
 /// A run that is being made and counts already; it counts no more when this is dropped.
 #[derive(Debug)]
-pub struct NewRunSlot(Option<Arc<Node>>);
+pub struct NewRunSlot(Option<Arc<NodeQuota>>);
 
 /// The deletion of a run, of which there is one at a time.
 #[derive(Debug)]
 pub struct Deleting {
-    node: Arc<Node>,
+    node: Arc<NodeQuota>,
     run: RunId,
 }
 
@@ -42,7 +42,7 @@ pub struct Deleting {
 pub struct RunDisk {
     max_bytes: u64,
     max_files: u64,
-    node: Arc<Node>,
+    node: Arc<NodeQuota>,
     counts: Mutex<Counts>,
 }
 
@@ -59,7 +59,7 @@ pub struct Reservation {
     size: Disk,
 }
 
-impl Node {
+impl NodeQuota {
     /// The bounds of `limits`, and what is held at the start.
     pub fn new(limits: &Limits, held: StorageTotals) -> Arc<Self> {
         Arc::new(Self {
@@ -137,7 +137,7 @@ impl Drop for Deleting {
 
 impl RunDisk {
     /// A run under `quota` that holds `held`, which the node counts already.
-    pub fn new(node: &Arc<Node>, quota: &Quota, held: Disk) -> Arc<Self> {
+    pub fn new(node: &Arc<NodeQuota>, quota: &Quota, held: Disk) -> Arc<Self> {
         Arc::new(Self {
             max_bytes: quota.max_tree_bytes,
             max_files: quota.max_files,

@@ -10,7 +10,7 @@ use model::{Permission, Refusal, RunId, Sha256};
 use crate::http::problem::Problem;
 use crate::http::token_body::VerifiedToken;
 use crate::service::{Caller, Service};
-use engine::admission::rate_limit::Turn;
+use engine::admission::rate_limit::RequestPermit;
 use engine::admission::tokens::{Identity, Scope};
 use engine::call_error::refusals::forbidden;
 use engine::tools;
@@ -18,14 +18,14 @@ use engine::tools;
 /// An operator with the scope `orchestrate`.
 #[derive(Debug)]
 pub(crate) struct Operator {
-    _permit: Turn,
+    _permit: RequestPermit,
 }
 
 /// An operator with the scope `orchestrate` or `audit`.
 #[derive(Debug)]
 pub(crate) struct Auditor {
     /// The rate-limit permit of the request.
-    pub(crate) permit: Turn,
+    pub(crate) permit: RequestPermit,
 }
 
 /// A caller that may use tools: an operator with the scope `orchestrate`, or any run token.
@@ -33,7 +33,7 @@ pub(crate) struct Auditor {
 pub(crate) struct ToolUser {
     /// The run of a run token.
     pub(crate) run: Option<RunId>,
-    _permit: Turn,
+    _permit: RequestPermit,
 }
 
 /// A caller that may use tools on the run in the path: one of its run tokens, or an operator with the scope `orchestrate`.
@@ -43,7 +43,7 @@ pub(crate) struct RunCaller {
     pub(crate) run: RunId,
     /// The caller.
     pub(crate) caller: Caller,
-    _permit: Turn,
+    _permit: RequestPermit,
 }
 
 /// A caller that may read the audit of the run in the path: an operator, or one of its run tokens with the permission
@@ -55,7 +55,7 @@ pub(crate) struct RunAuditor {
     /// Whether the caller may see file content: operators may, run tokens need `file:read`.
     pub(crate) may_read: bool,
     /// The rate-limit permit of the request.
-    pub(crate) permit: Turn,
+    pub(crate) permit: RequestPermit,
 }
 
 /// Maximum length of a token.
@@ -88,8 +88,8 @@ impl Bearer {
     }
 
     /// Takes the request's rate-limit permit.
-    fn permit(&self, service: &Service) -> Result<Turn, Refusal> {
-        service.throttle.enter(self.hash)
+    fn permit(&self, service: &Service) -> Result<RequestPermit, Refusal> {
+        service.rate_limiter.acquire(self.hash)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::http::token_body::{VerifiedToken, end_with_token};
 use crate::service::Service;
 use crate::telemetry;
-use engine::admission::body_memory::HeldMemory;
+use engine::admission::body_memory::RequestMemory;
 use engine::call_error::refusals::timed_out;
 
 /// Routes without the request timeout. Each has limits of its own.
@@ -75,7 +75,7 @@ pub(crate) async fn answer(State(service): State<Service>, mut request: Request,
     let method = request.method().clone();
     let token = VerifiedToken::default();
     request.extensions_mut().insert(token.clone());
-    let response = HeldMemory::during(answer_in_time(&service, request, next, route)).await;
+    let response = RequestMemory::scope(answer_in_time(&service, request, next, route)).await;
     let response = end_with_token(&service, &token, into_problem(response));
     // Responses to callers without a token have memory of their own: they cannot use up that of other callers.
     let token = token.hash();

@@ -1,33 +1,33 @@
-//! The form of tokens: what this service can never have made is known by its look, and costs no question to anybody.
+//! The format of tokens. A token with an invalid checksum is refused without a ledger query.
 //!
-//! A token is `wsr_` or `wso_`, 43 characters of base 62 (256 random bits) and 6 more for the CRC-32 of what comes before
-//! them. Earlier versions made `wsr_` and 64 of hex, without a checksum.
+//! A token is `wsr_` or `wso_`, 43 characters of base 62 (256 random bits) and 6 for the CRC-32 of the text before
+//! them. Earlier versions generated `wsr_` and 64 hexadecimal characters, without a checksum.
 
-/// What is before the random part of a run's token.
+/// The prefix of run tokens.
 pub(crate) const RUN_PREFIX: &str = "wsr";
-/// What is before the random part of an operator's token.
+/// The prefix of generated operator tokens.
 pub(crate) const OPERATOR_PREFIX: &str = "wso";
-/// Characters of base 62 that hold 256 bits.
+/// Base-62 characters of 256 bits.
 const SECRET_CHARS: usize = 43;
-/// Characters of base 62 that hold a CRC-32.
+/// Base-62 characters of a CRC-32.
 const CHECK_CHARS: usize = 6;
 /// Hexadecimal characters of a token of an earlier version.
 const UNCHECKED_CHARS: usize = 64;
 const BASE_62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// How a run's token may look.
+/// The format of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenForm {
-    /// With a good checksum.
+    /// A run token with a valid checksum.
     Checked,
-    /// Of an earlier version.
+    /// A run token of an earlier version, without a checksum.
     Unchecked,
-    /// As no run's token does; an operator's may have any form.
+    /// Not a run token. Operator tokens may have any format.
     Foreign,
 }
 
 impl TokenForm {
-    /// The form of `token`.
+    /// Returns the format of `token`.
     pub(crate) fn of(token: &str) -> Self {
         let Some(rest) = token.strip_prefix(RUN_PREFIX).and_then(|rest| rest.strip_prefix('_')) else {
             return Self::Foreign;
@@ -49,13 +49,13 @@ pub(crate) fn new_token(prefix: &str) -> String {
     token_of(prefix, rand::random)
 }
 
-/// A token with the given prefix, of `random` bytes.
+/// Generates a token with the given prefix from `random` bytes.
 fn token_of(prefix: &str, mut random: impl FnMut() -> u8) -> String {
     let mut token = format!("{prefix}_");
     let digit = |number: u8| char::from(BASE_62[usize::from(number) % BASE_62.len()]);
     while token.len() < prefix.len() + 1 + SECRET_CHARS {
         let byte = random();
-        // Of 256 bytes 248 are shared evenly among 62 characters.
+        // 248 is the largest multiple of 62 in a byte; other values would favour some characters.
         if byte < 248 {
             token.push(digit(byte % 62));
         }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_known_by_its_checksum() {
+    fn a_token_is_recognised_by_its_checksum() {
         let mut next = 0_u8;
         let token = token_of(RUN_PREFIX, || {
             next = next.wrapping_add(37);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_has_its_length_whatever_it_is() {
+    fn every_checksum_has_the_same_length() {
         // The check value of CRC-32 is 0xcbf43926.
         let value = checksum("123456789")
             .bytes()

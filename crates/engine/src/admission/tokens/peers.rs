@@ -1,4 +1,4 @@
-//! How often one address may come without a good token.
+//! The rate limit of failed authentication, by address.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota};
 
-/// Counts requests without a good token, by the address that they come from. Good tokens are never counted and never kept
-/// waiting, whatever else comes from their address: behind a proxy all callers have one.
+/// Counts requests without a valid token, by address. Requests with a valid token are not counted and not limited, since all
+/// callers of a proxy have one address.
 pub(crate) struct PeerFailures {
     rate: Option<DefaultKeyedRateLimiter<IpAddr>>,
 }
 
 impl PeerFailures {
-    /// At most so many a minute; 0 is no limit.
+    /// Creates a limit of `per_minute` failures; 0 if there is no limit.
     pub(crate) fn new(per_minute: u32) -> Self {
         let quota = NonZeroU32::new(per_minute).map(Quota::per_minute);
         Self { rate: quota.map(DefaultKeyedRateLimiter::keyed) }
@@ -24,13 +24,13 @@ impl PeerFailures {
     ///
     /// # Errors
     ///
-    /// How long to wait, where there were too many.
+    /// The time to wait, if there were too many.
     pub(crate) fn count(&self, peer: IpAddr) -> Result<(), Duration> {
         let Some(rate) = &self.rate else { return Ok(()) };
         rate.check_key(&network_of(peer)).map_err(|refused| refused.wait_time_from(DefaultClock::default().now()))
     }
 
-    /// Forgets addresses that have been quiet. Called now and then.
+    /// Removes the state of idle addresses. To be called periodically.
     pub(crate) fn tidy(&self) {
         if let Some(rate) = &self.rate {
             rate.retain_recent();
@@ -39,7 +39,7 @@ impl PeerFailures {
     }
 }
 
-/// The address, or the network of IPv6 that one caller has for itself.
+/// Returns the IPv4 address, or the /64 network of an IPv6 address, which one caller owns as a whole.
 fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -17,7 +17,7 @@ use crate::http::auth::RunCaller;
 use crate::http::extract::Query;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
-use engine::runs::exports::{BundleCommit, Export, Outlet};
+use engine::runs::exports::{BundleCommit, Export, ExportFormat};
 
 /// Chunks that may wait between the exporting thread and the connection.
 const MAX_WAITING_CHUNKS: usize = 4;
@@ -40,7 +40,7 @@ pub(crate) async fn get_archive(
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
-    let export = service.begin_export(&run, caller, Outlet::Archive).await?;
+    let export = service.begin_export(&run, caller, ExportFormat::Archive).await?;
     Ok(stream(&service, export, "application/gzip", &format!("{run}.tar.gz")))
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn get_patch(
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
-    let export = service.begin_export(&run, caller, Outlet::Patch).await?;
+    let export = service.begin_export(&run, caller, ExportFormat::Patch).await?;
     Ok(stream(&service, export, "text/x-diff", &format!("{run}.diff")))
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn get_bundle(
     RunCaller { run, caller, .. }: RunCaller,
     Query((commit,)): Query<(BundleCommit,)>,
 ) -> Result<Response, Problem> {
-    let export = service.begin_export(&run, caller, Outlet::Bundle(commit)).await?;
+    let export = service.begin_export(&run, caller, ExportFormat::Bundle(commit)).await?;
     Ok(stream(&service, export, "application/x-git-bundle", &format!("{run}.bundle")))
 }
 

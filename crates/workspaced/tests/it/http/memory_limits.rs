@@ -146,7 +146,7 @@ async fn bodies_wait_for_memory_and_small_bodies_do_not_wait_for_large_ones(
     }
     let answer = run.call("write_file", input("late.txt")).await;
     let refused = answer.refused("UNAVAILABLE");
-    assert!(refused["message"].as_str().unwrap().contains("memory for bodies"), "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("memory for request bodies"), "{refused}");
     assert!(answer.header("retry-after").parse::<u64>().is_ok());
     run.create("small.txt", "s\n").await;
     for stream in &mut held {
