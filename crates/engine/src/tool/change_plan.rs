@@ -1,4 +1,4 @@
-//! From what a tool wants to a planned change set with its diff.
+//! The plan of a call: its change set, the diff and the output.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,66 +9,66 @@ use model::{
 use serde_json::{Map, Value};
 use workspace::{FileStamp, PlannedFile, Target};
 
-/// So many first bytes tell a file's kind.
-const KIND_BYTES: usize = 8 * 1024;
+/// The first bytes of a file from which its kind is detected.
+const KIND_PREFIX_BYTES: usize = 8 * 1024;
 
-/// What a tool wants at one path.
+/// The state of one path that a tool plans.
 #[derive(Debug)]
 pub struct DesiredFile {
-    /// The place.
+    /// The path.
     pub path: LogicalPath,
-    /// What happens to it.
+    /// The effect on the path.
     pub effect: Effect,
-    /// The new bytes and permission bits; `None` where nothing shall be there.
+    /// The new bytes and permission bits; `None` if no file remains.
     pub after: Option<(Vec<u8>, u32)>,
 }
 
-/// What the files plane wants at one path: a file of any kind and size.
+/// A file of any kind and size that the files plane stores.
 #[derive(Debug)]
 pub struct Upload {
-    /// The place.
+    /// The path.
     pub path: LogicalPath,
-    /// The file.
+    /// The new content.
     pub content: Content,
     /// Its kind.
     pub kind: FileKind,
-    /// How many lines it has, where it is a text that is not in memory.
+    /// The number of its lines, if it is text and not in memory.
     pub lines: Option<u64>,
 }
 
-/// A change set that is ready to be judged, with the answer that the call gets if it is carried out.
+/// A change set that policy can judge, with the output that the call returns once the changes are applied.
 #[derive(Debug)]
 pub struct ChangePlan {
     /// The changes, sorted by path, with their line counts.
     pub changes: ChangeSet,
-    /// The diff of all changes: the call's artifact.
+    /// The diff of all changes, which becomes the call's artifact.
     pub diff: Vec<u8>,
-    /// Each path's kind: of what will be there, or of what was there.
+    /// The kind of each path's new file, or of the file that is removed.
     pub kinds: BTreeMap<LogicalPath, FileKind>,
-    /// The bytes that are there now.
+    /// The present bytes.
     pub before: BTreeMap<LogicalPath, Vec<u8>>,
-    /// The lines of texts that are there now and too large to be held.
-    unread: BTreeMap<LogicalPath, u64>,
-    /// The lines of texts that come in and are not in memory.
-    incoming: BTreeMap<LogicalPath, u64>,
-    /// Bytes that each change writes anew, where the diff tells; see [`bytes_written`].
+    /// The line counts of present texts that are too large to be in memory.
+    unread_lines: BTreeMap<LogicalPath, u64>,
+    /// The line counts of new texts that are not in memory.
+    staged_lines: BTreeMap<LogicalPath, u64>,
+    /// The new bytes of each replacement that was compared line by line; see [`bytes_written`].
     written: BTreeMap<LogicalPath, u64>,
-    /// The versions that those bytes were read from.
-    seen: BTreeMap<LogicalPath, FileStamp>,
-    /// The paths that git ignores and does not track, where policy asks about them.
+    /// The stamps of the files that were read.
+    stamps: BTreeMap<LogicalPath, FileStamp>,
+    /// The paths that git ignores and does not track, if the policy has rules about them.
     ignored: BTreeSet<LogicalPath>,
-    /// The tool's own members of the answer.
+    /// The tool's own members of the response.
     pub output: Map<String, Value>,
-    /// One line that says what was done.
+    /// One line that describes the change.
     pub summary: String,
-    /// What the caller should know besides.
+    /// Warnings for the caller.
     pub warnings: Vec<String>,
-    /// Whether the answer tells the hash of the workspace's diff after the change.
+    /// Whether the response has the hash of the workspace's diff after the change.
     pub has_workspace_diff_hash: bool,
 }
 
 impl ChangePlan {
-    /// Draws the changes from `targets` to what is `desired`; only paths among the targets can be.
+    /// Plans the changes from `targets` to `desired`. Each desired path must be among the targets.
     ///
     /// # Errors
     ///
@@ -83,32 +83,32 @@ impl ChangePlan {
         desired: Vec<DesiredFile>,
         kind_of: impl Fn(&LogicalPath, &[u8]) -> Result<FileKind, E>,
     ) -> Result<Self, E> {
-        let found = Before::of(targets);
+        let present = PresentFiles::new(targets);
         let mut kinds = BTreeMap::new();
         let mut changes = Vec::with_capacity(desired.len());
-        for want in desired {
-            let kind = match (&want.after, found.states.get(&want.path)) {
-                (Some((bytes, _)), _) => kind_of(&want.path, bytes)?,
+        for file in desired {
+            let kind = match (&file.after, present.states.get(&file.path)) {
+                (Some((bytes, _)), _) => kind_of(&file.path, bytes)?,
                 (None, Some(state)) => state.kind,
-                (None, None) => rules.kind_of_path(&want.path),
+                (None, None) => rules.kind_of_path(&file.path),
             };
-            kinds.insert(want.path.clone(), kind);
+            kinds.insert(file.path.clone(), kind);
             changes.push(Change {
-                before: found.states.get(&want.path).cloned(),
-                after: want.after.map(|(bytes, mode)| Content::new(bytes, mode)),
-                path: want.path,
-                effect: want.effect,
+                before: present.states.get(&file.path).cloned(),
+                after: file.after.map(|(bytes, mode)| Content::new(bytes, mode)),
+                path: file.path,
+                effect: file.effect,
                 counts: Counts::default(),
             });
         }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self::new(changes, kinds, found))
+        Ok(Self::new(changes, kinds, present))
     }
 
-    /// Draws the changes from `targets` to files of any kind, as they stood there before.
+    /// Plans the changes from `targets` to files of any kind and size, for restoring earlier versions.
     pub fn build_any_kind(rules: &Rules, targets: Vec<Target>, desired: Vec<DesiredFile>) -> Self {
         let kind_of = |path: &LogicalPath, bytes: &[u8]| {
-            Ok::<_, std::convert::Infallible>(rules.kind_of_file(path, &bytes[..bytes.len().min(KIND_BYTES)]))
+            Ok::<_, std::convert::Infallible>(rules.kind_of_file(path, &bytes[..bytes.len().min(KIND_PREFIX_BYTES)]))
         };
         match Self::build_with(rules, targets, desired, kind_of) {
             Ok(plan) => plan,
@@ -116,19 +116,19 @@ impl ChangePlan {
         }
     }
 
-    /// Draws the change of an upload, whose bytes need not be in memory.
+    /// Plans an upload, whose bytes need not be in memory.
     pub fn from_upload(targets: Vec<Target>, upload: Upload) -> Self {
         let Upload { path, content, kind, lines } = upload;
-        let mut found = Before::of(targets);
-        found.incoming.extend(lines.map(|lines| (path.clone(), lines)));
-        let state = found.states.remove(&path);
+        let mut present = PresentFiles::new(targets);
+        present.staged_lines.extend(lines.map(|lines| (path.clone(), lines)));
+        let state = present.states.remove(&path);
         let effect = if state.is_some() { Effect::Replace } else { Effect::Create };
         let kinds = BTreeMap::from([(path.clone(), kind)]);
         let change = Change { path, effect, before: state, after: Some(content), counts: Counts::default() };
-        Self::new(vec![change], kinds, found)
+        Self::new(vec![change], kinds, present)
     }
 
-    /// Draws the move of a file that is too large to be in memory: its bytes will lie in the run's `tmp/` under `name`.
+    /// Plans the move of a file that is too large to be in memory. Its bytes are staged in the run's `tmp/` under `name`.
     pub fn from_large_move(
         rules: &Rules,
         targets: Vec<Target>,
@@ -136,8 +136,8 @@ impl ChangePlan {
         to: &LogicalPath,
         name: String,
     ) -> Self {
-        let found = Before::of(targets);
-        let before = found.states.get(from).cloned();
+        let present = PresentFiles::new(targets);
+        let before = present.states.get(from).cloned();
         let after = before.as_ref().map(|state| Content {
             bytes: StepBytes::Staged(name),
             size_bytes: state.size_bytes,
@@ -155,20 +155,20 @@ impl ChangePlan {
             change(to, Effect::MoveTo { from: from.clone() }, None, after),
         ];
         changes.sort_by(|a, b| a.path.cmp(&b.path));
-        Self::new(changes, kinds, found)
+        Self::new(changes, kinds, present)
     }
 
-    fn new(changes: Vec<Change>, kinds: BTreeMap<LogicalPath, FileKind>, found: Before) -> Self {
+    fn new(changes: Vec<Change>, kinds: BTreeMap<LogicalPath, FileKind>, present: PresentFiles) -> Self {
         let mut plan = Self {
             changes: ChangeSet { changes },
             diff: Vec::new(),
             kinds,
-            before: found.bytes,
-            unread: found.unread,
-            incoming: found.incoming,
+            before: present.bytes,
+            unread_lines: present.unread_lines,
+            staged_lines: present.staged_lines,
             written: BTreeMap::new(),
-            seen: found.seen,
-            ignored: found.ignored,
+            stamps: present.stamps,
+            ignored: present.ignored,
             output: Map::new(),
             summary: String::new(),
             warnings: Vec::new(),
@@ -179,12 +179,13 @@ impl ChangePlan {
     }
 
     fn compute_diffs(&mut self) {
-        for at in 0..self.changes.changes.len() {
-            if let Some(diff) = self.diff_of(&self.changes.changes[at]) {
-                let whole = self.counts_of_whole(&self.changes.changes[at]);
-                let change = &mut self.changes.changes[at];
-                change.counts = whole.unwrap_or(diff.counts);
-                // Of a file that takes another's place the diff shows all, though lines of it may have been there.
+        for index in 0..self.changes.changes.len() {
+            if let Some(diff) = self.diff_of(&self.changes.changes[index]) {
+                let uncompared = self.uncompared_counts(&self.changes.changes[index]);
+                let change = &mut self.changes.changes[index];
+                change.counts = uncompared.unwrap_or(diff.counts);
+                // Replacements only: the diff of a file created at the path of a moved one has all its lines, even those that the
+                // moved file had.
                 if let Some(bytes) = diff.bytes_written.filter(|_| change.effect == Effect::Replace) {
                     self.written.insert(change.path.clone(), bytes);
                 }
@@ -193,29 +194,32 @@ impl ChangePlan {
         }
     }
 
-    /// The counts of a change that is not compared line by line, since a text of it is too large: all lines go, and all come.
-    fn counts_of_whole(&self, change: &Change) -> Option<Counts> {
+    /// The counts of a change with a text that is too large to be compared line by line: all old lines are deletions, all
+    /// new lines insertions. `None` for every other change.
+    fn uncompared_counts(&self, change: &Change) -> Option<Counts> {
         let path = &change.path;
-        let moves = matches!(change.effect, Effect::MoveFrom { .. } | Effect::MoveTo { .. });
-        if moves || !(self.unread.contains_key(path) || self.incoming.contains_key(path)) {
+        let is_move = matches!(change.effect, Effect::MoveFrom { .. } | Effect::MoveTo { .. });
+        if is_move || !(self.unread_lines.contains_key(path) || self.staged_lines.contains_key(path)) {
             return None;
         }
-        let held = |bytes: &[u8]| Some(ScannedContent::of(bytes)).filter(|one| !one.is_binary).map(|one| one.lines);
-        let old = match self.unread.get(path) {
-            Some(lines) => Some(*lines),
-            None => self.before.get(path).map_or(Some(0), |bytes| held(bytes)),
+        let lines_of = |bytes: &[u8]| {
+            Some(ScannedContent::of(bytes)).filter(|content| !content.is_binary).map(|content| content.lines)
         };
-        let new = match (self.incoming.get(path), change.after.as_ref().map(|content| &content.bytes)) {
+        let old = match self.unread_lines.get(path) {
+            Some(lines) => Some(*lines),
+            None => self.before.get(path).map_or(Some(0), |bytes| lines_of(bytes)),
+        };
+        let new = match (self.staged_lines.get(path), change.after.as_ref().map(|content| &content.bytes)) {
             (Some(lines), _) => Some(*lines),
             (None, None) => Some(0),
-            (None, Some(StepBytes::Inline(bytes))) => held(bytes),
+            (None, Some(StepBytes::Inline(bytes))) => lines_of(bytes),
             (None, Some(StepBytes::Staged(_))) => None,
         };
-        // A binary file has no lines, nor has what comes into its place or out of it.
+        // A binary file has no lines: a change from or to one has no counts.
         Some(Counts { insertions: new?, deletions: old? })
     }
 
-    /// The diff of one change. A move is one diff, told where it goes to.
+    /// The diff of one change. A move has one diff, at its new path.
     fn diff_of(&self, change: &Change) -> Option<FileDiff> {
         let old_path = match &change.effect {
             Effect::MoveFrom { .. } => return None,
@@ -224,15 +228,18 @@ impl ChangePlan {
         };
         let old_mode = self.changes.changes.iter().find(|other| other.path == *old_path);
         let old_mode = old_mode.and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
-        // What is made in the place of a file that moves away is new, whatever was there.
+        // A file created at the path of one that is moved away is compared with nothing.
         let before = if change.effect == Effect::Create { None } else { self.before.get(old_path) };
         let old = before.map(|bytes| Side { path: old_path, bytes, mode: old_mode });
-        let new =
-            change.after.as_ref().map(|content| Side { path: &change.path, bytes: shown(content), mode: content.mode });
+        let new = change.after.as_ref().map(|content| Side {
+            path: &change.path,
+            bytes: diff_bytes(content),
+            mode: content.mode,
+        });
         Some(diff_file(old, new))
     }
 
-    /// The bytes that it has in memory: what is there, what will be, and the diff.
+    /// The bytes that the plan has in memory: present files, new files and the diff.
     pub fn held_bytes(&self) -> u64 {
         let after = self.changes.changes.iter().filter_map(|change| change.after.as_ref());
         let after: usize = after.map(|content| content.inline().len()).sum();
@@ -247,7 +254,7 @@ impl ChangePlan {
 
     /// The stamps of the files that the change was planned from.
     pub fn stamps(&self) -> &BTreeMap<LogicalPath, FileStamp> {
-        &self.seen
+        &self.stamps
     }
 
     /// The files before and after the changes, for the workspace's diff.
@@ -260,20 +267,20 @@ impl ChangePlan {
         self.changes.changes.iter().map(file).collect()
     }
 
-    /// By how much the changes let the tree grow or shrink.
+    /// How much the changes add to the size and the number of the tree's files.
     pub fn disk_change(&self) -> DiskChange {
-        let size = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
+        let signed = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
         let mut sum = DiskChange::default();
         for Change { before, after, .. } in &self.changes.changes {
-            let before_bytes = size(before.as_ref().map(|state| state.size_bytes));
-            let after_bytes = size(after.as_ref().map(|content| content.size_bytes));
+            let before_bytes = signed(before.as_ref().map(|state| state.size_bytes));
+            let after_bytes = signed(after.as_ref().map(|content| content.size_bytes));
             let files = i64::from(after.is_some()) - i64::from(before.is_some());
             sum += DiskChange { bytes: after_bytes.saturating_sub(before_bytes), files };
         }
         sum
     }
 
-    /// The bytes of uploaded contents that lie beside the tree until the change is applied.
+    /// The bytes of uploads that are staged outside the tree until the change is applied.
     pub fn uploaded_bytes(&self) -> u64 {
         let uploads = self.changes.changes.iter().filter(|change| !matches!(change.effect, Effect::MoveTo { .. }));
         let staged = uploads.filter_map(|change| change.after.as_ref()).filter_map(|content| match content.bytes {
@@ -288,8 +295,7 @@ impl ChangePlan {
         self.changes.changes.iter().find(|change| change.path == *path)
     }
 
-    /// What the judge asks of each change.
-    /// `touched` tells whether the run has touched a path before.
+    /// The facts of each change that the policy judges. `touched` returns whether an earlier call changed the path.
     pub fn facts(&self, touched: impl Fn(&LogicalPath) -> bool) -> Vec<ChangeFacts<'_>> {
         self.changes.changes.iter().map(|change| self.facts_of(change, touched(&change.path))).collect()
     }
@@ -300,7 +306,7 @@ impl ChangePlan {
             Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => &change.path,
         };
         let old_mode = self.at(source).and_then(|source| source.before.as_ref()).map(|state| state.mode);
-        let is_unread = self.unread.contains_key(source);
+        let is_unread = self.unread_lines.contains_key(source);
         let old_text = self.before.get(source).filter(|_| !is_unread).map(Vec::as_slice);
         let in_memory = change.after.as_ref().filter(|content| matches!(content.bytes, StepBytes::Inline(_)));
         let new_text = in_memory.map(Content::inline);
@@ -323,45 +329,45 @@ impl ChangePlan {
             touched_before,
             old_text,
             new_text,
-            not_compared: is_unread || self.incoming.contains_key(&change.path),
+            not_compared: is_unread || self.staged_lines.contains_key(&change.path),
         }
     }
 
-    /// Bytes that count against a budget of text; a binary file has the bound of its transfer instead, and what is moved
-    /// was there before.
+    /// The bytes of new text, which count against the text budget. Binary files are bounded by the transfer limit instead, and
+    /// moved bytes are not new.
     fn text_bytes(&self, kind: FileKind, change: &Change) -> u64 {
         let Some(content) = &change.after else { return 0 };
         let is_text = match content.bytes {
             StepBytes::Inline(_) => kind != FileKind::Binary,
-            StepBytes::Staged(_) => self.incoming.contains_key(&change.path),
+            StepBytes::Staged(_) => self.staged_lines.contains_key(&change.path),
         };
         if is_text { content.size_bytes } else { 0 }
     }
 }
 
-/// What the targets are now.
+/// The present state of the targets.
 #[derive(Default)]
-struct Before {
+struct PresentFiles {
     states: BTreeMap<LogicalPath, FileState>,
     bytes: BTreeMap<LogicalPath, Vec<u8>>,
-    unread: BTreeMap<LogicalPath, u64>,
-    incoming: BTreeMap<LogicalPath, u64>,
-    seen: BTreeMap<LogicalPath, FileStamp>,
+    unread_lines: BTreeMap<LogicalPath, u64>,
+    staged_lines: BTreeMap<LogicalPath, u64>,
+    stamps: BTreeMap<LogicalPath, FileStamp>,
     ignored: BTreeSet<LogicalPath>,
 }
 
-impl Before {
-    fn of(targets: Vec<Target>) -> Self {
+impl PresentFiles {
+    fn new(targets: Vec<Target>) -> Self {
         let mut all = Self::default();
         for target in targets {
             if target.ignored {
                 all.ignored.insert(target.path.clone());
             }
-            if let Some(seen) = target.stamp {
-                all.seen.insert(target.path.clone(), seen);
+            if let Some(stamp) = target.stamp {
+                all.stamps.insert(target.path.clone(), stamp);
             }
             if let Some(scanned) = target.scanned {
-                all.unread.insert(target.path.clone(), scanned.lines);
+                all.unread_lines.insert(target.path.clone(), scanned.lines);
             }
             if let Some((state, bytes)) = target.before {
                 all.states.insert(target.path.clone(), state);
@@ -372,18 +378,18 @@ impl Before {
     }
 }
 
-/// What a diff shows of new content: of a large file no bytes, but that it is none to be shown as text.
-fn shown(content: &Content) -> &[u8] {
+/// The bytes of new content to compare. Staged content is represented by a NUL, so that the diff shows a binary file.
+fn diff_bytes(content: &Content) -> &[u8] {
     match &content.bytes {
         StepBytes::Inline(bytes) => bytes,
         StepBytes::Staged(_) => &[0],
     }
 }
 
-/// The refusal of a text of `actual` bytes for `path`, which is more than the policy allows.
+/// The refusal of a text of `actual` bytes for `path`, which is larger than the policy allows.
 pub fn too_large(rules: &Rules, path: &LogicalPath, actual: u64) -> Refusal {
     let limit = rules.policy().max_file_bytes;
-    let message = format!("`{path}` would have {actual} bytes; a text file may have {limit}");
+    let message = format!("`{path}` would have {actual} bytes; the limit for text files is {limit}");
     Refusal::new(Code::FileTooLarge, message, "Split the content over several files.")
         .at(path)
         .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
@@ -401,9 +407,9 @@ fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<File
     Ok(rules.kind_of_file(path, bytes))
 }
 
-/// The record's member `files` of a finished mutation.
+/// Returns the record's member `files` of a completed mutation.
 pub fn record_files(plan: &ChangePlan) -> Vec<RecordFile> {
-    let file = |change: &model::Change| RecordFile {
+    let file = |change: &Change| RecordFile {
         kind: plan.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
         new_sha256: change.after.as_ref().map(|content| content.sha256),
         old_sha256: change.before.as_ref().map(|state| state.sha256),

@@ -1,44 +1,52 @@
-//! What a reading tool returns.
+//! The output of reading tools.
 
 use model::{FileKind, LogicalPath, RecordFile, Refusal, Rules, Sha256};
 use serde::Serialize;
 use workspace::{Transfer, WorkspaceError};
 
-/// What a reading tool tells.
+/// The output of a reading tool, with the parts of its record.
 pub struct ReadOutput {
     /// The output as JSON text: one object.
     pub output: String,
-    /// Paths whose content or listing it tells, at most 1,000.
+    /// The paths whose content or listing it contains, at most [`MAX_RECORDED_PATHS`].
     pub paths_read: Vec<LogicalPath>,
-    /// Files whose content it tells, with the version that was read.
+    /// The files whose content was requested, with the version that was read.
     pub files: Vec<RecordFile>,
-    /// What its record says besides.
+    /// The reasons in its record.
     pub reasons: Vec<String>,
-    /// The file to be sent, for the files plane.
+    /// The open file to send, for the files plane.
     pub transfer: Option<Transfer>,
 }
 
-/// Leaves a member out that [`ReadOutput::with_text`] puts in.
+/// Omits a member that [`ReadOutput::with_text`] adds.
 pub fn skip_text_member(_: &&str) -> bool {
     true
 }
 
 impl ReadOutput {
     /// Serialises `output`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be serialised.
     pub fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, WorkspaceError> {
         let output = serde_json::to_string(output).map_err(std::io::Error::other)?;
         Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None })
     }
 
-    /// The same, with `text` as its member `name`: for what is mostly text, of which every character would be looked at one
-    /// by one. `output` leaves the member out, by [`skip_text_member`].
+    /// Serialises `output` with `text` as its member `name`, whose characters are escaped faster than by serde. `output` omits
+    /// the member with [`skip_text_member`].
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be serialised.
     pub fn with_text(
         output: &impl Serialize,
         name: &str,
         text: &str,
         paths_read: Vec<LogicalPath>,
     ) -> Result<Self, WorkspaceError> {
-        // As much as is asked for where every character takes six: what is not written to costs nothing.
+        // Enough for a text of which every byte is escaped as six: memory that is not written to costs nothing.
         let mut json = Vec::with_capacity(text.len() * 6 + 1024);
         serde_json::to_writer(&mut json, output).map_err(std::io::Error::other)?;
         json.pop();
@@ -53,15 +61,15 @@ impl ReadOutput {
         Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None })
     }
 
-    /// The same, telling the content of a file at `version`.
+    /// Adds a file whose content the output has, at `version`.
     pub fn with_file(mut self, path: &LogicalPath, kind: FileKind, version: Sha256) -> Self {
-        // The file is the same after the call as before it.
+        // A read does not change the file.
         let file = RecordFile { path: path.clone(), kind, old_sha256: Some(version), new_sha256: Some(version) };
         self.files.push(file);
         self
     }
 
-    /// The same, with a file that was asked for and is not told, for the reason that `refusal` gives.
+    /// Adds a file that was requested and refused with `refusal`.
     pub fn with_refused(mut self, rules: &Rules, path: &LogicalPath, refusal: &Refusal) -> Self {
         let kind = rules.kind_of_path(path);
         self.files.push(RecordFile { path: path.clone(), kind, old_sha256: None, new_sha256: None });
@@ -70,7 +78,7 @@ impl ReadOutput {
     }
 }
 
-/// The most paths that a record names as read.
+/// The maximum number of read paths in a record.
 pub const MAX_RECORDED_PATHS: usize = 1000;
 
 #[cfg(test)]
@@ -79,20 +87,20 @@ mod tests {
 
     use super::ReadOutput;
 
-    fn told(output: &Value, text: &str) -> Value {
+    fn with_content(output: &Value, text: &str) -> Value {
         serde_json::from_str(&ReadOutput::with_text(output, "content", text, Vec::new()).unwrap().output).unwrap()
     }
 
     #[test]
-    fn a_text_is_told_as_it_is() {
-        assert_eq!(told(&json!({}), "one"), json!({"content": "one"}));
-        let every: String = ('\0'..='\u{3000}').chain(['\u{feff}', '\u{ffff}', '\u{10ffff}']).collect();
-        assert_eq!(told(&json!({"path": "a"}), &every), json!({"path": "a", "content": every}));
-        // What has to be written in another way, at every place of a vector and behind it.
-        for hard in ['\0', '\n', '\u{1f}', '"', '\\', '\u{7f}', 'é', '😀'] {
+    fn a_text_survives_serialisation_unchanged() {
+        assert_eq!(with_content(&json!({}), "one"), json!({"content": "one"}));
+        let all: String = ('\0'..='\u{3000}').chain(['\u{feff}', '\u{ffff}', '\u{10ffff}']).collect();
+        assert_eq!(with_content(&json!({"path": "a"}), &all), json!({"path": "a", "content": all}));
+        // Characters that need escapes or several bytes, at every position inside a SIMD vector and after it.
+        for special in ['\0', '\n', '\u{1f}', '"', '\\', '\u{7f}', 'é', '😀'] {
             for before in 0..70 {
-                let text = format!("{}{hard}{}", "a".repeat(before), "b".repeat(70 - before));
-                assert_eq!(told(&json!({"path": "a"}), &text), json!({"path": "a", "content": text}));
+                let text = format!("{}{special}{}", "a".repeat(before), "b".repeat(70 - before));
+                assert_eq!(with_content(&json!({"path": "a"}), &text), json!({"path": "a", "content": text}));
             }
         }
     }

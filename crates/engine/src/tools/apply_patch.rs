@@ -1,10 +1,10 @@
-//! `apply_patch`: one unified diff over many files, whole or not at all.
+//! `apply_patch`: applies a diff of several files atomically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use model::{
-    Code, Conflict, Effect, FilePatch, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation,
+    Code, Conflict, Effect, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation,
     Permission, Refusal, Sha256, judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
@@ -15,20 +15,20 @@ use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::input::{file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
 
-/// The most conflicts that are listed, over all files.
+/// The maximum number of conflicts in a refusal, over all files.
 const MAX_CONFLICTS: usize = 100;
 
-/// A larger patch is not kept taken apart while its call waits.
-const MAX_KEPT_BYTES: usize = 64 * 1024;
+/// The largest patch that stays parsed while its call is queued, in bytes.
+const MAX_PARSED_BYTES: usize = 64 * 1024;
 
-/// The permission bits of a new file whose section names none.
+/// The permission bits of a new file for which the patch has no mode.
 const NEW_FILE_MODE: u32 = 0o644;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "apply_patch",
     description: "Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or \
-                  many files: all of it or nothing. Hunks must match what is there; a hunk that fits at one other place \
-                  is moved there, and the answer says so.",
+                  more files, atomically. Hunks must match the present content; a hunk that matches at exactly one other \
+                  position is applied there, and the response reports the offset.",
     is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],
@@ -37,39 +37,39 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Mutation(|members| Ok(Box::new(ApplyPatch::try_from(parse::<ApplyPatchInput>(members)?)?))),
 };
 
-/// What `apply_patch` takes.
+/// The input of `apply_patch`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"patch": "--- a/hello.txt\n+++ b/hello.txt\n -1 +1 \n-hello\n+hello, world\n", "reason": "greet everyone"}))]
 pub(crate) struct ApplyPatchInput {
-    /// The unified diff.
+    /// The patch: a unified diff, or one of the form `*** Begin Patch`.
     patch: String,
     /// The commit that the run must have started from.
     #[serde(default)]
     expected_base_commit: Option<String>,
-    /// Versions that files of the patch must have, by path.
+    /// The sha256 that files of the patch must have, by path.
     #[serde(default)]
     expected_sha256: BTreeMap<String, Sha256>,
 }
 
-/// What `apply_patch` answers.
+/// The output of `apply_patch`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApplyPatchOutput {
-    /// Whether the tree has changed: false for a dry run.
+    /// Whether the tree was changed; false for a dry run.
     applied: bool,
     /// Whether this was a dry run.
     dry_run: bool,
-    /// Every path that changes.
+    /// Every changed path.
     files_touched: Vec<LogicalPath>,
-    /// Each section of the patch.
+    /// The files of the patch, in its order.
     files: Vec<PatchedFile>,
     /// Lines added.
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// Hash of the workspace's whole diff afterwards, as `diff_workspace` tells it. Left out, with a warning, where the run
-    /// has changed so much that the diff takes longer than 3 seconds.
+    /// Hash of the workspace's whole diff after the change, as `diff_workspace` returns it. Omitted, with a warning, if
+    /// computing the diff takes more than 3 seconds.
     new_workspace_diff_sha256: Option<Sha256>,
 }
 
@@ -77,40 +77,39 @@ pub(crate) struct ApplyPatchOutput {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PatchedFile {
-    /// Where it is afterwards; where it was, if it is gone.
+    /// The path after the change, or before it if the file was deleted.
     path: LogicalPath,
-    /// Where it came from, if it was renamed or copied.
+    /// The source path, if the file was renamed or copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<LogicalPath>,
     /// `created`, `modified`, `deleted`, `renamed` or `copied`.
     operation: &'static str,
-    /// Hash before.
+    /// Hash before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_sha256: Option<Sha256>,
-    /// Hash after.
+    /// Hash after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_sha256: Option<Sha256>,
     /// Lines added.
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// Hunks that applied elsewhere than they said.
+    /// Hunks that were applied at another position than the patch gives.
     offsets: Vec<HunkOffset>,
 }
 
 struct ApplyPatch {
     text: String,
-    /// The patch, taken apart: a multiple of its text in memory, so that of a large one it is made when the call's turn has
-    /// come.
+    /// The parsed patch. It takes a multiple of the text's memory, so a large patch is parsed again once the call is planned.
     parsed: OnceLock<Result<Patch, Refusal>>,
     base_commit: Option<String>,
     expected: BTreeMap<LogicalPath, Sha256>,
-    /// Every path that a section names.
+    /// Every path in the patch.
     paths: Vec<LogicalPath>,
-    /// Those of them that change.
-    changes: Vec<LogicalPath>,
-    /// Those at which nothing stays.
-    leaves: Vec<LogicalPath>,
+    /// The paths that the patch changes: without the sources of copies.
+    changed: Vec<LogicalPath>,
+    /// The paths of files that are deleted or renamed.
+    removed: Vec<LogicalPath>,
 }
 
 impl TryFrom<ApplyPatchInput> for ApplyPatch {
@@ -124,25 +123,25 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
         for (raw, version) in input.expected_sha256 {
             let path = file_path(&raw)?;
             if !touched.contains(&path) {
-                let message = format!("expectedSha256 names `{path}`, which the patch does not touch");
-                return Err(Refusal::invalid(message, "Name only files of the patch.").at(&path));
+                let message = format!("`expectedSha256` has `{path}`, which is not in the patch");
+                return Err(Refusal::invalid(message, "Give only files of the patch in `expectedSha256`.").at(&path));
             }
             expected.insert(path, version);
         }
-        let leaves: Vec<_> =
-            patch.files.iter().filter(|section| leaves(section)).map(|section| section.from.clone()).collect();
-        // A file that is copied stays as it is.
-        let changes = patch.files.iter().map(|section| &section.path).chain(&leaves).cloned().collect();
+        let removed: Vec<_> =
+            patch.files.iter().filter(|section| removes_source(section)).map(|section| section.from.clone()).collect();
+        // The source of a copy does not change.
+        let changed = patch.files.iter().map(|section| &section.path).chain(&removed).cloned().collect();
         let paths = touched.into_iter().collect();
-        let parsed = if input.patch.len() > MAX_KEPT_BYTES { OnceLock::new() } else { Ok(patch).into() };
+        let parsed = if input.patch.len() > MAX_PARSED_BYTES { OnceLock::new() } else { Ok(patch).into() };
         Ok(Self {
             text: input.patch,
             parsed,
             base_commit: input.expected_base_commit,
             expected,
             paths,
-            changes,
-            leaves,
+            changed,
+            removed,
         })
     }
 }
@@ -153,26 +152,26 @@ impl Mutation for ApplyPatch {
     }
 
     fn changed_paths(&self) -> Vec<LogicalPath> {
-        self.changes.clone()
+        self.changed.clone()
     }
 
     fn removed_paths(&self) -> Vec<LogicalPath> {
-        self.leaves.clone()
+        self.removed.clone()
     }
 
     fn is_exclusive(&self) -> bool {
-        // The answer tells the whole workspace's diff, so nothing else may move.
+        // The output has the hash of the whole workspace's diff, so no other call may change the workspace.
         true
     }
 
     fn new_texts(&self) -> Vec<NewText> {
-        let brought = |section: &FilePatch| NewText {
+        let new_text = |section: &FilePatch| NewText {
             path: section.path.clone(),
             into: section.from.clone(),
-            text: inserted(section),
+            text: inserted_lines(section),
         };
-        // Of a patch that cannot be taken apart the plan says why.
-        self.patch().map(|patch| patch.files.iter().map(brought).collect()).unwrap_or_default()
+        // If the patch cannot be parsed, planning refuses it.
+        self.patch().map(|patch| patch.files.iter().map(new_text).collect()).unwrap_or_default()
     }
 
     fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
@@ -181,11 +180,11 @@ impl Mutation for ApplyPatch {
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         if let Some(expected) = self.base_commit.as_deref().filter(|expected| *expected != context.base_commit) {
-            let message = format!("the run started from {}, not from {expected}", context.base_commit);
+            let message = format!("the base commit of the run is {}, not {expected}", context.base_commit);
             return Err(Refusal::new(
                 Code::BaseCommitMismatch,
                 message,
-                "Make the patch against the run's baseCommit.",
+                "Create the patch against the run's baseCommit.",
             ));
         }
         let before: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target.before.as_ref())).collect();
@@ -202,7 +201,7 @@ impl Mutation for ApplyPatch {
         let mut conflicts = Conflicts::default();
         let mut held_bytes: u64 =
             targets.iter().filter_map(|target| target.before.as_ref()).map(|(_, b)| b.len() as u64).sum();
-        let mut too_many = None;
+        let mut too_large = None;
         for section in &patch.files {
             let read = if section.operation == PatchOperation::Create { None } else { before(&section.from) };
             let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
@@ -211,25 +210,25 @@ impl Mutation for ApplyPatch {
                     let mode =
                         section.mode.map_or(mode, |bits| if bits & 0o111 == 0 { mode & !0o111 } else { mode | 0o111 });
                     held_bytes += patched.bytes.len() as u64;
-                    too_many = too_many.or_else(|| judge_call_bytes(context.rules, held_bytes));
-                    // The others are still tried, for a refusal that comes before this one; none is kept.
-                    if too_many.is_none() {
+                    too_large = too_large.or_else(|| judge_call_bytes(context.rules, held_bytes));
+                    // The other sections are still checked, since their refusals take precedence, but their results are dropped.
+                    if too_large.is_none() {
                         offsets.push(patched.offsets);
-                        want(section, patched.bytes, mode, &mut desired);
+                        add_desired(section, patched.bytes, mode, &mut desired);
                     }
                 }
                 Err(PatchFault::Conflicts(failed)) => conflicts.add(failed),
-                // It comes before what does not match, wherever that is.
+                // This takes precedence over conflicts in any file.
                 Err(PatchFault::NotEncodable) => return Err(not_encodable("the patch", &section.from)),
             }
         }
-        if let Some(refusal) = conflicts.refusal().or(too_many) {
+        if let Some(refusal) = conflicts.refusal().or(too_large) {
             return Err(refusal);
         }
-        // A path that one section leaves and another takes changes once: to what arrives.
-        let arriving: BTreeSet<_> =
-            desired.iter().filter(|want| want.after.is_some()).map(|want| want.path.clone()).collect();
-        desired.retain(|want| want.after.is_some() || !arriving.contains(&want.path));
+        // A path from which one section moves a file and to which another writes one changes once: to the new file.
+        let rewritten: BTreeSet<_> =
+            desired.iter().filter(|file| file.after.is_some()).map(|file| file.path.clone()).collect();
+        desired.retain(|file| file.after.is_some() || !rewritten.contains(&file.path));
         let mut plan = ChangePlan::build(context.rules, targets, desired)?;
         describe(patch, &mut plan, offsets);
         Ok(plan)
@@ -244,18 +243,18 @@ impl ApplyPatch {
 
 fn check_existence<'a>(
     patch: &Patch,
-    before: impl Fn(&LogicalPath) -> Option<&'a (model::FileState, Vec<u8>)>,
+    before: impl Fn(&LogicalPath) -> Option<&'a (FileState, Vec<u8>)>,
 ) -> Result<(), Refusal> {
-    let leaving: BTreeSet<_> =
-        patch.files.iter().filter(|section| leaves(section)).map(|section| &section.from).collect();
+    let removed: BTreeSet<_> =
+        patch.files.iter().filter(|section| removes_source(section)).map(|section| &section.from).collect();
     for section in &patch.files {
         if section.operation != PatchOperation::Create && before(&section.from).is_none() {
             return Err(missing(section));
         }
-        let arrives =
+        let is_new =
             matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
-        if arrives {
-            if before(&section.path).is_some() && !leaving.contains(&section.path) {
+        if is_new {
+            if before(&section.path).is_some() && !removed.contains(&section.path) {
                 return Err(already_exists(&section.path));
             }
             section.path.check_new().map_err(|rule| Refusal::path(section.path.as_str(), rule))?;
@@ -268,33 +267,33 @@ fn describe(patch: &Patch, plan: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>)
     let files: Vec<_> =
         patch.files.iter().zip(offsets).map(|(section, offsets)| patched_file(plan, section, offsets)).collect();
     let counts = plan.changes.counts();
-    let moved = files.iter().filter(|file| !file.offsets.is_empty());
-    plan.warnings = moved.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
+    let shifted = files.iter().filter(|file| !file.offsets.is_empty());
+    plan.warnings = shifted.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
     plan.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
     plan.has_workspace_diff_hash = true;
     plan.output = members(&ApplyPatchOutput {
         applied: true,
         dry_run: false,
-        files_touched: plan.changes.changes.iter().map(|change| change.path.clone()).collect(),
+        files_touched: plan.paths(),
         files,
         insertions: counts.insertions,
         deletions: counts.deletions,
-        // Known only to the pipeline, which fills it in.
+        // The transaction fills it in.
         new_workspace_diff_sha256: None,
     });
 }
 
-/// The refusal of a section whose file is not there.
+/// The refusal of a section whose source file does not exist.
 fn missing(section: &FilePatch) -> Refusal {
     let mut refusal = Refusal::not_found(&section.from);
     if section.hunks.first().is_some_and(|hunk| hunk.old_start == Some(0)) {
-        "To make a new file, write `--- /dev/null` in place of its old name.".clone_into(&mut refusal.hint);
+        "To create a file, write `--- /dev/null` in place of its old name.".clone_into(&mut refusal.hint);
     }
     refusal
 }
 
 /// The lines that the section adds.
-fn inserted(section: &FilePatch) -> Vec<u8> {
+fn inserted_lines(section: &FilePatch) -> Vec<u8> {
     let mut text = Vec::new();
     for line in section.hunks.iter().flat_map(|hunk| &hunk.lines) {
         if let HunkLine::Insert(line) = line {
@@ -307,13 +306,13 @@ fn inserted(section: &FilePatch) -> Vec<u8> {
     text
 }
 
-/// Whether the section takes its source away.
-fn leaves(section: &FilePatch) -> bool {
+/// Whether the section removes its source file.
+fn removes_source(section: &FilePatch) -> bool {
     matches!(section.operation, PatchOperation::Delete | PatchOperation::Rename)
 }
 
-/// Puts down what `section` wants of the tree.
-fn want(section: &FilePatch, bytes: Vec<u8>, mode: u32, desired: &mut Vec<DesiredFile>) {
+/// Adds the files of `section` to `desired`.
+fn add_desired(section: &FilePatch, bytes: Vec<u8>, mode: u32, desired: &mut Vec<DesiredFile>) {
     let (from, to) = (section.from.clone(), section.path.clone());
     let after = Some((bytes, mode));
     match section.operation {
@@ -352,9 +351,10 @@ fn patched_file(plan: &ChangePlan, section: &FilePatch, offsets: Vec<HunkOffset>
     }
 }
 
-/// The hunks that do not match, of all files.
+/// The hunks of all files that do not match.
 #[derive(Default)]
 struct Conflicts {
+    /// The number of all conflicts.
     count: usize,
     /// The first [`MAX_CONFLICTS`].
     first: Vec<Conflict>,
@@ -373,7 +373,7 @@ impl Conflicts {
         } else {
             format!("{} hunks do not match, the first in `{}`", self.count, first.path)
         };
-        let hint = "Read the files again and make the patch against what is there now.";
+        let hint = "Read the files again and create the patch against their present content.";
         let (path, hunk) = (first.path.clone(), first.hunk);
         Some(Refusal::new(Code::PatchConflict, message, hint).with_details(|details| {
             details.path = Some(path);

@@ -1,4 +1,4 @@
-//! `edit_file`: one text for another inside a file.
+//! `edit_file`: replaces a text in a file.
 
 use model::{Code, EditFault, EditResult, Effect, LogicalPath, NearMatch, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
@@ -6,13 +6,13 @@ use workspace::Target;
 
 use super::write_file::{expect_version, members};
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
-use crate::tool::input::{file_path, not_encodable, parse};
+use crate::tool::input::{file_path, not_encodable, parse, unsupported_binary};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
-    description: "Replaces oldString by newString in one text file. oldString must stand in the file exactly once, \
-                  unless replaceAll is set; give enough lines around it. Everything else stays as it is, byte for byte.",
+    description: "Replaces oldString with newString in one text file. oldString must occur exactly once, unless \
+                  replaceAll is set; include enough surrounding lines. All other bytes stay unchanged.",
     is_expensive: false,
     permissions: &[Permission::FileWriteReplace],
     content: &[],
@@ -21,7 +21,7 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Mutation(|members| Ok(Box::new(EditFile::try_from(parse::<EditFileInput>(members)?)?))),
 };
 
-/// What `edit_file` takes.
+/// The input of `edit_file`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({
@@ -33,37 +33,37 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct EditFileInput {
     /// The file.
     path: String,
-    /// What goes. LF in it also stands for CRLF.
+    /// Text to replace. LF also matches CRLF.
     old_string: String,
-    /// What comes in its stead.
+    /// The new text.
     new_string: String,
-    /// Whether every occurrence is replaced, from the left, not only one. Where occurrences overlap, each counts.
+    /// Whether to replace every occurrence, from left to right. Without it, overlapping occurrences count separately.
     #[serde(default)]
     replace_all: bool,
-    /// The version that is edited.
+    /// The sha256 that the file must have.
     #[serde(default)]
     expected_sha256: Option<Sha256>,
 }
 
-/// What `edit_file` answers.
+/// The output of `edit_file`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EditFileOutput {
-    /// The file, cleaned.
+    /// The normalised path.
     path: LogicalPath,
-    /// Always false: an edit needs a file.
+    /// Always false: `edit_file` creates no files.
     created: bool,
-    /// Hash of what was there.
+    /// Hash before the change.
     old_sha256: Sha256,
-    /// Hash of what is there now.
+    /// Hash after the change.
     new_sha256: Sha256,
-    /// Its length in bytes.
+    /// The new length in bytes.
     bytes_written: u64,
     /// Lines added.
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// How many places were changed.
+    /// Number of replaced occurrences.
     replacements: u64,
 }
 
@@ -71,7 +71,7 @@ struct EditFile {
     path: LogicalPath,
     old: String,
     new: String,
-    all: bool,
+    replace_all: bool,
     expected: Option<Sha256>,
 }
 
@@ -81,16 +81,16 @@ impl TryFrom<EditFileInput> for EditFile {
     fn try_from(input: EditFileInput) -> Result<Self, Refusal> {
         let invalid = |message: &str, hint: &str| Err(Refusal::invalid(message, hint));
         if input.old_string.is_empty() {
-            return invalid("`oldString` is empty", "Give the text that goes; write_file makes new files.");
+            return invalid("`oldString` is empty", "Give the text to replace; write_file creates files.");
         }
         if input.old_string == input.new_string {
-            return invalid("`oldString` and `newString` are the same", "Give another newString.");
+            return invalid("`oldString` and `newString` are the same", "Give a different `newString`.");
         }
         Ok(Self {
             path: file_path(&input.path)?,
             old: input.old_string,
             new: input.new_string,
-            all: input.replace_all,
+            replace_all: input.replace_all,
             expected: input.expected_sha256,
         })
     }
@@ -117,18 +117,18 @@ impl Mutation for EditFile {
         if self.expected.is_some() {
             expect_version(&self.path, Some(old_sha256), self.expected)?;
         }
-        let decoded = model::decode(bytes).ok_or_else(|| crate::tool::input::unsupported_binary(&self.path))?;
-        // What does not come back as it was would change more than the edit says.
+        let decoded = model::decode(bytes).ok_or_else(|| unsupported_binary(&self.path))?;
+        // Bytes that do not survive decoding and encoding would change outside the edit too.
         if model::encode(&decoded.text, decoded.encoding).as_deref() != Some(bytes) {
-            return Err(crate::tool::input::unsupported_binary(&self.path));
+            return Err(unsupported_binary(&self.path));
         }
         let encoding = decoded.encoding;
         let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
-        let edited = model::edit(&decoded.text, &self.old, &self.new, self.all, max_bytes);
+        let edited = model::edit(&decoded.text, &self.old, &self.new, self.replace_all, max_bytes);
         let EditResult { text, replacements } = edited.map_err(|fault| match fault {
             EditFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
             EditFault::NotFound(near) => not_found(&self.path, near),
-            EditFault::NotUnique { occurrences: places, lines } => not_unique(&self.path, places, lines),
+            EditFault::NotUnique { occurrences, lines } => not_unique(&self.path, occurrences, lines),
         })?;
         let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
@@ -160,29 +160,29 @@ impl EditFile {
     }
 }
 
-fn not_unique(path: &LogicalPath, places: u64, lines: Vec<u64>) -> Refusal {
-    let message = format!("`oldString` occurs {places} times in `{path}`");
-    let hint = "Give more lines around the one that you mean, or set replaceAll.";
+fn not_unique(path: &LogicalPath, occurrences: u64, lines: Vec<u64>) -> Refusal {
+    let message = format!("`oldString` occurs {occurrences} times in `{path}`");
+    let hint = "Include more surrounding lines in `oldString`, or set `replaceAll`.";
     Refusal::new(Code::EditNotUnique, message, hint)
         .at(path)
-        .with_details(|details| (details.lines, details.actual) = (lines, Some(places)))
+        .with_details(|details| (details.lines, details.actual) = (lines, Some(occurrences)))
 }
 
 fn not_found(path: &LogicalPath, near: Vec<NearMatch>) -> Refusal {
     let message = format!("`oldString` was not found in `{path}`");
-    // What is near is content of the file, and never part of the message: that is recorded too.
+    // The near text is content of the file and must not be in the message, which is recorded.
     let hint = match near.first() {
-        None => "Read the file again and copy the text as it is there.".to_owned(),
+        None => "Read the file again and copy the text exactly.".to_owned(),
         Some(best) => {
             let only = best.only.map(|only| format!(" and differs in {only} only")).unwrap_or_default();
             let line = best.line;
             format!(
-                "The nearest text is at line {line}{only}. Copy it as it is there: in `difference`, lines with + are in the file."
+                "The nearest text is at line {line}{only}. Copy it exactly: in `difference`, lines with + are in the file."
             )
         }
     };
     Refusal::new(Code::EditNotFound, message, hint).at(path).with_details(|details| {
-        details.lines = near.iter().map(|place| place.line).collect();
+        details.lines = near.iter().map(|found| found.line).collect();
         details.difference = near.into_iter().next().map(|best| best.difference);
     })
 }

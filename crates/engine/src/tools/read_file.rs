@@ -1,27 +1,27 @@
-//! `read_file`: some lines of a text file.
+//! `read_file`: returns lines of a text file.
 
 use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
 use crate::tool::at_record::AtRecord;
-use crate::tool::input::{bounded, file_path, parse};
+use crate::tool::input::{bounded, file_path, parse, unsupported_binary};
 use crate::tool::output::{ReadOutput, skip_text_member};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-/// The most content that one call tells, in bytes.
+/// The maximum content of one response, in bytes.
 pub(crate) const MAX_CONTENT_BYTES: usize = 64 * 1024;
-/// Larger files are read on a thread of their own, even where they are in memory.
-const MAX_PROMPT_BYTES: u64 = 256 * 1024;
+/// The largest file that is read on the runtime's thread, in bytes.
+const MAX_INLINE_BYTES: u64 = 256 * 1024;
 
-/// The most lines that one call tells.
+/// The maximum number of lines in one response.
 pub(crate) const MAX_LINES: u64 = 1000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "read_file",
-    description: "Reads lines of a text file, 200 unless asked for more, and tells the file's sha256, which write_file \
-                  and apply_patch take as the version that you saw. Go on with nextStartLine. With atSeq it reads the \
-                  file as it was at an earlier record.",
+    description: "Returns lines of a text file, 200 by default, and the file's sha256, which write_file and apply_patch \
+                  take as expectedSha256. To continue, give nextStartLine as startLine. With atSeq it returns the file as \
+                  it was at an earlier record.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],
@@ -30,26 +30,26 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Read(|members| Ok(Box::new(ReadFile::try_from(parse::<ReadFileInput>(members)?)?))),
 };
 
-/// What `read_file` takes.
+/// The input of `read_file`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/main.rs", "startLine": 1, "maxLines": 200}))]
 pub(crate) struct ReadFileInput {
     /// The file.
     path: String,
-    /// The first line, from 1.
+    /// The first line to return, counted from 1.
     #[serde(default = "first")]
     #[schema(minimum = 1, default = 1)]
     start_line: u64,
-    /// At most so many lines. Taken as 1,000 where it is more.
+    /// The maximum number of lines. Values over 1,000 are taken as 1,000.
     #[serde(default = "two_hundred")]
     #[schema(minimum = 1, maximum = 1000, default = 200)]
     max_lines: u64,
-    /// `numbered` puts `%6d | ` before each line and cuts lines over 2,000 characters; `raw` tells them as they are.
+    /// `numbered` starts each line with `%6d | ` and cuts lines over 2,000 characters; `raw` returns them unchanged.
     #[serde(default)]
     #[schema(inline)]
     format: PageFormat,
-    /// Read the file as it was at this record of the run's audit; 0 is what the run started from. Not with `mount`.
+    /// Read the file as it was at this record of the run's audit; 0 is the run's start. Not allowed with `mount`.
     #[serde(default)]
     #[schema(minimum = 0)]
     at_seq: Option<u64>,
@@ -63,37 +63,37 @@ fn two_hundred() -> u64 {
     200
 }
 
-/// What `read_file` answers.
+/// The output of `read_file`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReadFileOutput<'a> {
-    /// The file, cleaned.
+    /// The normalised path.
     path: &'a LogicalPath,
-    /// Number of the first line told.
+    /// Number of the first returned line.
     start_line: u64,
-    /// Number of the last line told; one less than `startLine` where none is.
+    /// Number of the last returned line; `startLine` minus 1 if no line is returned.
     end_line: u64,
-    /// Lines in the whole file.
+    /// Number of lines in the file.
     total_lines: u64,
-    /// Hash of the whole file's bytes.
+    /// Hash of the file's bytes.
     sha256: Sha256,
-    /// Whether lines follow, or the rest of a line of more than 64 KiB is left out, which with `raw` ends the content.
+    /// Whether more lines follow, or the rest of a line over 64 KiB is omitted; with `raw` such a line ends the content.
     truncated: bool,
-    /// Where to go on.
+    /// The `startLine` to continue with.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_start_line: Option<u64>,
     /// The lines.
     #[serde(skip_serializing_if = "skip_text_member")]
     #[schema(required = true)]
     content: &'a str,
-    /// How the file's bytes are its characters.
+    /// The file's character encoding.
     encoding: Encoding,
-    /// How the file's lines end.
+    /// The file's line endings.
     line_ending: LineEnding,
-    /// Lines that were cut for their length; with `numbered` only.
+    /// Number of lines that were cut at 2,000 characters; with `numbered` only.
     #[serde(skip_serializing_if = "is_zero")]
     lines_cut: u64,
-    /// The record whose version this is, where one was asked for.
+    /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_seq: Option<u64>,
 }
@@ -127,10 +127,10 @@ impl TryFrom<ReadFileInput> for ReadFile {
 
 impl ReadTool for ReadFile {
     fn read_inline(&self, context: &ReadContext<'_>) -> Option<Result<ReadOutput, WorkspaceError>> {
-        let max_bytes = MAX_PROMPT_BYTES.min(Self::max_bytes(context));
+        let max_bytes = MAX_INLINE_BYTES.min(Self::max_bytes(context));
         match context.tree.try_read(context.rules, &self.path, max_bytes)? {
-            Ok(file) => Some(self.tell(&file)),
-            // Too large to be read here; whether it is too large to be read at all is seen where it is.
+            Ok(file) => Some(self.output(&file)),
+            // Too large to be read inline. `read` decides whether the file may be read at all.
             Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::FileTooLarge => None,
             Err(fault) => Some(Err(fault)),
         }
@@ -143,12 +143,17 @@ impl ReadTool for ReadFile {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let (rules, path, max_bytes) = (context.rules, &self.path, Self::max_bytes(context));
         let file = match context.at_record() {
-            Some((past, run)) => {
-                run.read_snapshot(rules, &past.files, path, max_bytes, past.contents.as_ref(), context.cancel)?
-            }
+            Some((snapshot, workspace)) => workspace.read_snapshot(
+                rules,
+                &snapshot.files,
+                path,
+                max_bytes,
+                snapshot.contents.as_ref(),
+                context.cancel,
+            )?,
             None => context.tree.read(rules, path, max_bytes)?,
         };
-        self.tell(&file)
+        self.output(&file)
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
@@ -161,9 +166,9 @@ impl ReadFile {
         context.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR)
     }
 
-    fn tell(&self, file: &FileContent) -> Result<ReadOutput, WorkspaceError> {
+    fn output(&self, file: &FileContent) -> Result<ReadOutput, WorkspaceError> {
         let page = model::page(&file.bytes, self.format, self.start_line, self.max_lines, MAX_CONTENT_BYTES)
-            .ok_or_else(|| crate::tool::input::unsupported_binary(&self.path))?;
+            .ok_or_else(|| unsupported_binary(&self.path))?;
         let output = ReadFileOutput {
             path: &self.path,
             start_line: page.start_line,
@@ -177,12 +182,12 @@ impl ReadFile {
             line_ending: page.line_ending,
             lines_cut: match self.format {
                 PageFormat::Numbered => page.lines_cut,
-                // A raw line is told as far as there is room, and not cut to be looked at.
+                // Raw lines are cut only by the limit of the content, which `truncated` reports.
                 PageFormat::Raw => 0,
             },
             at_seq: self.at_seq,
         };
-        let told = ReadOutput::with_text(&output, "content", &page.content, vec![self.path.clone()])?;
-        Ok(told.with_file(&self.path, file.kind, file.sha256))
+        let output = ReadOutput::with_text(&output, "content", &page.content, vec![self.path.clone()])?;
+        Ok(output.with_file(&self.path, file.kind, file.sha256))
     }
 }

@@ -1,4 +1,4 @@
-//! `read_files`: several whole files; one bad path never fails the rest.
+//! `read_files`: returns several whole files, each with its own status.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use workspace::WorkspaceError;
 
 use crate::call::record::attempted_path;
-use crate::tool::input::{file_path, parse};
+use crate::tool::input::{file_path, parse, unsupported_binary};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-/// The most files that one call names.
+/// The maximum number of files in one call.
 pub(crate) const MAX_PATHS: usize = 50;
-/// The most content that one call tells, in bytes, over all files; the first is told whole, whatever its size.
+/// The maximum content of one response, over all files, in bytes. The first file is returned whole at any size.
 pub(crate) const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "read_files",
-    description: "Reads up to 50 whole text files at once. Each has its own status; a file that cannot be read does \
-                  not fail the others.",
+    description: "Returns up to 50 whole text files. Each has its own status; a file that cannot be read does not fail \
+                  the others.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],
@@ -28,56 +28,56 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Read(|members| Ok(Box::new(ReadFiles::try_from(parse::<ReadFilesInput>(members)?)?))),
 };
 
-/// What `read_files` takes.
+/// The input of `read_files`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"paths": ["README.md", "src/main.rs"]}))]
 pub(crate) struct ReadFilesInput {
-    /// The files.
+    /// The paths of the files.
     #[schema(min_items = 1, max_items = 50)]
     paths: Vec<String>,
 }
 
-/// What `read_files` answers.
+/// The output of `read_files`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReadFilesOutput {
-    /// Each file by the path that the call named.
+    /// Each file, by its path as the request gives it.
     files: BTreeMap<String, OneFile>,
 }
 
-/// One file of `read_files`.
+/// A file in the output of `read_files`.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OneFile {
-    /// `OK`, or why there is no content: `NOT_FOUND`, `FILE_TOO_LARGE`, `PATH_REJECTED`, `IGNORED`,
+    /// `OK`, or the reason why `content` is missing: `NOT_FOUND`, `FILE_TOO_LARGE`, `PATH_REJECTED`, `IGNORED`,
     /// `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `UNSUPPORTED_BINARY`, `NOT_A_FILE`.
     status: String,
-    /// All its text.
+    /// The whole text.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
-    /// Hash of its bytes.
+    /// Hash of the file's bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<Sha256>,
-    /// Its length in bytes.
+    /// Size in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     size_bytes: Option<u64>,
-    /// Its lines.
+    /// Number of lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     total_lines: Option<u64>,
-    /// How its bytes are its characters.
+    /// The file's character encoding.
     #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<Encoding>,
-    /// How its lines end.
+    /// The file's line endings.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_ending: Option<LineEnding>,
-    /// What is wrong, where something is.
+    /// The error message, if `status` is not `OK`.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// With `FILE_TOO_LARGE`: the most bytes, of this file or of all files of the call together.
+    /// With `FILE_TOO_LARGE`: the exceeded limit in bytes, of this file or of all files of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
-    /// With `FILE_TOO_LARGE`: how many bytes there are.
+    /// With `FILE_TOO_LARGE`: the actual number of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     actual: Option<u64>,
 }
@@ -104,36 +104,41 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
 
 impl ReadTool for ReadFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let mut told_bytes = 0;
+        let mut content_bytes = 0;
         let mut files = BTreeMap::new();
         let mut read = Vec::new();
         let (mut reasons, mut refusals) = (Vec::new(), Vec::new());
         for (raw, path) in &self.0 {
-            let one = match path {
-                Ok(path) => read_one(context, path, &mut told_bytes),
+            let result = match path {
+                Ok(path) => read_one(context, path, &mut content_bytes),
                 Err(refusal) => Err(WorkspaceError::Refused(refusal.clone())),
             };
-            let one = match one {
-                Ok((one, kind, version)) => {
+            let file = match result {
+                Ok((file, kind, version)) => {
                     read.extend(path.as_ref().ok().map(|path| (path.clone(), kind, version)));
-                    one
+                    file
                 }
                 Err(WorkspaceError::Refused(refusal)) => {
                     reasons.extend(attempted_path(&refusal));
-                    let one = refused(&refusal);
+                    let file = refused(&refusal);
                     refusals.extend(path.as_ref().ok().map(|path| (path, refusal)));
-                    one
+                    file
                 }
                 Err(fault) => return Err(fault),
             };
-            files.insert(raw.clone(), one);
+            files.insert(raw.clone(), file);
         }
-        let mut told =
-            ReadOutput::new(&ReadFilesOutput { files }, read.iter().map(|(path, ..)| path.clone()).collect())?;
-        told.reasons = reasons;
-        let told = read.iter().fold(told, |told, (path, kind, version)| told.with_file(path, *kind, *version));
-        // Who was told nothing has asked all the same.
-        Ok(refusals.iter().fold(told, |told, (path, refusal)| told.with_refused(context.rules, path, refusal)))
+        let paths_read = read.iter().map(|(path, ..)| path.clone()).collect();
+        let mut output = ReadOutput::new(&ReadFilesOutput { files }, paths_read)?;
+        output.reasons = reasons;
+        for (path, kind, version) in &read {
+            output = output.with_file(path, *kind, *version);
+        }
+        // The record names refused files too: the caller requested them.
+        for (path, refusal) in &refusals {
+            output = output.with_refused(context.rules, path, refusal);
+        }
+        Ok(output)
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
@@ -144,25 +149,24 @@ impl ReadTool for ReadFiles {
 fn read_one(
     context: &ReadContext<'_>,
     path: &LogicalPath,
-    told_bytes: &mut usize,
+    content_bytes: &mut usize,
 ) -> Result<(OneFile, FileKind, Sha256), WorkspaceError> {
     let file = context.tree.read(context.rules, path, context.rules.policy().max_file_bytes)?;
     let page = model::page(&file.bytes, PageFormat::Raw, 1, u64::MAX, usize::MAX);
-    let page = page.ok_or_else(|| crate::tool::input::unsupported_binary(path))?;
-    let with_it = *told_bytes + page.content.len();
-    // The first file is told as far as any is: a call for it alone could do no better.
-    if *told_bytes > 0 && with_it > MAX_CONTENT_BYTES {
-        let message = format!(
-            "the call has told {told_bytes} bytes already; with `{path}` it would be {with_it}, and it tells {MAX_CONTENT_BYTES}"
-        );
+    let page = page.ok_or_else(|| unsupported_binary(path))?;
+    let total_bytes = *content_bytes + page.content.len();
+    // The first file is always returned, since a call for it alone could not return less.
+    if *content_bytes > 0 && total_bytes > MAX_CONTENT_BYTES {
+        let message =
+            format!("with `{path}` the content would have {total_bytes} bytes; the limit is {MAX_CONTENT_BYTES}");
         return Err(WorkspaceError::Refused(
-            Refusal::new(Code::FileTooLarge, message, "Read it by a call of its own.").at(path).with_details(
-                |details| (details.limit, details.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(with_it as u64)),
-            ),
+            Refusal::new(Code::FileTooLarge, message, "Read it in another call.").at(path).with_details(|details| {
+                (details.limit, details.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(total_bytes as u64))
+            }),
         ));
     }
-    *told_bytes = with_it;
-    let one = OneFile {
+    *content_bytes = total_bytes;
+    let output = OneFile {
         status: "OK".to_owned(),
         size_bytes: Some(file.bytes.len() as u64),
         sha256: Some(file.sha256),
@@ -172,7 +176,7 @@ fn read_one(
         content: Some(page.content),
         ..OneFile::default()
     };
-    Ok((one, file.kind, file.sha256))
+    Ok((output, file.kind, file.sha256))
 }
 
 fn refused(refusal: &Refusal) -> OneFile {

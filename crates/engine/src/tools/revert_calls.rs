@@ -1,6 +1,6 @@
-//! `revert_calls`: earlier mutations are undone, newest first, as one new change.
+//! `revert_calls`: undoes earlier mutations as one new change.
 
-mod undone;
+mod reverted_files;
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use model::{Code, LogicalPath, Permission, Refusal, Rules, ToolCallId};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
-use self::undone::Undone;
+use self::reverted_files::RevertedFiles;
 use super::write_file::members;
 use crate::tool::PathConflict;
 use crate::tool::change_plan::ChangePlan;
@@ -16,16 +16,16 @@ use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths}
 use crate::tool::input::parse;
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
-/// The most calls that are named at once.
+/// The maximum number of `toolCallIds`.
 pub(crate) const MAX_CALLS: usize = 100;
-/// Of files with more bytes none are looked at: that they go or come is told, and how large they are.
-const MAX_SHOWN_BYTES: u64 = 1 << 20;
+/// The largest present file whose bytes are read for the diff, unless the policy allows larger text files.
+const MIN_READ_LIMIT: u64 = 1 << 20;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "revert_calls",
-    description: "Undoes earlier mutations of this run, newest first, all or nothing: those named by toolCallIds, or \
-                  every one after the record toSeq. Files of any kind come back byte for byte. Refused where a file has \
-                  changed since, or where what stood there was too large to be kept.",
+    description: "Undoes earlier mutations of this run atomically, newest first: those in toolCallIds, or all after \
+                  the record toSeq. Restores files of any kind byte for byte. Refused if a file has changed since, or if its \
+                  earlier content was too large to be stored.",
     is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],
@@ -34,27 +34,27 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Mutation(|members| Ok(Box::new(RevertCalls::try_from(parse::<RevertCallsInput>(members)?)?))),
 };
 
-/// What `revert_calls` takes: one of the two.
+/// The input of `revert_calls`: either `toolCallIds` or `toSeq`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"toolCallIds": ["tc_7"], "reason": "it broke the build"}))]
 pub(crate) struct RevertCallsInput {
-    /// The calls.
+    /// The calls to undo.
     #[serde(default)]
     #[schema(max_items = 100)]
     tool_call_ids: Vec<String>,
-    /// Undo every mutation whose record comes after this one; 0 undoes them all.
+    /// Undo every mutation after this record; 0 undoes all.
     #[serde(default)]
     to_seq: Option<u64>,
 }
 
-/// What `revert_calls` answers.
+/// The output of `revert_calls`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RevertCallsOutput {
-    /// The calls that were undone, newest first.
+    /// The undone calls, newest first.
     reverted: Vec<ToolCallId>,
-    /// Every path that changes.
+    /// Every changed path.
     files_touched: Vec<LogicalPath>,
     /// Lines added.
     insertions: u64,
@@ -63,8 +63,8 @@ pub(crate) struct RevertCallsOutput {
 }
 
 struct RevertCalls {
-    wanted: EarlierCallsQuery,
-    /// The calls, newest first, and what stood in their files before them.
+    query: EarlierCallsQuery,
+    /// The calls, newest first, and the earlier contents of their files.
     earlier: EarlierCalls,
 }
 
@@ -72,45 +72,45 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
     type Error = Refusal;
 
     fn try_from(input: RevertCallsInput) -> Result<Self, Refusal> {
-        let wanted = match (input.tool_call_ids, input.to_seq) {
+        let query = match (input.tool_call_ids, input.to_seq) {
             (ids, None) if (1..=MAX_CALLS).contains(&ids.len()) => {
                 let ids = ids.iter().map(|raw| ToolCallId::parse(raw));
                 let ids = ids.collect::<Result<_, _>>().map_err(|error| {
-                    Refusal::invalid(error.to_string(), "Name calls by the toolCallId of their answers.")
+                    Refusal::invalid(error.to_string(), "Give the `toolCallId` of each call's response.")
                 })?;
                 EarlierCallsQuery::Calls(ids)
             }
             (ids, Some(seq)) if ids.is_empty() => EarlierCallsQuery::After(seq),
             (ids, None) => {
                 let message = format!("`toolCallIds` has {} entries; it takes 1 to {MAX_CALLS}", ids.len());
-                return Err(Refusal::invalid(message, "Name the calls to undo, or give toSeq."));
+                return Err(Refusal::invalid(message, "Give 1 to 100 calls to undo, or give `toSeq`."));
             }
             (_, Some(_)) => {
-                let hint = "Name the calls to undo, or give the record to go back to.";
+                let hint = "Give the calls to undo, or the record to return to.";
                 return Err(Refusal::invalid("`toolCallIds` and `toSeq` exclude each other", hint));
             }
         };
-        Ok(Self { wanted, earlier: EarlierCalls { calls: Vec::new(), files: Vec::new() } })
+        Ok(Self { query, earlier: EarlierCalls { calls: Vec::new(), files: Vec::new() } })
     }
 }
 
 impl Mutation for RevertCalls {
     fn earlier_calls(&self) -> Option<EarlierCallsQuery> {
-        Some(self.wanted.clone())
+        Some(self.query.clone())
     }
 
     fn take_earlier_calls(&mut self, mut earlier: EarlierCalls) -> Result<(), Refusal> {
         let calls = &mut earlier.calls;
         calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
-        let named: &[ToolCallId] = match &self.wanted {
+        let named: &[ToolCallId] = match &self.query {
             EarlierCallsQuery::Calls(ids) => ids,
             EarlierCallsQuery::After(_) => &[],
         };
         if let Some(id) = named.iter().find(|id| !calls.iter().any(|call| call.tool_call_id == **id)) {
-            return Err(nothing_to_undo(format!("no call `{id}` has changed a file")));
+            return Err(nothing_to_undo(format!("no call `{id}` of this run has changed a file")));
         }
         if calls.is_empty() {
-            return Err(nothing_to_undo("there is nothing to undo: no such call has changed a file".to_owned()));
+            return Err(nothing_to_undo("nothing to undo: no call after `toSeq` has changed a file".to_owned()));
         }
         self.earlier = earlier;
         Ok(())
@@ -123,7 +123,7 @@ impl Mutation for RevertCalls {
     }
 
     fn removed_paths(&self) -> Vec<LogicalPath> {
-        // Which of them go only the plan tells.
+        // Which files are removed is known only once the change is planned.
         self.paths()
     }
 
@@ -131,10 +131,10 @@ impl Mutation for RevertCalls {
         &self,
         rules: &Rules,
         workspace: &Workspace,
-        go: &BTreeSet<LogicalPath>,
+        removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let max_bytes = rules.policy().max_file_bytes.max(MAX_SHOWN_BYTES);
-        workspace.targets_of_any_kind(rules, &self.paths(), go, max_bytes)
+        let max_bytes = rules.policy().max_file_bytes.max(MIN_READ_LIMIT);
+        workspace.targets_of_any_kind(rules, &self.paths(), removed, max_bytes)
     }
 
     fn changed_paths(&self) -> Vec<LogicalPath> {
@@ -142,33 +142,32 @@ impl Mutation for RevertCalls {
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
-        let mut tree = Undone::of(&targets, &self.earlier.files);
+        let mut files = RevertedFiles::new(&targets, &self.earlier.files);
         for call in &self.earlier.calls {
-            tree.undo(call)?;
+            files.undo(call)?;
         }
-        let desired = tree.desired(context.rules, &targets)?;
+        let desired = files.desired(context.rules, &targets)?;
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
         let counts = plan.changes.counts();
         let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();
         plan.summary = format!("undid {} calls (+{} -{})", reverted.len(), counts.insertions, counts.deletions);
         plan.output = members(&RevertCallsOutput {
             reverted,
-            files_touched: plan.changes.changes.iter().map(|change| change.path.clone()).collect(),
+            files_touched: plan.paths(),
             insertions: counts.insertions,
             deletions: counts.deletions,
         });
         Ok(plan)
     }
 
-    fn path_conflict(&self, crossing: PathConflict) -> Refusal {
-        let PathConflict { above, under } = crossing;
-        let message = format!("`{under}` cannot be a file again, since `{above}` would be one too");
-        let hint =
-            "Undo the calls by which the other one came or went too, or leave out those that bring this one back.";
+    fn path_conflict(&self, conflict: PathConflict) -> Refusal {
+        let PathConflict { above, under } = conflict;
+        let message = format!("`{under}` cannot be restored: `{above}` would be a file too");
+        let hint = "Also undo the calls that changed the other path, or leave out the calls that restore this one.";
         Refusal::new(Code::RevertConflict, message, hint).at(&under)
     }
 }
 
 fn nothing_to_undo(message: String) -> Refusal {
-    Refusal::new(Code::NotFound, message, "Look at the run's audit for calls whose pathsWritten is not empty.")
+    Refusal::new(Code::NotFound, message, "Search the run's audit for calls whose `pathsWritten` is not empty.")
 }

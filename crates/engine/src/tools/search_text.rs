@@ -1,4 +1,4 @@
-//! `search_text`: lines that hold a text or match an expression.
+//! `search_text`: finds lines with a text or a match of a regular expression.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,28 +8,27 @@ use serde::{Deserialize, Serialize};
 use workspace::{Match, SearchMode, SearchQuery, WorkspaceError};
 
 use crate::call_error::refusals::forbidden;
-
 use crate::tool::input::{any_path, bounded, parse, root};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-/// The longest query, in bytes.
+/// The maximum length of the query, in bytes.
 pub(crate) const MAX_QUERY_BYTES: usize = 4096;
-/// The most globs of either kind.
+/// The maximum number of include globs, and of exclude globs.
 pub(crate) const MAX_GLOBS: usize = 100;
 
-/// The most matches that are told.
+/// The maximum number of returned matches.
 pub(crate) const MAX_MATCHES: u64 = 1000;
-/// The most lines of context on either side.
+/// The maximum number of context lines before and after a match.
 pub(crate) const MAX_CONTEXT_LINES: u64 = 3;
-/// A search ends then, with what it has found.
+/// The time after which a search ends and returns the matches found so far.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "search_text",
-    description: "Searches text files for a literal text or, with mode `regex`, for a regular expression, line by \
-                  line, and tells the first matches in path order. Narrow with path, includeGlob and excludeGlob. Without \
-                  file:read only mode `literal` is taken, and each file that holds the text is told once, by its path.",
+    description: "Searches text files line by line for a literal text or, with mode `regex`, a regular expression. \
+                  Returns the first matches in path order. Narrow the search with path, includeGlob and excludeGlob. \
+                  Without file:read only mode `literal` is allowed, and each matching file is returned once, by its path.",
     is_expensive: true,
     permissions: &[Permission::FileSearch],
     content: &["snippet", "before", "after"],
@@ -38,39 +37,39 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Read(|members| Ok(Box::new(SearchText::try_from(parse::<SearchTextInput>(members)?)?))),
 };
 
-/// What `search_text` takes.
+/// The input of `search_text`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"query": "fn main", "includeGlob": ["**/*.rs"], "maxMatches": 20}))]
 pub(crate) struct SearchTextInput {
-    /// What to search for, within one line.
+    /// The text or expression to search for. Matches do not span lines.
     query: String,
-    /// How the query is read; `regex` needs the permission `file:read` too.
+    /// How the query is interpreted. `regex` also needs the permission `file:read`.
     #[serde(default)]
     #[schema(inline)]
     mode: SearchMode,
-    /// The file or folder to search in.
+    /// The file or folder to search.
     #[serde(default = "root")]
     #[schema(default = ".")]
     path: String,
-    /// Only files that match one of these.
+    /// Search only files that match one of these globs.
     #[serde(default)]
     include_glob: Vec<String>,
-    /// No files that match one of these.
+    /// Skip files that match one of these globs.
     #[serde(default)]
     exclude_glob: Vec<String>,
-    /// Whether letter case counts.
+    /// Whether the search is case-sensitive.
     #[serde(default = "yes")]
     #[schema(default = true)]
     case_sensitive: bool,
     /// Whether only whole words match.
     #[serde(default)]
     whole_word: bool,
-    /// At most so many matching lines. Taken as 1,000 where it is more.
+    /// The maximum number of matching lines. Values over 1,000 are taken as 1,000.
     #[serde(default = "one_hundred")]
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     max_matches: u64,
-    /// Lines told before and after each match. Taken as 3 where it is more.
+    /// Number of lines to return before and after each match. Values over 3 are taken as 3.
     #[serde(default)]
     #[schema(maximum = 3)]
     context_lines: u64,
@@ -84,22 +83,22 @@ fn one_hundred() -> u64 {
     100
 }
 
-/// What `search_text` answers.
+/// The output of `search_text`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SearchTextOutput<'a> {
     /// The query.
     query: &'a str,
-    /// Matching lines, in path order.
+    /// The matching lines, in path order.
     matches: &'a [Match],
-    /// How many files were looked into.
+    /// Number of searched files.
     files_searched: u64,
-    /// Whether matches are missing.
+    /// Whether matches are omitted.
     truncated: bool,
-    /// Why: `maxMatches`, `maxBytes`, or `maxTime` where the search was ended after 30 seconds.
+    /// Why matches are omitted: `maxMatches`, `maxBytes`, or `maxTime` if the search was ended after 30 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated_reason: Option<&'a str>,
-    /// Files that could not be searched, at most 20.
+    /// The files that could not be searched, at most 20.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     skipped: &'a [String],
 }
@@ -112,15 +111,18 @@ impl TryFrom<SearchTextInput> for SearchText {
     fn try_from(input: SearchTextInput) -> Result<Self, Refusal> {
         if input.query.is_empty() || input.query.len() > MAX_QUERY_BYTES {
             let message = format!("`query` has {} bytes; it takes 1 to {MAX_QUERY_BYTES}", input.query.len());
-            return Err(Refusal::invalid(message, "Search for a short, telling text.").with_details(|details| {
+            return Err(Refusal::invalid(message, "Search for a shorter, specific text.").with_details(|details| {
                 (details.limit, details.actual) = (Some(MAX_QUERY_BYTES as u64), Some(input.query.len() as u64));
             }));
         }
         if input.query.contains('\0') {
-            return Err(Refusal::invalid("`query` holds a NUL, which no text file does", "Search for text."));
+            return Err(Refusal::invalid(
+                "`query` has a NUL, which occurs in no text file",
+                "Remove the NUL from `query`.",
+            ));
         }
         if input.include_glob.len().max(input.exclude_glob.len()) > MAX_GLOBS {
-            let message = format!("at most {MAX_GLOBS} globs of a kind are taken");
+            let message = format!("`includeGlob` and `excludeGlob` take at most {MAX_GLOBS} globs each");
             return Err(Refusal::invalid(message, "Use fewer, wider globs."));
         }
         let max_matches = bounded("maxMatches", input.max_matches, 1, MAX_MATCHES)?;
@@ -141,8 +143,8 @@ impl TryFrom<SearchTextInput> for SearchText {
 }
 
 impl ReadTool for SearchText {
-    /// An expression halves what a line may be with every search, and so does the place of a match: who may not read searches
-    /// for a text that it knows, and gets the paths of the files that hold it.
+    /// Refuses regular expressions and restricts the output to paths: expressions and positions of matches would let a caller
+    /// without `file:read` find out content that it does not know.
     fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
         if self.0.mode == SearchMode::Regex {
             return Err(forbidden(&[Permission::FileRead]));
@@ -153,10 +155,11 @@ impl ReadTool for SearchText {
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let report = context.tree.search(context.rules, &self.0, context.cancel)?;
-        let told: BTreeSet<&str> = report.matches.iter().map(|found| found.path.as_str()).collect();
+        let matched: BTreeSet<&str> = report.matches.iter().map(|found| found.path.as_str()).collect();
         let mut paths_read = vec![self.0.path.clone()];
-        paths_read
-            .extend(told.iter().filter_map(|path| LogicalPath::parse(path).ok()).filter(|path| *path != self.0.path));
+        paths_read.extend(
+            matched.iter().filter_map(|path| LogicalPath::parse(path).ok()).filter(|path| *path != self.0.path),
+        );
         let output = SearchTextOutput {
             query: &self.0.query,
             matches: &report.matches,
