@@ -1,4 +1,4 @@
-//! The catalogue: every tool, declared once. Routes, OpenAPI and `GET /v1/tools` follow from it.
+//! Every tool, declared once. Routes, the OpenAPI document and `GET /v1/tools` are generated from it.
 
 mod apply_patch;
 mod bounds;
@@ -42,12 +42,12 @@ pub static TOOLS: &[Tool] = &[
     revert_calls::TOOL,
 ];
 
-/// The tool called `name`.
+/// Returns the tool with `name`.
 pub fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
-/// The tool or the call of the files plane that a record names.
+/// Returns the tool, or the call of the files plane, with the name in a record.
 pub fn find_recorded(name: &str) -> Option<&'static Tool> {
     find(name).or_else(|| [&files::GET, &files::PUT, &files::DELETE].into_iter().find(|tool| tool.name == name))
 }

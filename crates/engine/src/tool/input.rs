@@ -1,12 +1,16 @@
-//! Parsing the members of a tool's input.
+//! Parses the members of a tool's input.
 
 use model::{Code, LogicalPath, Refusal};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Parses a tool's own members; unknown ones are refused.
+/// Parses a tool's own members.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST` for unknown members and for values of another type.
 pub fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, Refusal> {
-    members.values_mut().for_each(make_whole);
+    members.values_mut().for_each(normalize_integer);
     serde_json::from_value(Value::Object(members)).map_err(|error| {
         Refusal::invalid(
             format!("the input does not fit the tool: {}", model::json::shortened(&error)),
@@ -15,68 +19,76 @@ pub fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, 
     })
 }
 
-/// Takes a whole number as one however it is written, `1.0` too, and one that is too large for any count as the largest:
-/// numbers above their bounds are taken as these.
-fn make_whole(member: &mut Value) {
+/// Turns a whole number in any notation, such as `1.0`, into an integer, and one over [`u64::MAX`] into that: numbers above
+/// their limit are taken as the limit.
+fn normalize_integer(member: &mut Value) {
     let Value::Number(number) = member else { return };
     if let Some(real) = number.as_f64().filter(|real| number.is_f64() && *real >= 0.0 && real.fract() == 0.0) {
         *member = Value::from(format!("{real:.0}").parse::<u64>().unwrap_or(u64::MAX));
     }
 }
 
-/// Parses the path of a folder or of whatever stands there.
+/// Parses a path of any type.
+///
+/// # Errors
+///
+/// `PATH_REJECTED`.
 pub fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
     LogicalPath::parse(raw).map_err(|rule| Refusal::path(raw, rule))
 }
 
 /// Parses the path of a file.
+///
+/// # Errors
+///
+/// `PATH_REJECTED`.
 pub fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
     LogicalPath::parse_file(raw).map_err(|rule| Refusal::path(raw, rule))
 }
 
-/// The default of every `path` that is optional.
+/// The default of an optional `path`.
 pub fn root() -> String {
     ".".to_owned()
 }
 
-/// Takes a number above `most` as `most`.
+/// Returns `value`, or `most` if it is larger.
 ///
 /// # Errors
 ///
-/// `INVALID_REQUEST` where it is below `least`.
+/// `INVALID_REQUEST` if it is less than `least`.
 pub fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Refusal> {
     if value < least {
-        let message = format!("`{name}` is {value}, but at least {least} is needed");
+        let message = format!("`{name}` is {value}; the minimum is {least}");
         return Err(Refusal::invalid(message, format!("Give `{name}` as {least} or more, or leave it out."))
             .with_details(|details| (details.limit, details.actual) = (Some(least), Some(value))));
     }
     Ok(value.min(most))
 }
 
-/// The file at `path` is no text.
+/// The refusal of a tool on the binary file at `path`.
 pub fn unsupported_binary(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::UnsupportedBinary,
         format!("`{path}` is a binary file"),
-        "Tools work on text; leave binary files to the orchestrator.",
+        "Tools read and write text only; use the files plane for binary files.",
     )
     .at(path)
 }
 
-/// `what` puts characters into the file at `path` that it cannot hold.
+/// The refusal of `what`, which has characters that the encoding of the file at `path` lacks.
 pub fn not_encodable(what: &str, path: &LogicalPath) -> Refusal {
-    let message = format!("{what} holds characters that the encoding of `{path}` does not have");
-    Refusal::new(Code::UnsupportedBinary, message, "Keep to the file's own characters.").at(path)
+    let message = format!("{what} has characters that the encoding of `{path}` lacks");
+    Refusal::new(Code::UnsupportedBinary, message, "Use only characters of the file's encoding.").at(path)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::make_whole;
+    use super::normalize_integer;
 
     #[test]
-    fn whole_numbers_are_counts_however_they_are_written() {
+    fn whole_numbers_are_integers_in_any_notation() {
         let table = [
             ("7", json!(7)),
             ("7.0", json!(7)),
@@ -87,14 +99,14 @@ mod tests {
             ("99999999999999999999", json!(u64::MAX)),
             ("1e300", json!(u64::MAX)),
         ];
-        for (text, want) in table {
+        for (text, expected) in table {
             let mut value = serde_json::from_str(text).unwrap();
-            make_whole(&mut value);
-            assert_eq!(value, want, "{text}");
+            normalize_integer(&mut value);
+            assert_eq!(value, expected, "{text}");
         }
         for text in ["-1", "-1.0", "-1e30", "1.5", "\"7.0\"", "[7.0]", "true", "null"] {
             let mut value = serde_json::from_str(text).unwrap();
-            make_whole(&mut value);
+            normalize_integer(&mut value);
             assert_eq!(value, serde_json::from_str::<Value>(text).unwrap(), "{text}");
         }
     }

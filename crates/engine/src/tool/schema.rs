@@ -1,4 +1,4 @@
-//! JSON Schemas of tools: the same types that the OpenAPI document shows, with every reference resolved in place.
+//! JSON Schemas of tools: the same types that the OpenAPI document shows, without references.
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
@@ -22,7 +22,7 @@ impl ToolSchema {
         Self { schema: <T as PartialSchema>::schema(), name: T::name().into_owned(), refers_to }
     }
 
-    /// One JSON Schema without references, with `members` beside its own properties; `required` ones first.
+    /// Returns one JSON Schema without references, with additional `members`, of which those in `required` are required.
     pub fn inlined(&self, members: &[(&str, Value)], required: &[&str]) -> Value {
         let mut schema = self.resolve(serde_json::to_value(&self.schema).unwrap_or_default(), 0);
         if let Some(object) = schema.as_object_mut() {
@@ -49,15 +49,15 @@ impl ToolSchema {
     }
 }
 
-/// Makes one object of a schema that says `allOf`, as a flattened struct does.
+/// Merges the parts of an `allOf`, which flattened structs have, into one object.
 fn merge_parts(object: &mut Map<String, Value>) {
     let Some(Value::Array(parts)) = object.remove("allOf") else { return };
     for part in parts {
         let Value::Object(part) = part else { continue };
         for (key, value) in part {
             match (object.get_mut(&key), value) {
-                (Some(Value::Object(there)), Value::Object(more)) => there.extend(more),
-                (Some(Value::Array(there)), Value::Array(more)) => there.extend(more),
+                (Some(Value::Object(merged)), Value::Object(more)) => merged.extend(more),
+                (Some(Value::Array(merged)), Value::Array(more)) => merged.extend(more),
                 (Some(_), _) => {}
                 (None, value) => {
                     object.insert(key, value);

@@ -1,4 +1,4 @@
-//! What tools are bounded by, each read off the constant that bounds it.
+//! The limits of the tools.
 
 use model::{MAX_LINE_CHARS, MAX_PATH_BYTES, MAX_TOOL_CALL_ID};
 use serde::Serialize;
@@ -7,58 +7,59 @@ use workspace::{MAX_ENTRIES_BYTES, RANGED_READ_FACTOR};
 use super::{diff_workspace, find_files, list_dir, read_file, read_files, revert_calls, search_text};
 use crate::call::{MAX_REASON, MAX_STEP_ID};
 
-/// Bounds of what tools take and of what they tell. A number above its bound is taken as the bound, unless it is a length.
+/// The limits of the tools' inputs and outputs. Numbers above their limit are taken as the limit, except for lengths.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolLimits {
-    /// The longest path, in bytes.
+    /// The maximum length of a path, in bytes.
     max_path_bytes: usize,
-    /// The longest `reason`.
+    /// The maximum length of `reason`.
     max_reason_characters: usize,
-    /// The longest `toolCallId`.
+    /// The maximum length of `toolCallId`.
     max_tool_call_id_characters: usize,
-    /// The longest `stepId`.
+    /// The maximum length of `stepId`.
     max_step_id_characters: usize,
-    /// About the most bytes of entries that `list_dir`, `find_files`, `diff_workspace` (of `files`) and a run's drift tell.
+    /// The approximate maximum size of the entries that `list_dir`, `find_files`, `diff_workspace` (in `files`) and a run's
+    /// drift return, in bytes.
     max_entries_bytes: usize,
-    /// The largest `maxDepth` of `list_dir`.
+    /// The maximum `maxDepth` of `list_dir`.
     list_dir_max_depth: u64,
-    /// The largest `maxEntries` of `list_dir`.
+    /// The maximum `maxEntries` of `list_dir`.
     list_dir_max_entries: u64,
-    /// The largest `maxLines` of `read_file`.
+    /// The maximum `maxLines` of `read_file`.
     read_file_max_lines: u64,
-    /// The most content that `read_file` tells.
+    /// The maximum content of a `read_file` response, in bytes.
     read_file_max_content_bytes: usize,
-    /// Longer lines are cut by `read_file` with `format: numbered`.
+    /// The length at which `read_file` with `format: numbered` cuts lines.
     read_file_max_line_characters: usize,
-    /// The most `paths` of `read_files`.
+    /// The maximum number of `paths` of `read_files`.
     read_files_max_paths: usize,
-    /// The most content that `read_files` tells; a first file that has more is told whole, up to `maxFileBytes`.
+    /// The maximum content of a `read_files` response, in bytes. A larger first file is returned whole, up to `maxFileBytes`.
     read_files_max_content_bytes: usize,
-    /// The most entries of `glob` of `find_files`.
+    /// The maximum number of entries of `glob` of `find_files`.
     find_files_max_globs: usize,
-    /// The largest `maxResults` of `find_files`.
+    /// The maximum `maxResults` of `find_files`.
     find_files_max_results: u64,
-    /// The longest `query` of `search_text`.
+    /// The maximum length of `query` of `search_text`.
     search_text_max_query_bytes: usize,
-    /// The most entries of `includeGlob` and of `excludeGlob`.
+    /// The maximum number of entries of `includeGlob`, and of `excludeGlob`.
     search_text_max_globs: usize,
-    /// The largest `maxMatches` of `search_text`.
+    /// The maximum `maxMatches` of `search_text`.
     search_text_max_matches: u64,
-    /// The largest `contextLines` of `search_text`.
+    /// The maximum `contextLines` of `search_text`.
     search_text_max_context_lines: u64,
-    /// A search is ended after so many seconds, and tells what it has found by then.
+    /// The time after which a search ends and returns the matches found so far, in seconds.
     search_text_max_seconds: u64,
-    /// A ranged `read_file` and `search_text` take files up to so many times `maxFileBytes`.
+    /// `read_file` and `search_text` read files of up to `maxFileBytes` times this factor.
     ranged_read_factor: u64,
-    /// The largest `maxBytes` of `diff_workspace`.
+    /// The maximum `maxBytes` of `diff_workspace`.
     diff_workspace_max_bytes: u64,
-    /// The most `toolCallIds` of `revert_calls`.
+    /// The maximum number of `toolCallIds` of `revert_calls`.
     revert_calls_max_calls: usize,
 }
 
 impl ToolLimits {
-    /// The bounds in force.
+    /// The limits in force.
     pub const VALUES: Self = Self {
         max_path_bytes: MAX_PATH_BYTES,
         max_reason_characters: MAX_REASON,

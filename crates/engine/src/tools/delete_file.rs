@@ -1,4 +1,4 @@
-//! `delete_file`: one file goes.
+//! `delete_file`: deletes a file.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "delete_file",
-    description: "Deletes one file. Give as expectedSha256 the sha256 that read_file told. Folders are not deleted.",
+    description: "Deletes one file. Give the sha256 that read_file returned as expectedSha256. Folders are not deleted.",
     is_expensive: false,
     permissions: &[Permission::FileDelete],
     content: &[],
@@ -22,7 +22,7 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Mutation(|members| Ok(Box::new(DeleteFile::try_from(parse::<DeleteFileInput>(members)?)?))),
 };
 
-/// What `delete_file` takes.
+/// The input of `delete_file`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({
@@ -33,18 +33,18 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct DeleteFileInput {
     /// The file.
     path: String,
-    /// The version that goes.
+    /// The sha256 that the file must have.
     #[serde(default)]
     expected_sha256: Option<Sha256>,
 }
 
-/// What `delete_file` answers.
+/// The output of `delete_file`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeleteFileOutput {
-    /// The file, cleaned.
+    /// The normalised path.
     path: LogicalPath,
-    /// Hash of what was there.
+    /// Hash of the deleted file.
     old_sha256: Sha256,
 }
 
@@ -74,9 +74,9 @@ impl Mutation for DeleteFile {
         &self,
         rules: &Rules,
         workspace: &Workspace,
-        go: &BTreeSet<LogicalPath>,
+        removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_size(rules, &self.paths(), go)
+        workspace.targets_of_any_size(rules, &self.paths(), removed)
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {

@@ -1,4 +1,4 @@
-//! `diff_workspace`: how the tree differs from what the run started with.
+//! `diff_workspace`: compares the tree with the run's base.
 
 use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,17 @@ use workspace::{DiffFile, DiffQuery, Workspace, WorkspaceDiff, WorkspaceError};
 use crate::runs::changed_paths::ChangedPaths;
 use crate::tool::at_record::AtRecord;
 use crate::tool::input::{any_path, bounded, parse};
-use crate::tool::output::{ReadOutput, skip_text_member};
+use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, skip_text_member};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-/// The most diff text that one call tells, in bytes.
+/// The maximum diff text of one response, in bytes.
 pub(crate) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "diff_workspace",
-    description: "Shows everything that differs from what the run started with, as one unified diff with counts. Use \
-                  statOnly first where much has changed. In a large tree checkTree=false is quicker and looks only at what \
-                  the run's calls have touched. With atSeq it shows what differed at an earlier record.",
+    description: "Returns every difference from the run's start, as one unified diff with counts. Use statOnly first \
+                  if much has changed. In a large tree checkTree=false is faster: it compares only files that the run's \
+                  calls have touched. With atSeq it returns the differences at an earlier record.",
     is_expensive: true,
     permissions: &[Permission::FileDiff],
     content: &["diff"],
@@ -26,28 +26,28 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Read(|members| Ok(Box::new(Diff::try_from(parse::<DiffWorkspaceInput>(members)?)?))),
 };
 
-/// What `diff_workspace` takes.
+/// The input of `diff_workspace`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"statOnly": true}))]
 pub(crate) struct DiffWorkspaceInput {
-    /// Only this file or folder.
+    /// Compare only this file or folder.
     #[serde(default)]
     path: Option<String>,
-    /// Leave out the diff's text.
+    /// Whether to omit the diff's text.
     #[serde(default)]
     stat_only: bool,
-    /// At most so many bytes of text, cut at a line's end. Taken as 1 MiB where it is more.
+    /// The maximum length of the text in bytes, cut at the end of a line. Values over 1 MiB are taken as 1 MiB.
     #[serde(default = "default_max_bytes")]
     #[schema(minimum = 1, maximum = 1_048_576, default = 120_000)]
     max_bytes: u64,
-    /// Look at every file of the tree. With `false` only at those that calls of the run have touched and that an earlier look
-    /// at the whole tree has found different: a change from outside may be missing then. Where nobody has looked at the whole
-    /// tree yet, that is done all the same.
+    /// Whether to compare every file of the tree. With `false`, only files that calls of the run have touched and files that an
+    /// earlier comparison of the whole tree found different are compared, so changes from outside may be missing. If the whole
+    /// tree was never compared, it is compared anyway.
     #[serde(default = "default_check_tree")]
     #[schema(default = true)]
     check_tree: bool,
-    /// Compare the files as they were at this record of the run's audit; 0 is what the run started from.
+    /// Compare the files as they were at this record of the run's audit; 0 is the run's start.
     #[serde(default)]
     #[schema(minimum = 0)]
     at_seq: Option<u64>,
@@ -61,34 +61,34 @@ fn default_check_tree() -> bool {
     true
 }
 
-/// What `diff_workspace` answers.
+/// The output of `diff_workspace`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DiffWorkspaceOutput<'a> {
     /// The commit that the run started from.
     base_commit: &'a str,
-    /// How many files differ.
+    /// Number of files that differ.
     files_changed: usize,
     /// Lines added.
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// As `git diff --stat` writes it, of `files`; where some are left out, with a line that says how many.
+    /// The statistics of `files`, as `git diff --stat` writes them. If files are omitted, a line has their number.
     stat: &'a str,
-    /// The files that differ, sorted by path; those after the first 2 MiB are left out.
+    /// The files that differ, sorted by path. Files after the first 2 MiB of entries are omitted.
     files: &'a [DiffFile],
-    /// The text, cut at a line's end.
+    /// The diff's text, cut at the end of a line.
     #[serde(skip_serializing_if = "skip_text_member")]
     #[schema(required = true)]
     diff: &'a str,
-    /// Whether text or files are missing.
+    /// Whether text or files are omitted.
     truncated: bool,
-    /// Hash of the whole text, not only of what is shown.
+    /// Hash of the whole text, including omitted parts.
     diff_sha256: Sha256,
-    /// `false` where not the whole tree was looked at, but only what is known to differ.
+    /// `false` if only files that are known to differ were compared, not the whole tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     tree_checked: Option<bool>,
-    /// The record whose files were compared, where one was asked for.
+    /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_seq: Option<u64>,
 }
@@ -114,12 +114,12 @@ impl TryFrom<DiffWorkspaceInput> for Diff {
 }
 
 impl Diff {
-    /// Looks at the tree, and at the whole of it leaves what differs for whoever does not.
-    fn check(&self, context: &ReadContext<'_>, workspace: &Workspace) -> Result<WorkspaceDiff, WorkspaceError> {
-        let before = context.changed.map(|changed| (changed, changed.start_scan()));
+    /// Compares the files. A comparison of the whole tree updates the paths that are known to differ.
+    fn compare(&self, context: &ReadContext<'_>, workspace: &Workspace) -> Result<WorkspaceDiff, WorkspaceError> {
+        let scan = context.changed.map(|changed| (changed, changed.start_scan()));
         let diff = workspace.diff(context.rules, &self.query, context.cancel)?;
-        if let Some((changed, turn)) = before.filter(|_| self.query.path.is_none()) {
-            changed.finish_scan(turn, diff.changed.clone());
+        if let Some((changed, token)) = scan.filter(|_| self.query.path.is_none()) {
+            changed.finish_scan(token, diff.changed.clone());
         }
         Ok(diff)
     }
@@ -131,15 +131,17 @@ impl ReadTool for Diff {
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let workspace = context.workspace.ok_or_else(|| {
-            Refusal::invalid("a mount has no diff: it never changes", "Call diff_workspace without `mount`.")
-        })?;
+        let workspace = context
+            .workspace
+            .ok_or_else(|| Refusal::invalid("a mount has no diff: it never changes", "Leave out `mount`."))?;
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
         let known = context.changed.filter(|_| !self.check_tree).and_then(ChangedPaths::get);
         let diff = match (context.snapshot, &known) {
-            (Some(past), _) => workspace.diff_snapshot(rules, &past.files, query, past.contents.as_ref(), cancel)?,
+            (Some(snapshot), _) => {
+                workspace.diff_snapshot(rules, &snapshot.files, query, snapshot.contents.as_ref(), cancel)?
+            }
             (None, Some(known)) => workspace.diff_paths(rules, query, known, cancel)?,
-            (None, None) => self.check(context, workspace)?,
+            (None, None) => self.compare(context, workspace)?,
         };
         let output = DiffWorkspaceOutput {
             base_commit: workspace.base_commit(),
@@ -154,12 +156,7 @@ impl ReadTool for Diff {
             tree_checked: (context.snapshot.is_none() && known.is_some()).then_some(false),
             at_seq: self.at_seq,
         };
-        ReadOutput::with_text(
-            &output,
-            "diff",
-            &diff.diff,
-            diff.paths().take(crate::tool::output::MAX_RECORDED_PATHS).collect(),
-        )
+        ReadOutput::with_text(&output, "diff", &diff.diff, diff.paths().take(MAX_RECORDED_PATHS).collect())
     }
 
     fn paths(&self) -> Vec<LogicalPath> {

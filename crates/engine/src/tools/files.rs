@@ -1,13 +1,13 @@
-//! What the files plane does, as calls: judged, recorded and kept for approval like any tool, but not in the catalogue,
-//! since bytes are nothing that a model writes.
+//! The calls of the files plane. They are judged, recorded and approved like tools, but are not in the catalogue, since
+//! models do not write binary content.
 
 use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use model::{
-    Code, Content, Effect, FileState, LogicalPath, PathRejected, Permission, Refusal, Rules, ScannedContent, Sha256,
-    StepBytes, judge_scanned_content,
+    Code, Content, Effect, FileState, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256, StepBytes,
+    judge_scanned_content,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{StagedFile, Target, Workspace, WorkspaceError};
@@ -19,16 +19,16 @@ use crate::tool::input::{file_path, parse};
 use crate::tool::output::ReadOutput;
 use crate::tool::{Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-/// The largest upload that is kept in memory, in bytes. Larger ones are staged in the run's `tmp/`.
+/// The largest upload that is processed in memory, in bytes. Larger ones are staged in the run's `tmp/`.
 pub const INLINE_BYTES: usize = 1024 * 1024;
 
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
 
-/// `GET` and `HEAD`.
+/// `GET` and `HEAD` of a file.
 pub static GET: Tool = Tool {
     name: "files_get",
-    description: "Reads a whole file as bytes.",
+    description: "Returns a whole file as bytes.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &[],
@@ -40,7 +40,7 @@ pub static GET: Tool = Tool {
     }),
 };
 
-/// `PUT`.
+/// `PUT` of a file.
 pub static PUT: Tool = Tool {
     name: "files_put",
     description: "Stores a whole file as bytes.",
@@ -52,7 +52,7 @@ pub static PUT: Tool = Tool {
     run: ToolRun::Mutation(|members| Ok(Box::new(PutFile::try_from(parse::<PutInput>(members)?)?))),
 };
 
-/// `DELETE`.
+/// `DELETE` of a file.
 pub static DELETE: Tool = Tool {
     name: "files_delete",
     description: "Deletes a file of any kind.",
@@ -63,11 +63,11 @@ pub static DELETE: Tool = Tool {
     output: ToolSchema::of::<StoredFile>,
     run: ToolRun::Mutation(|members| {
         let input = parse::<PathInput>(members)?;
-        Ok(Box::new(DropFile { path: file_path(&input.path)?, expected: input.expected_sha256 }))
+        Ok(Box::new(DeleteFile { path: file_path(&input.path)?, expected: input.expected_sha256 }))
     }),
 };
 
-/// A file that is named.
+/// The path of a file.
 #[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PathInput {
@@ -76,7 +76,7 @@ pub struct PathInput {
     expected_sha256: Option<Sha256>,
 }
 
-/// A file that comes in, as it is kept for an approval.
+/// An upload, as it is stored for an approval.
 #[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutInput {
@@ -86,46 +86,48 @@ pub struct PutInput {
     expected_sha256: Option<Sha256>,
 }
 
-/// What a file is after the call; before it, for one that was deleted.
+/// A file after the call, or before it if the call deleted the file.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredFile {
-    /// The file, cleaned.
+    /// The normalised path.
     path: LogicalPath,
-    /// Whether the file is new.
+    /// Whether the call created the file.
     created: bool,
-    /// Hash of what was there.
+    /// Hash before the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_sha256: Option<Sha256>,
-    /// Hash of what is there now.
+    /// Hash after the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_sha256: Option<Sha256>,
-    /// Its length in bytes.
+    /// Size in bytes.
     size_bytes: u64,
 }
 
-/// A file that comes in.
+/// An upload.
 pub struct PutFile {
+    /// The path of the file.
     pub path: LogicalPath,
-    /// The version that it replaces; `None` where nothing may be there.
+    /// The version that it replaces; `None` if no file may exist.
     pub expected: Option<Sha256>,
+    /// The new content.
     pub content: NewContent,
-    /// What was reserved for it on the disk.
+    /// The disk space that is reserved for it.
     pub reservation: Option<Reservation>,
 }
 
-/// The bytes that come in.
+/// The content of an upload.
 pub enum NewContent {
     /// In memory.
     Inline(Vec<u8>),
-    /// In the run's `tmp/`, with what was learned of them on their way there.
+    /// Staged in the run's `tmp/`, with the result of the scan for credentials.
     Staged(StagedFile, ScannedContent),
-    /// Not here yet: as many as their sender says, where it does.
+    /// Not received yet, with the size that the client declares.
     Announced(Option<u64>),
 }
 
 impl PutFile {
-    /// The input as it is kept; what is too large to be kept has none of its bytes in it, but their hash.
+    /// Returns the input to store. Staged content is replaced by its hash.
     pub fn to_input(&self) -> PutInput {
         let content_base64 = match &self.content {
             NewContent::Inline(bytes) => BASE64_STANDARD.encode(bytes),
@@ -141,7 +143,7 @@ impl TryFrom<PutInput> for PutFile {
 
     fn try_from(input: PutInput) -> Result<Self, Refusal> {
         let content = BASE64_STANDARD.decode(&input.content_base64).map_err(|_| {
-            Refusal::invalid("the content is too large to be kept for an approval", "Send the file again.")
+            Refusal::invalid("the content is too large to be stored for an approval", "Send the file again.")
         })?;
         let content = NewContent::Inline(content);
         Ok(Self { path: file_path(&input.path)?, expected: input.expected_sha256, content, reservation: None })
@@ -161,9 +163,9 @@ impl Mutation for PutFile {
         &self,
         rules: &Rules,
         workspace: &Workspace,
-        go: &BTreeSet<LogicalPath>,
+        removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
+        workspace.targets_of_any_kind(rules, &self.paths(), removed, rules.policy().max_file_bytes)
     }
 
     fn new_texts(&self) -> Vec<NewText> {
@@ -177,7 +179,7 @@ impl Mutation for PutFile {
         let NewContent::Staged(_, scanned) = &self.content else { return None };
         let target = targets.first();
         let old = match target.and_then(|target| target.scanned.clone()) {
-            Some(unread) => unread,
+            Some(scanned) => scanned,
             None => target
                 .and_then(|target| target.before.as_ref())
                 .map_or_else(ScannedContent::default, |(_, bytes)| ScannedContent::of(bytes)),
@@ -197,7 +199,7 @@ impl Mutation for PutFile {
         let before = state_of(&targets);
         match (&before, self.expected) {
             (Some(_), None) => return Err(already_exists(&self.path)),
-            (None, None) => self.path.check_new().map_err(|rule| rejected(&self.path, rule))?,
+            (None, None) => self.path.check_new().map_err(|rule| Refusal::path(self.path.as_str(), rule))?,
             (_, Some(_)) => expect_version(&self.path, before.as_ref().map(|state| state.sha256), self.expected)?,
         }
         let mode = before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode);
@@ -212,7 +214,7 @@ impl Mutation for PutFile {
                 (content, context.rules.kind_of_file(&self.path, &file.head), lines)
             }
             NewContent::Announced(size_bytes) => {
-                // Whether it is text is not known: what depends on that is judged when the bytes are here.
+                // Whether the content is text is not known yet. Rules that depend on it are judged once the bytes are received.
                 let (bytes, size_bytes) = (StepBytes::Staged(String::new()), size_bytes.unwrap_or(0));
                 let content = Content { bytes, size_bytes, sha256: Sha256::ZERO, mode };
                 (content, context.rules.kind_of_path(&self.path), None)
@@ -230,19 +232,20 @@ impl Mutation for PutFile {
             size_bytes: content.size_bytes,
         };
         let mut plan = ChangePlan::from_upload(targets, Upload { path: self.path.clone(), content, kind, lines });
-        let done = if stored.created { "created" } else { "replaced" };
-        plan.summary = format!("{done} {} ({} bytes)", self.path, stored.size_bytes);
+        let verb = if stored.created { "created" } else { "replaced" };
+        plan.summary = format!("{verb} {} ({} bytes)", self.path, stored.size_bytes);
         plan.output = members(&stored);
         Ok(plan)
     }
 }
 
-struct DropFile {
+/// A deletion.
+struct DeleteFile {
     path: LogicalPath,
     expected: Option<Sha256>,
 }
 
-impl Mutation for DropFile {
+impl Mutation for DeleteFile {
     fn paths(&self) -> Vec<LogicalPath> {
         vec![self.path.clone()]
     }
@@ -255,9 +258,9 @@ impl Mutation for DropFile {
         &self,
         rules: &Rules,
         workspace: &Workspace,
-        go: &BTreeSet<LogicalPath>,
+        removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_kind(rules, &self.paths(), go, rules.policy().max_file_bytes)
+        workspace.targets_of_any_kind(rules, &self.paths(), removed, rules.policy().max_file_bytes)
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
@@ -277,7 +280,7 @@ impl Mutation for DropFile {
     }
 }
 
-/// A file that is asked for.
+/// A download.
 struct GetFile(LogicalPath);
 
 impl ReadTool for GetFile {
@@ -293,9 +296,9 @@ impl ReadTool for GetFile {
             size_bytes: state.size_bytes,
         };
         let (kind, version) = (state.kind, state.sha256);
-        let mut told = ReadOutput::new(&stored, vec![self.0.clone()])?.with_file(&self.0, kind, version);
-        told.transfer = Some(transfer);
-        Ok(told)
+        let mut output = ReadOutput::new(&stored, vec![self.0.clone()])?.with_file(&self.0, kind, version);
+        output.transfer = Some(transfer);
+        Ok(output)
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
@@ -307,12 +310,9 @@ fn state_of(targets: &[Target]) -> Option<FileState> {
     targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.clone())
 }
 
-fn rejected(path: &LogicalPath, rule: PathRejected) -> Refusal {
-    Refusal::path(path.as_str(), rule)
-}
-
+/// The refusal of a file that is larger than a transfer may be.
 fn too_large(path: &LogicalPath, limit: u64, actual: u64) -> Refusal {
-    let message = format!("`{path}` has {actual} bytes; a transfer may have {limit}");
+    let message = format!("`{path}` has {actual} bytes; the limit for transfers is {limit}");
     Refusal::new(Code::FileTooLarge, message, "Send a smaller file.")
         .at(path)
         .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))

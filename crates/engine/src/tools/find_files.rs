@@ -1,4 +1,4 @@
-//! `find_files`: files by the pattern of their paths.
+//! `find_files`: finds files by their paths.
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
@@ -8,16 +8,16 @@ use crate::tool::input::{any_path, bounded, parse, root};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-/// The most globs of one call.
+/// The maximum number of globs.
 pub(crate) const MAX_GLOBS: usize = 100;
 
-/// The most files that are told.
+/// The maximum number of returned files.
 pub(crate) const MAX_RESULTS: u64 = 10_000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "find_files",
     description: "Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/**/*.ts`. Files \
-                  that git ignores or that are generated or vendored are left out unless path lies within them.",
+                  that are ignored by git, generated or vendored are omitted unless path is inside them.",
     is_expensive: true,
     permissions: &[Permission::FileList],
     content: &[],
@@ -26,24 +26,24 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Read(|members| Ok(Box::new(FindFiles::try_from(parse::<FindFilesInput>(members)?)?))),
 };
 
-/// What `find_files` takes.
+/// The input of `find_files`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"glob": ["*.rs"], "path": "src", "sort": "modified"}))]
 pub(crate) struct FindFilesInput {
-    /// Globs on the path from the root of the tree. `*` stays within a name, `**` goes through folders, and a glob without
-    /// `/` is for names at any depth.
+    /// Globs, matched against the path from the root of the tree. `*` matches within a name, `**` across folders. A glob
+    /// without `/` matches names at any depth.
     #[schema(min_items = 1, max_items = 100)]
     glob: Vec<String>,
-    /// The folder to look in.
+    /// The folder to search.
     #[serde(default = "root")]
     #[schema(default = ".")]
     path: String,
-    /// At most so many files. Taken as 10,000 where it is more.
+    /// The maximum number of files. Values over 10,000 are taken as 10,000.
     #[serde(default = "two_hundred")]
     #[schema(minimum = 1, maximum = 10_000, default = 200)]
     max_results: u64,
-    /// The order: by path, the last written first, or the largest first.
+    /// The order: by path, most recently modified first, or largest first.
     #[serde(default)]
     #[schema(inline)]
     sort: FindSort,
@@ -53,13 +53,13 @@ fn two_hundred() -> u64 {
     200
 }
 
-/// What `find_files` answers.
+/// The output of `find_files`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FindFilesOutput {
-    /// The files, in the order that was asked for.
+    /// The files, in the order of `sort`.
     entries: Vec<FoundFile>,
-    /// Whether files are missing because there were too many: more than `maxResults`, or than 2 MiB of them.
+    /// Whether files are omitted because the list would exceed `maxResults` or 2 MiB.
     truncated: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `list_dir`: what is in a folder.
+//! `list_dir`: lists a folder.
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
@@ -9,16 +9,16 @@ use crate::tool::input::{any_path, bounded, parse, root};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
-/// The deepest listing.
+/// The maximum depth of a listing.
 pub(crate) const MAX_DEPTH: u64 = 20;
-/// The most entries of a listing.
+/// The maximum number of entries.
 pub(crate) const MAX_ENTRIES: u64 = 10_000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "list_dir",
-    description: "Lists the files and folders in a folder, sorted by path. Hidden entries, and entries that git ignores \
-                  or that are generated or vendored, are left out unless asked for. With atSeq it lists the folder as it \
-                  was at an earlier record.",
+    description: "Lists the files and folders in a folder, sorted by path. Entries that are hidden, ignored by git, \
+                  generated or vendored are omitted unless includeHidden or includeIgnored is set. With atSeq it lists the \
+                  folder as it was at an earlier record.",
     is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],
@@ -27,25 +27,25 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Read(|members| Ok(Box::new(ListDir::try_from(parse::<ListDirInput>(members)?)?))),
 };
 
-/// What `list_dir` takes.
+/// The input of `list_dir`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schema(example = json!({"path": "src", "maxDepth": 2}))]
 pub(crate) struct ListDirInput {
     /// The folder.
     path: String,
-    /// How deep to look: 1 is the folder's own entries. Taken as 20 where it is more.
+    /// The depth of the listing; 1 is the folder's own entries. Values over 20 are taken as 20.
     #[schema(minimum = 1, maximum = 20)]
     max_depth: u64,
-    /// Whether names that begin with `.` are shown.
+    /// Whether to list names that begin with `.`.
     include_hidden: bool,
-    /// Whether entries that git ignores, or that are generated or vendored, are shown.
+    /// Whether to list entries that are ignored by git, generated or vendored.
     include_ignored: bool,
-    /// At most so many entries. Taken as 10,000 where it is more.
+    /// The maximum number of entries. Values over 10,000 are taken as 10,000.
     #[schema(minimum = 1, maximum = 10_000)]
     max_entries: u64,
-    /// List the folder as it was at this record of the run's audit; 0 is what the run started from. Only files that the
-    /// audit knows are told, and the folders that they lie in. Not with `mount`.
+    /// List the folder as it was at this record of the run's audit; 0 is the run's start. Only files that the audit knows and
+    /// their folders are listed. Not allowed with `mount`.
     #[schema(minimum = 0)]
     at_seq: Option<u64>,
 }
@@ -63,17 +63,17 @@ impl Default for ListDirInput {
     }
 }
 
-/// What `list_dir` answers.
+/// The output of `list_dir`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListDirOutput {
-    /// The folder, cleaned.
+    /// The normalised path.
     path: LogicalPath,
-    /// What is in it, sorted by path.
+    /// The entries, sorted by path.
     entries: Vec<Entry>,
-    /// Whether entries are missing because there were too many: more than `maxEntries`, or than 2 MiB of them.
+    /// Whether entries are omitted because the list would exceed `maxEntries` or 2 MiB.
     truncated: bool,
-    /// The record whose files these are, where one was asked for.
+    /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_seq: Option<u64>,
 }
@@ -108,7 +108,9 @@ impl ReadTool for ListDir {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
         let listing = match context.at_record() {
-            Some((past, run)) => run.list_snapshot(rules, &past.files, query, past.contents.as_ref(), cancel)?,
+            Some((snapshot, workspace)) => {
+                workspace.list_snapshot(rules, &snapshot.files, query, snapshot.contents.as_ref(), cancel)?
+            }
             None => context.tree.list(rules, query, cancel)?,
         };
         let path = query.path.clone();

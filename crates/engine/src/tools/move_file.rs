@@ -1,4 +1,4 @@
-//! `move_file`: one file goes to another path.
+//! `move_file`: moves a file to another path.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "move_file",
-    description: "Moves or renames one file; nothing may be at the new path. Give as expectedSha256 the sha256 that \
-                  read_file told.",
+    description: "Moves or renames one file; the new path must not exist. Give the sha256 that read_file returned as \
+                  expectedSha256.",
     is_expensive: false,
     permissions: &[Permission::FileMove],
     content: &[],
@@ -23,7 +23,7 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Mutation(|members| Ok(Box::new(MoveFile::try_from(parse::<MoveFileInput>(members)?)?))),
 };
 
-/// What `move_file` takes.
+/// The input of `move_file`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({
@@ -33,24 +33,24 @@ pub(crate) const TOOL: Tool = Tool {
     "reason": "a better name"
 }))]
 pub(crate) struct MoveFileInput {
-    /// Where the file is.
+    /// The present path.
     from: String,
-    /// Where it goes. Missing folders are made.
+    /// The new path. Missing folders are created.
     to: String,
-    /// The version that moves.
+    /// The sha256 that the file must have.
     #[serde(default)]
     expected_sha256: Option<Sha256>,
 }
 
-/// What `move_file` answers.
+/// The output of `move_file`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MoveFileOutput {
-    /// Where the file was, cleaned.
+    /// The normalised old path.
     from: LogicalPath,
-    /// Where it is now, cleaned.
+    /// The normalised new path.
     to: LogicalPath,
-    /// Its hash.
+    /// Hash of the file.
     sha256: Sha256,
 }
 
@@ -66,7 +66,7 @@ impl TryFrom<MoveFileInput> for MoveFile {
     fn try_from(input: MoveFileInput) -> Result<Self, Refusal> {
         let (from, to) = (file_path(&input.from)?, file_path(&input.to)?);
         if from == to {
-            return Err(Refusal::invalid("`from` and `to` are the same file", "Name another path in `to`.").at(&to));
+            return Err(Refusal::invalid("`from` and `to` are the same file", "Give another path in `to`.").at(&to));
         }
         Ok(Self { from, to, expected: input.expected_sha256 })
     }
@@ -89,9 +89,9 @@ impl Mutation for MoveFile {
         &self,
         rules: &Rules,
         workspace: &Workspace,
-        go: &BTreeSet<LogicalPath>,
+        removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_size(rules, &self.paths(), go)
+        workspace.targets_of_any_size(rules, &self.paths(), removed)
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
@@ -107,11 +107,11 @@ impl Mutation for MoveFile {
             ChangePlan::from_large_move(context.rules, targets, &self.from, &self.to, Workspace::new_staged_name())
         } else {
             let after = Some((bytes.clone(), state.mode));
-            let gone = Effect::MoveFrom { to: self.to.clone() };
-            let there = Effect::MoveTo { from: self.from.clone() };
+            let move_from = Effect::MoveFrom { to: self.to.clone() };
+            let move_to = Effect::MoveTo { from: self.from.clone() };
             let desired = vec![
-                DesiredFile { path: self.from.clone(), effect: gone, after: None },
-                DesiredFile { path: self.to.clone(), effect: there, after },
+                DesiredFile { path: self.from.clone(), effect: move_from, after: None },
+                DesiredFile { path: self.to.clone(), effect: move_to, after },
             ];
             ChangePlan::build(context.rules, targets, desired)?
         };

@@ -1,4 +1,4 @@
-//! `stat_path`: what is at a path, without its content.
+//! `stat_path`: returns the metadata of a path.
 
 use model::{FileKind, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "stat_path",
-    description: "Tells what is at a path: whether it exists, its type, kind, size, time, permission bits, whether it \
-                  may be read and written, and the hash of a file. A missing path is no error.",
+    description: "Returns the metadata of a path: whether it exists, type, kind, size, modification time, permission \
+                  bits, whether it may be read and written, and a file's sha256. A missing path is not an error.",
     is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],
@@ -20,7 +20,7 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Read(|members| Ok(Box::new(StatPath::try_from(parse::<StatPathInput>(members)?)?))),
 };
 
-/// What `stat_path` takes.
+/// The input of `stat_path`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/main.rs"}))]
@@ -29,40 +29,40 @@ pub(crate) struct StatPathInput {
     path: String,
 }
 
-/// What `stat_path` answers. Where nothing is there, there is no more than `path`, `exists`, `readable` and `writable`.
+/// The output of `stat_path`. For a missing path it has only `path`, `exists`, `readable` and `writable`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StatPathOutput {
-    /// The path, cleaned.
+    /// The normalised path.
     path: LogicalPath,
-    /// Whether anything is there.
+    /// Whether the path exists.
     exists: bool,
-    /// What it is; a symbolic link is told as itself.
+    /// The type. Symbolic links are not followed.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     entry_type: Option<EntryType>,
-    /// Its kind, where it is a file or a folder.
+    /// The kind, of a file or folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<FileKind>,
-    /// Whether `read_file` would tell its content or, for a folder, `list_dir`.
+    /// Whether `read_file`, or `list_dir` for a folder, would return its content.
     readable: bool,
-    /// Why not: the code that reading it would be refused with.
+    /// If it is not readable: the error code with which a read would be refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Whether a tool could change it, or make it where nothing is there; a person may have to agree.
+    /// Whether a tool could change the path, or create it if it is missing. The change may need an approval.
     writable: bool,
-    /// Its size, where it is a file.
+    /// The size of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     size_bytes: Option<u64>,
-    /// When it was last written.
+    /// The time of the last modification.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     modified_at: Option<String>,
-    /// Its permission bits, octal.
+    /// The permission bits, in octal.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "0644")]
     mode: Option<String>,
-    /// Hash of a file's bytes, where they may be read or, for a binary file, sent by the files plane.
+    /// Hash of a file's bytes, if the caller may read them or, for a binary file, download them.
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<Sha256>,
 }
@@ -88,7 +88,7 @@ impl From<PathStat> for StatPathOutput {
 
 struct StatPath {
     path: LogicalPath,
-    /// What is wrong with the path where it turns out to be a file's.
+    /// The path parsed as a file's, or the refusal to return if it is one.
     as_file: Result<LogicalPath, Refusal>,
 }
 
@@ -108,10 +108,10 @@ impl ReadTool for StatPath {
             return Err(WorkspaceError::Refused(refusal.clone()));
         }
         let version = found.and_then(|found| found.kind.zip(found.sha256));
-        let told = ReadOutput::new(&StatPathOutput::from(stat), vec![self.path.clone()])?;
+        let output = ReadOutput::new(&StatPathOutput::from(stat), vec![self.path.clone()])?;
         Ok(match version {
-            Some((kind, version)) => told.with_file(&self.path, kind, version),
-            None => told,
+            Some((kind, version)) => output.with_file(&self.path, kind, version),
+            None => output,
         })
     }
 

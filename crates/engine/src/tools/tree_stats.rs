@@ -1,4 +1,4 @@
-//! `tree_stats`: how much there is, by kind and by extension.
+//! `tree_stats`: counts the files of a folder by kind and extension.
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "tree_stats",
-    description: "Counts files, folders, bytes and lines under a folder, by kind and by extension: a first look at an \
-                  unknown tree. What git ignores is left out.",
+    description: "Counts files, folders, bytes and lines under a folder, by kind and by extension. Use it first in an \
+                  unknown tree. Files that git ignores are omitted.",
     is_expensive: true,
     permissions: &[Permission::FileList],
     content: &[],
@@ -20,7 +20,7 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Read(|members| Ok(Box::new(Stats::try_from(parse::<TreeStatsInput>(members)?)?))),
 };
 
-/// What `tree_stats` takes.
+/// The input of `tree_stats`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src"}))]
@@ -31,11 +31,11 @@ pub(crate) struct TreeStatsInput {
     path: String,
 }
 
-/// What `tree_stats` answers.
+/// The output of `tree_stats`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TreeStatsOutput {
-    /// The folder, cleaned.
+    /// The normalised path.
     path: LogicalPath,
     #[serde(flatten)]
     #[schema(inline)]

@@ -1,4 +1,4 @@
-//! `write_file`: the whole content of one file.
+//! `write_file`: writes the whole content of a file.
 
 use model::{Code, Effect, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
@@ -14,8 +14,8 @@ const NEW_FILE_MODE: u32 = 0o644;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "write_file",
-    description: "Writes the whole content of one text file. To replace a file, give as expectedSha256 the sha256 that \
-                  read_file told: if the file has changed since, nothing is written. Prefer apply_patch for small \
+    description: "Writes the whole content of one text file. To replace a file, give the sha256 that read_file returned \
+                  as expectedSha256; if the file has changed since, nothing is written. Prefer apply_patch for small \
                   changes.",
     is_expensive: false,
     permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
@@ -25,51 +25,51 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Mutation(|members| Ok(Box::new(WriteFile::try_from(parse::<WriteFileInput>(members)?)?))),
 };
 
-/// What `write_file` takes.
+/// The input of `write_file`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "src/hello.txt", "content": "hello\n", "mode": "CREATE_NEW", "reason": "greet"}))]
 pub(crate) struct WriteFileInput {
-    /// The file. Missing folders are made.
+    /// The file. Missing folders are created.
     path: String,
-    /// All its text.
+    /// The whole text.
     content: String,
-    /// What may be there already.
+    /// Whether the file may or must exist.
     #[serde(default)]
     #[schema(inline)]
     mode: WriteMode,
-    /// The version that is replaced. Required where a file is there.
+    /// The sha256 of the file to replace. Required if the file exists.
     #[serde(default)]
     expected_sha256: Option<Sha256>,
 }
 
-/// What may be at the path already.
+/// Whether the file may or must exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum WriteMode {
-    /// Nothing.
+    /// It must not exist.
     CreateNew,
-    /// A file.
+    /// It must exist.
     ReplaceExisting,
-    /// Either.
+    /// It may exist.
     #[default]
     CreateOrReplace,
 }
 
-/// What `write_file` answers.
+/// The output of `write_file`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WriteFileOutput {
-    /// The file, cleaned.
+    /// The normalised path.
     path: LogicalPath,
-    /// Whether the file is new.
+    /// Whether the call created the file.
     created: bool,
-    /// Hash of what was there.
+    /// Hash before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_sha256: Option<Sha256>,
-    /// Hash of what is there now.
+    /// Hash after the change.
     new_sha256: Sha256,
-    /// Its length in bytes.
+    /// The new length in bytes.
     bytes_written: u64,
     /// Lines added.
     insertions: u64,
@@ -135,7 +135,7 @@ impl Mutation for WriteFile {
 }
 
 impl ChangePlan {
-    /// Fills in the answer of a tool that changes the one file at `path`.
+    /// Fills in the output and the summary of a tool that writes only the file at `path`.
     pub(crate) fn describe_one(&mut self, path: &LogicalPath) -> Result<(), Refusal> {
         let Some((change, content)) = self.at(path).and_then(|change| Some((change, change.after.as_ref()?))) else {
             return Err(Refusal::not_found(path));
@@ -149,56 +149,56 @@ impl ChangePlan {
             insertions: change.counts.insertions,
             deletions: change.counts.deletions,
         };
-        let done = if output.created { "created" } else { "replaced" };
-        self.summary = format!("{done} {path} (+{} -{})", output.insertions, output.deletions);
+        let verb = if output.created { "created" } else { "replaced" };
+        self.summary = format!("{verb} {path} (+{} -{})", output.insertions, output.deletions);
         self.output = members(&output);
         Ok(())
     }
 }
 
-/// The members of `output`, which is a struct.
+/// Returns the members of `output`, which must be a struct.
 pub(crate) fn members(output: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(output) {
         Ok(Value::Object(members)) => members,
-        // A struct of strings, numbers and lists always is an object.
+        // A struct of strings, numbers and lists always serialises to an object.
         Ok(_) | Err(_) => Map::new(),
     }
 }
 
-/// Something is at `path`, where nothing may be.
+/// The refusal of creating `path`, which exists.
 pub(crate) fn already_exists(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
-        format!("`{path}` exists already"),
-        "Read it first; then replace it with its sha256 as expectedSha256, or choose another path.",
+        format!("`{path}` already exists"),
+        "Read the file and replace it with its sha256 as `expectedSha256`, or choose another path.",
     )
     .at(path)
 }
 
-/// What to do where a version is expected of a file that is not there.
-const ABSENT_HINT: &str = "Leave expectedSha256 out to create the file, or use find_files to see where it is.";
+/// The hint where a version is expected of a file that does not exist.
+const ABSENT_HINT: &str = "Leave out `expectedSha256` to create the file, or find its path with find_files.";
 
-/// Checks that the version at `path` is the one that the caller expects. Replacing needs one.
+/// Checks that `path` has the version that the caller expects. An existing file needs an expected version.
 pub(crate) fn expect_version(
     path: &LogicalPath,
     current: Option<Sha256>,
     expected: Option<Sha256>,
 ) -> Result<(), Refusal> {
     if let (None, Some(_)) = (current, expected) {
-        // Whether it ever did is known to the pipeline, which says so.
-        let message = format!("`{path}` does not exist, so it has no version to expect");
+        // The transaction adds whether the file existed before.
+        let message = format!("`{path}` does not exist, so `expectedSha256` cannot match");
         return Err(Refusal::new(Code::WriteConflict, message, ABSENT_HINT).at(path));
     }
     let message = match (current, expected) {
         (None, _) => return Ok(()),
         (Some(current), Some(expected)) if current == expected => return Ok(()),
-        (Some(_), Some(_)) => format!("`{path}` is not the version that you expect"),
-        (Some(_), None) => format!("`{path}` exists; replacing it needs expectedSha256"),
+        (Some(_), Some(_)) => format!("`{path}` does not have the version in `expectedSha256`"),
+        (Some(_), None) => format!("`{path}` exists; replacing it needs `expectedSha256`"),
     };
     Err(Refusal::new(
         Code::WriteConflict,
         message,
-        "Read the file again, base your change on what is there now, and give its sha256 as expectedSha256.",
+        "Read the file again, base the change on its present content, and give its sha256 as `expectedSha256`.",
     )
     .at(path)
     .with_details(|details| details.current_sha256 = current))

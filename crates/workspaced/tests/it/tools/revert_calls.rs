@@ -227,7 +227,7 @@ async fn content_that_was_too_large_to_store_is_a_conflict(
     let input = json!({"toolCallIds": ids(&[&gone, &other]), "reason": "undo"});
     let refused = run.call("revert_calls", input).await.refused("REVERT_CONFLICT");
     assert_eq!(refused["path"], "large.bin");
-    assert!(refused["message"].as_str().unwrap().contains("too large to be kept"), "{refused:#}");
+    assert!(refused["message"].as_str().unwrap().contains("too large to be stored"), "{refused:#}");
     assert!(refused["hint"].as_str().unwrap().contains("files plane"), "{refused:#}");
     assert_eq!(run.snapshot(), tree, "a refused revert changed the tree");
     // A revert of both calls needs no stored content.
