@@ -62,6 +62,7 @@ impl ReadOutput {
     }
 
     /// Adds a file whose content the output has, at `version`.
+    #[must_use]
     pub fn with_file(mut self, path: &LogicalPath, kind: FileKind, version: Sha256) -> Self {
         // A read does not change the file.
         let file = RecordFile { path: path.clone(), kind, old_sha256: Some(version), new_sha256: Some(version) };
@@ -70,6 +71,7 @@ impl ReadOutput {
     }
 
     /// Adds a file that was requested and refused with `refusal`.
+    #[must_use]
     pub fn with_refused(mut self, rules: &Rules, path: &LogicalPath, refusal: &Refusal) -> Self {
         let kind = rules.kind_of_path(path);
         self.files.push(RecordFile { path: path.clone(), kind, old_sha256: None, new_sha256: None });

@@ -161,7 +161,7 @@ fn read_one(
             format!("with `{path}` the content would have {total_bytes} bytes; the limit is {MAX_CONTENT_BYTES}");
         return Err(WorkspaceError::Refused(
             Refusal::new(Code::FileTooLarge, message, "Read it in another call.").at(path).with_details(|details| {
-                (details.limit, details.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(total_bytes as u64))
+                (details.limit, details.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(total_bytes as u64));
             }),
         ));
     }
