@@ -180,6 +180,10 @@ impl Engine {
     }
 
     /// Refused unless there is, or was, such a run.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`.
     pub async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
         match self.ledger.run(run).await {
             // One whose row is damaged is known all the same, and has its audit.

@@ -75,6 +75,10 @@ pub struct Upload<F> {
 
 impl Engine {
     /// Opens a file to be sent, and records that it was.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
     pub async fn get_file(
         &self,
         run: &RunId,
@@ -94,6 +98,10 @@ impl Engine {
     }
 
     /// Deletes a file, if it is the version `expected`.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
     pub async fn delete_file(
         &self,
         run: &RunId,
@@ -108,6 +116,10 @@ impl Engine {
     }
 
     /// Stores a file: where nothing is, or where the version that the caller expects is.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
     pub async fn put_file(
         &self,
         run: &RunId,

@@ -20,7 +20,7 @@ use crate::tool::at_record::{AtRecord, SnapshotView};
 /// Records looked at in one go.
 const PAGE: u32 = 500;
 
-/// ContentStore from the ledger, for a thread that may block.
+/// The contents that the ledger stores, for a thread that may block.
 pub struct LedgerContents {
     ledger: Arc<dyn Ledger>,
     run: RunId,

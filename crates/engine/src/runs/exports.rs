@@ -298,7 +298,7 @@ impl Export {
                     Prepared::Archive => open_run.workspace.export(&open_run.rules, &mut out)?,
                     Prepared::Patch => drop(open_run.workspace.write_patch(&open_run.rules, &mut out, &cancel)?),
                     Prepared::Bundle(bundle) => {
-                        drop(open_run.workspace.bundle(&open_run.rules, &bundle, &mut out, &cancel)?)
+                        drop(open_run.workspace.bundle(&open_run.rules, &bundle, &mut out, &cancel)?);
                     }
                 }
                 Ok(out.flush()?)

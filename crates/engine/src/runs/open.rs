@@ -40,6 +40,10 @@ impl Engine {
     }
 
     /// Takes over from the ledger where the run stands, after something that may have changed it.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger fails.
     pub async fn refresh_state(&self, open_run: &OpenRun) -> Result<(), CallError> {
         if let Some(stored) = self.ledger.run(&open_run.run_id).await? {
             open_run.set_state(stored.run.state);

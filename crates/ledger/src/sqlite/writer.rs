@@ -119,9 +119,9 @@ impl Writer {
         let mut next = first.or_else(|| self.jobs.try_recv().ok());
         while let Some(job) = next {
             if job.is_slow() {
-                self.deferred.push_back(job)
+                self.deferred.push_back(job);
             } else {
-                reads.push(job)
+                reads.push(job);
             }
             let has_space = reads.len() + self.deferred.len() < MAX_GROUP;
             next = if has_space { self.jobs.try_recv().ok() } else { None };

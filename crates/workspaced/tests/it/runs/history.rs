@@ -221,7 +221,7 @@ async fn historical_reads_are_limited_and_report_missing_content(
         run.call(tool, json!({"path": "../a.txt", "atSeq": 0})).await.refused("PATH_REJECTED");
     }
     let lost = run.call("read_file", json!({"path": "large.txt", "atSeq": made["seq"]})).await.refused("NOT_FOUND");
-    assert!(lost["hint"].as_str().unwrap().contains("too large to be kept"), "{lost:#}");
+    assert!(lost["hint"].as_str().unwrap().contains("too large to be stored"), "{lost:#}");
     let never = run.call("read_file", json!({"path": "large.txt", "atSeq": 0})).await.refused("NOT_FOUND");
     assert!(!never["hint"].as_str().unwrap().contains("too large"), "{never:#}");
     let listed = run.ok("list_dir", json!({"atSeq": made["seq"]})).await;
