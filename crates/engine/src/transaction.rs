@@ -1,7 +1,7 @@
 //! The transaction: the one way in which a run changes.
 //!
 //! A transaction is 1 to n calls of one run. It passes through consuming states, each a type and a file, so that no step
-//! can be skipped: [`Parsed`] → [`plan::Planned`] → [`judge::Judged`] → [`stage::Staged`] → [`commit::Committed`] → applied.
+//! can be skipped: [`Parsed`] → `Planned` → `Judged` → `Staged` → `Committed` → applied.
 //!
 //! Journal steps and audit records become durable in one commit, before a byte of the tree changes. After a crash or an
 //! error the steps can be repeated until they are done. Files are synced after the answer, and only then does the ledger prune

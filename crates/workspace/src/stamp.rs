@@ -6,7 +6,7 @@ use rustix::fs::Stat;
 
 /// Identifies one version of a file within its file system, without its bytes.
 ///
-/// Two reads under the same stamp return the same bytes, provided that the stamp is [settled](Self::is_settled).
+/// Two reads under the same stamp return the same bytes, provided that the stamp is settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileStamp {
     pub(crate) size: u64,

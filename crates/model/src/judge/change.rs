@@ -128,7 +128,7 @@ fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<R
 }
 
 /// Returns the bytes that a change inserts: those of the new lines if both texts are known, else `whole`. See
-/// [`Budget`].
+/// `Budget`.
 pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 {
     let (Some(old), Some(new)) = (old, new) else { return whole };
     if old == new {

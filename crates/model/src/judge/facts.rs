@@ -40,7 +40,7 @@ pub struct ChangeFacts<'a> {
     pub insertions: u64,
     /// Lines removed.
     pub deletions: u64,
-    /// Bytes that it inserts, see [`bytes_written`].
+    /// Bytes that it inserts, see `bytes_written`.
     pub bytes: u64,
     /// Whether the executable bit changes.
     pub mode_change: bool,
