@@ -33,7 +33,7 @@ pub enum PathRejected {
     Nul,
     #[error("the path is absolute")]
     Absolute,
-    #[error("the path resolves outside the workspace by `..`")]
+    #[error("the path leaves the workspace by `..`")]
     ParentDir,
     #[error("the path lies in `.git`, which no tool reaches")]
     GitInternal,
@@ -49,7 +49,7 @@ pub enum PathRejected {
     NameTooLong,
     #[error("a new path may not be deeper than {MAX_NAMES} names")]
     TooDeep,
-    #[error("the path resolves outside the workspace by a symbolic link")]
+    #[error("the path leaves the workspace by a symbolic link")]
     LinkOut,
     #[error("the path leads through a symbolic link, which no mutation follows")]
     LinkInMutation,
