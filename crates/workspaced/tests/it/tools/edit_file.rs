@@ -160,7 +160,11 @@ async fn read_files_returns_the_first_file_and_then_those_that_fit(
     {
         assert_eq!(files[path]["status"], status, "{path}");
     }
-    assert!(files["small.txt"]["message"].as_str().unwrap().contains("600000 bytes already"), "{}", files["small.txt"]);
+    assert!(
+        files["small.txt"]["message"].as_str().unwrap().contains("the content would have 600002 bytes"),
+        "{}",
+        files["small.txt"]
+    );
     assert_eq!((&files["small.txt"]["limit"], &files["small.txt"]["actual"]), (&json!(512 * 1024), &json!(600_002)));
     assert_eq!((files["none"].get("limit"), files["half.txt"].get("actual")), (None, None));
     let files = read(&["fits.txt", "half.txt", "small.txt"]).await;
@@ -209,7 +213,7 @@ async fn an_expected_version_of_a_missing_file_is_a_conflict(
     ] {
         let answer = run.call("write_file", write(path, mode)).await.refused("WRITE_CONFLICT");
         assert!(answer["message"].as_str().unwrap().contains(says), "{path} {mode}: {answer:#}");
-        assert!(answer["hint"].as_str().unwrap().contains("Leave expectedSha256 out"), "{answer:#}");
+        assert!(answer["hint"].as_str().unwrap().contains("Leave out `expectedSha256`"), "{answer:#}");
         assert_eq!((answer.get("currentSha256"), &answer["path"]), (None, &json!(path)));
     }
     for path in ["never.txt", "gone.txt"] {

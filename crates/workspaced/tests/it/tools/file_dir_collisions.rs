@@ -433,7 +433,7 @@ async fn a_ledger_with_a_file_and_a_file_under_it_is_repaired(
     let before = run.snapshot();
     let (code, output) = repair(&server, &run, "ledger");
     assert_eq!(code, Some(1), "{output}");
-    assert!(output.contains("no folder can hold both"), "{output}");
+    assert!(output.contains("both cannot exist"), "{output}");
     assert_eq!(run.snapshot(), before);
     let (code, output) = repair(&server, &run, "tree");
     assert_eq!(code, Some(0), "{output}");
